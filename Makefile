@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup run test check matrix bench chaos clean
+
+help: ## Say what each target does.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+# Not a file target: scripts/setup itself sees when there is nothing to do, for every venv alike.
+setup:
+	@scripts/setup .venv $(PYTHON)
+
+run: setup ## A small application on SQLite, live in the terminal.
+	$(BIN)/python -m examples.shop
+
+test: check ## Check, then run every test but the long proofs.
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: setup ## Lint, formatting, types and layers.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+matrix: setup ## Run the conformance tests on the other Pythons and settings.
+	@scripts/matrix
+
+bench: setup ## Measure.
+	$(BIN)/python -m benchmarks
+
+# One at a time, so that the proofs do not starve each other.
+chaos: setup ## Run the long proofs.
+	$(BIN)/pytest -m chaos --timeout 1800
+
+clean: ## Remove all that the other targets made.
+	rm -rf .venv .venvs build dist
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

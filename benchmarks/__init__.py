@@ -1,0 +1,1 @@
+"""Measures of Windlass beside the limits of the databases that it runs on: `make bench`."""

@@ -1,0 +1,68 @@
+"""The command: `python -m benchmarks [--quick] [NAME …]`."""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from benchmarks import claim_cost, reads, sqlite_rates
+from benchmarks.bench import Bench
+from benchmarks.conditions import read_conditions
+from benchmarks.report import Report
+from benchmarks.scale import FULL, QUICK
+from benchmarks.worker import everything
+
+BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
+    "rates": sqlite_rates.run,
+    "claim_cost": claim_cost.run,
+    "reads": reads.run,
+    "worker": everything.run,
+}
+RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
+
+
+def main() -> None:
+    arguments = _arguments()
+    names = tuple(dict.fromkeys(arguments.names)) or tuple(BENCHMARKS)
+    report = Report()
+    with TemporaryDirectory(prefix="windlass-bench-") as folder:
+        conditions = read_conditions(Path(folder), benchmarks=names, quick=arguments.quick)
+        report.say(
+            f"Python {conditions.python}, SQLite {conditions.sqlite}, {conditions.cores} cores, "
+            f"{conditions.file_system} (fsync {conditions.fsync_ms} ms)"
+        )
+        bench = Bench(Path(folder), QUICK if arguments.quick else FULL, report)
+        for name in names:
+            start = time.monotonic()
+            report.say(f"{name} …")
+            BENCHMARKS[name](bench)
+            report.say(f"{name} took {time.monotonic() - start:.0f} s")
+    report.write(RESULTS, conditions)
+    print(report.table())
+    report.say(f"written to {RESULTS}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Windlass.")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        type=_known,
+        help=f"which to run: {', '.join(BENCHMARKS)} (all if none is named)",
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
+    return parser.parse_args()
+
+
+def _known(name: str) -> str:
+    if name not in BENCHMARKS:
+        known = ", ".join(BENCHMARKS)
+        raise argparse.ArgumentTypeError(f"there is no benchmark {name!r}, only {known}")
+    return name
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The jobs that are measured: an ordinary envelope with about 200 bytes of payload."""
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from windlass.contract.job import Job
+from windlass.contract.outcome import Outcome
+from windlass.contract.payload import encode_payload
+from windlass.contract.query import LaneRequest
+from windlass.contract.snapshot import Run
+from windlass.contract.store import JobStore
+from windlass.contract.submission import NewJob
+from windlass.manager.manager import Ending, JobManager
+
+JOB_TYPE: Final = "invoices.send"
+QUEUE: Final = "default"
+SESSION: Final = "benchmark"
+LEASE: Final = timedelta(minutes=5)
+PAYLOAD: Final = encode_payload(
+    {"invoice": 123_456, "customer": "c-000001", "lines": [1, 2, 3], "note": "x" * 130}
+)
+
+
+def new_job(*, job_type: str = JOB_TYPE, delay: timedelta = timedelta(0), **fields: Any) -> NewJob:
+    job = Job(job_type=job_type, payload=PAYLOAD, queue=QUEUE, **fields)
+    return NewJob(job, job.fingerprint, delay)
+
+
+def new_jobs(count: int, *, keyed: bool = False) -> list[NewJob]:
+    return [new_job(idempotency_key=f"invoice-{n}" if keyed else "") for n in range(count)]
+
+
+def wanting(limit: int, *job_types: str) -> tuple[LaneRequest, ...]:
+    return (LaneRequest(QUEUE, job_types or (JOB_TYPE,), limit),)
+
+
+async def claim(store: JobStore, wanted: tuple[LaneRequest, ...]) -> list[Run]:
+    return await store.claim(SESSION, uuid4(), wanted, lease=LEASE)
+
+
+async def settle(manager: JobManager, runs: list[Run], outcome: Outcome) -> None:
+    """End runs all alike, and insist that the store took every one."""
+    settled = await manager.settle([Ending(run, outcome) for run in runs])
+    assert all(answer.accepted for answer in settled)

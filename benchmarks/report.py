@@ -1,0 +1,155 @@
+"""The report: rows with medians and spreads, said as they come, then a table and a JSON file."""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.conditions import Conditions
+
+WINDLASS: Final = "windlass"
+RATIO: Final = "ratio"
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a median should reach."""
+
+    least: float | None = None
+    most: float | None = None
+
+    def is_met(self, value: float) -> bool:
+        enough = self.least is None or value >= self.least
+        return enough and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f">= {self.least:g}"
+        return f"<= {self.most:g}"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure: the median of its runs, and the least and the greatest of them."""
+
+    engine: str
+    system: str
+    metric: str
+    value: float
+    unit: str
+    runs: int
+    spread: tuple[float, float]
+    goal: Goal | None = None
+    met: bool | None = None
+
+
+class Report:
+    """Collects the rows of all benchmarks of one run."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def say(self, text: str) -> None:
+        """Tell on the terminal what is being done, apart from the table that goes to stdout."""
+        print(text, file=sys.stderr, flush=True)
+
+    def add(
+        self,
+        *,
+        engine: str,
+        system: str,
+        metric: str,
+        unit: str,
+        values: list[float],
+        goal: Goal | None = None,
+    ) -> None:
+        value = _rounded(statistics.median(values))
+        self.rows.append(
+            Row(
+                engine=engine,
+                system=system,
+                metric=metric,
+                value=value,
+                unit=unit,
+                runs=len(values),
+                spread=(_rounded(min(values)), _rounded(max(values))),
+                goal=goal,
+                met=goal.is_met(value) if goal else None,
+            )
+        )
+
+    def compare(
+        self,
+        *,
+        engine: str,
+        metric: str,
+        values: list[float],
+        beside: list[float],
+        beside_name: str,
+        goal: Goal | None = None,
+    ) -> None:
+        """Add a ratio. Runs are compared one by one, so that what slows both cancels out."""
+        self.add(
+            engine=engine,
+            system=f"{WINDLASS} / {beside_name}",
+            metric=metric,
+            unit=RATIO,
+            values=[ours / theirs for ours, theirs in zip(values, beside, strict=True)],
+            goal=goal,
+        )
+
+    def table(self) -> str:
+        """Lay out the figures, each with its ratio where it has one."""
+        ratios = {(row.engine, row.metric): row for row in self.rows if row.unit == RATIO}
+        head = ("engine", "metric", "median", "unit", "min - max", "runs", "ratio", "to", "goal")
+        body = [
+            (*_figures(row), *_ratio(ratio), _verdict(row) or _verdict(ratio))
+            for row in self.rows
+            if row.unit != RATIO
+            for ratio in (ratios.get((row.engine, row.metric)),)
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+        rule = tuple("-" * width for width in widths)
+        return "\n".join(_line(cells, widths) for cells in (head, rule, *body))
+
+    def write(self, path: Path, conditions: Conditions) -> None:
+        path.parent.mkdir(exist_ok=True)
+        document = msgspec.to_builtins(conditions) | {"rows": self.rows}
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    least, greatest = map(_figure, row.spread)
+    spread = f"{least} - {greatest}"
+    return (row.engine, row.metric, _figure(row.value), row.unit, spread, str(row.runs))
+
+
+def _ratio(row: Row | None) -> tuple[str, str]:
+    if row is None:
+        return ("", "")
+    return (f"{row.value:.2f}", row.system.partition(" / ")[2])
+
+
+def _verdict(row: Row | None) -> str:
+    if row is None or row.goal is None:
+        return ""
+    return f"{row.goal} {'met' if row.met else 'MISSED'}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = {2, 5, 6}
+    padded = [
+        cell.rjust(width) if column in numbers else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _rounded(value: float) -> float:
+    """Four digits; the rest is noise."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,1 @@
+"""The worker, measured from outside: what it drains, how soon, and what it costs."""

@@ -1,0 +1,1 @@
+"""Applications that run, and that CI runs."""

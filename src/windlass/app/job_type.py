@@ -1,0 +1,161 @@
+"""A job type: a declared job, typed by its payload and its result, that can be submitted."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID, uuid4
+
+from windlass.contract.errors import WindlassError
+from windlass.contract.identity import new_job_id
+from windlass.contract.job import DEFAULT_PRIORITY, Job
+from windlass.contract.submission import NewJob
+from windlass.manager.manager import Submission
+from windlass.worker.context import current_job
+from windlass.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from windlass.app.handle import Handle
+    from windlass.app.windlass import Windlass
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class JobType(Generic[T, R]):
+    """What `@jobs.job(…)` makes of a function. It stays callable as the function it was."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        subject: Callable[[Any], str],
+        idempotency_key: Callable[[Any], str],
+        priority: int = DEFAULT_PRIORITY,
+        max_depth: int | None = None,
+    ) -> None:
+        self.handler = handler
+        self.max_depth = max_depth
+        self._subject = subject
+        self._idempotency_key = idempotency_key
+        self._priority = priority
+        self._app: Windlass | None = None
+        self.__wrapped__ = handler.function
+        self.__doc__ = handler.function.__doc__
+        self.__name__ = handler.function.__name__
+        self.__module__ = handler.function.__module__
+
+    @property
+    def name(self) -> str:
+        return self.handler.job_type
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as in a test; nothing is submitted."""
+        return self.handler.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<JobType {self.name!r}>"
+
+    def bind(self, app: "Windlass") -> None:
+        self._app = app
+
+    @property
+    def app(self) -> "Windlass":
+        if self._app is None:
+            raise WindlassError(
+                f"The job type {self.name!r} belongs to no application yet.",
+                next_step="Include its group: Windlass(include=[group]).",
+            )
+        return self._app
+
+    # -- submitting -------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        payload: T,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        subject: str | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        job_id: UUID | None = None,
+        max_attempts: int | None = None,
+        connection: Any = None,
+    ) -> "Handle[R]":
+        """Submit a job; it is durable when this returns.
+
+        With `connection` it is written in the caller's own transaction and exists if, and only if,
+        that is committed.
+        """
+        new = self.prepare(
+            payload,
+            delay=delay,
+            at=at,
+            priority=priority,
+            queue=queue,
+            tenant=tenant,
+            owner=owner,
+            subject=subject,
+            idempotency_key=idempotency_key,
+            correlation_id=correlation_id,
+            job_id=job_id,
+            max_attempts=max_attempts,
+        )
+        return await self.app.submit_prepared(self, new, connection=connection)
+
+    async def submit_many(self, payloads: Iterable[T], **options: Any) -> "list[Handle[R]]":
+        """Submit many jobs in few writes; the options are those of `submit`, for all of them."""
+        prepared = [self.prepare(payload, **options) for payload in payloads]
+        return await self.app.submit_prepared_many(self, prepared)
+
+    def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
+        """Submit from code that is not async, in any thread, also after a fork."""
+        return self.app.run_sync(lambda: self.submit(payload, **options))
+
+    def prepare(
+        self,
+        payload: T,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        subject: str | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        job_id: UUID | None = None,
+        max_attempts: int | None = None,
+        parent: UUID | None = None,
+    ) -> NewJob:
+        """Validate and encode a job without storing it; raise InvalidInput."""
+        app, handler = self.app, self.handler
+        body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
+        running = current_job()
+        if correlation_id is None:
+            correlation_id = running.job.correlation_id if running else str(uuid4())
+        job = Job(
+            job_id=job_id or new_job_id(),
+            job_type=self.name,
+            subject_id=self._subject(payload) if subject is None else subject,
+            correlation_id=correlation_id,
+            idempotency_key=(
+                self._idempotency_key(payload) if idempotency_key is None else idempotency_key
+            ),
+            max_attempts=max_attempts or handler.policy.retry.attempts,
+            payload=body,
+            created_at=app.clock.now(),
+            tenant_id=app.default_tenant if tenant is None else tenant,
+            queue=handler.queue if queue is None else queue,
+            priority=self._priority if priority is None else priority,
+            scheduled_at=at,
+            payload_version=handler.version,
+            created_by=owner or "",
+            parent_job_id=parent,
+        )
+        return app.manager.prepare(Submission(job, delay or timedelta(0)))

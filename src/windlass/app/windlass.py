@@ -1,0 +1,323 @@
+"""Windlass: the object that users hold; the composition root."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from windlass.app.admission import Admission
+from windlass.app.declare import Declarations, JobGroup
+from windlass.app.handle import Handle
+from windlass.app.job_type import JobType
+from windlass.contract.capabilities import Durability
+from windlass.contract.clock import Clock, SystemClock
+from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
+from windlass.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
+from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
+from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
+from windlass.contract.store import JobStore
+from windlass.contract.submission import NewJob
+from windlass.contract.wakeup import Wakeup
+from windlass.manager.manager import JobManager
+from windlass.manager.switches import Switches
+from windlass.stores import store_from_url
+from windlass.wakeups.in_process import Hub, InProcessWakeup
+from windlass.wakeups.local_socket import LocalSocketWakeup
+from windlass.worker.batcher import Batcher
+from windlass.worker.executor import RunHook
+from windlass.worker.registry import HandlerRegistry
+from windlass.worker.worker import Worker, WorkerSettings
+
+DEFAULT_STORE: Final = "sqlite:///windlass.db"
+STORE_VARIABLE: Final = "WINDLASS_STORE"
+
+R = TypeVar("R")
+A = TypeVar("A")
+Lifespan = Callable[["Windlass"], AbstractAsyncContextManager[Any]]
+
+
+class Require(msgspec.Struct, frozen=True):
+    """What a store must promise, or the application does not start."""
+
+    durability: Durability = "none"
+
+
+class Windlass(Declarations):
+    """An application's jobs: declare them, submit them, run them. No I/O before first use."""
+
+    def __init__(
+        self,
+        store: str | JobStore | None = None,
+        *,
+        include: Iterable[JobGroup] = (),
+        require: Require | None = None,
+        queue: str = DEFAULT_QUEUE,
+        tenant: str = DEFAULT_TENANT,
+        lifespan: Lifespan | None = None,
+        hooks: Iterable[RunHook] = (),
+        payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
+        payload_check: PayloadCheck | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(queue=queue)
+        self.clock = clock or SystemClock()
+        self.default_tenant = tenant
+        self.payload_limit = payload_limit
+        self.registry = HandlerRegistry()
+        self._payload_check = payload_check
+        self._require = require or Require()
+        self._lifespan = lifespan
+        self.hooks = tuple(hooks)
+        self.after_submit: Callable[[], Awaitable[None]] | None = None
+        """Called when a submit is done; for tests that run jobs at once."""
+        self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._connect()
+        for group in include:
+            self.include(group)
+
+    def _connect(self) -> None:
+        source = self.store_source
+        self.store: JobStore = (
+            store_from_url(source, clock=self.clock) if isinstance(source, str) else source
+        )
+        self._hub = Hub()
+        self.wakeup = self._new_wakeup()
+        self.switches = Switches(self.store)
+        self._admission = Admission(self.store, self.switches)
+        self.manager = JobManager(
+            self.store,
+            policy_for=self.registry.policy_for,
+            payload_limit=self.payload_limit,
+            payload_check=self._payload_check,
+        )
+        self._opening: Future[None] | None = None
+        self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
+        self._sync: _LoopThread | None = None
+
+    def _new_wakeup(self) -> Wakeup:
+        """Beside a SQLite file by sockets; otherwise within this process."""
+        file = self.store.capabilities.local_file
+        return InProcessWakeup(self._hub) if file is None else LocalSocketWakeup(file)
+
+    # -- declaring --------------------------------------------------------------------------------
+
+    def include(self, group: JobGroup) -> None:
+        """Take the jobs of a group in."""
+        for job_type in group.job_types:
+            self._declare(job_type)
+
+    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+        super()._declare(job_type)
+        self.registry.add(job_type.handler)
+        job_type.bind(self)
+        return job_type
+
+    def move_to(self, store: str | JobStore, *, clock: Clock | None = None) -> None:
+        """Use another store from now on; for tests. The application must be closed."""
+        self.store_source = store
+        self.clock = clock or self.clock
+        self._connect()
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store; done by the first use where nobody does it before."""
+        self._start_anew_after_a_fork()
+        with self._lock:
+            opening = self._opening
+            if opening is None:
+                self._opening = mine = Future[None]()
+        if opening is not None:
+            await asyncio.wrap_future(opening)
+            return
+        try:
+            await self._open()
+        except BaseException as error:
+            self._opening = None
+            mine.set_exception(error)
+            raise
+        mine.set_result(None)
+
+    async def _open(self) -> None:
+        await self.store.open()
+        if not self.store.capabilities.survives(self._require.durability):
+            has = self.store.capabilities.durability
+            await self.store.close()
+            raise StoreMisconfigured(
+                f"The application requires durability {self._require.durability!r}; "
+                f"this store has {has!r}.",
+                next_step="Use another store, or require less.",
+            )
+        await self.wakeup.open(None)
+
+    async def close(self) -> None:
+        """Finish what is being written, and let the store go."""
+        if self._opening is not None:
+            self._opening = None
+            for batcher in list(self._batchers.values()):
+                await batcher.drained()
+            await self.wakeup.close()
+            await self.store.close()
+
+    async def __aenter__(self) -> "Windlass":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def _start_anew_after_a_fork(self) -> None:
+        """Connections and threads do not survive a fork: leave them to the parent."""
+        if os.getpid() == self._process:
+            return
+        if not isinstance(self.store_source, str):
+            raise WindlassError(
+                "A store object cannot be used after a fork.",
+                next_step="Give Windlass a store URL, or make it after the fork.",
+            )
+        self._process = os.getpid()
+        self._connect()
+
+    # -- submitting -------------------------------------------------------------------------------
+
+    async def submit_prepared(
+        self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
+    ) -> Handle[R]:
+        await self._ready_to_submit()
+        await self._admission.check(job_type.name, jobs=1, max_depth=job_type.max_depth)
+        if connection is not None:
+            answer = self.store.insert_in(connection, [new])[0]
+        else:
+            answer = await self._batcher().add(new)
+            self.wakeup.notify()
+        if self.after_submit is not None:
+            await self.after_submit()
+        return self._handle(job_type, new, answer)
+
+    async def submit_prepared_many(
+        self, job_type: JobType[Any, R], jobs: list[NewJob]
+    ) -> list[Handle[R]]:
+        await self._ready_to_submit()
+        await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
+        handles: list[Handle[R]] = []
+        for start in range(0, len(jobs), 500):
+            batch = jobs[start : start + 500]
+            answers = await self.store.insert(batch)
+            pairs = zip(batch, answers, strict=True)
+            handles += [self._handle(job_type, new, answer) for new, answer in pairs]
+        self.wakeup.notify()
+        if self.after_submit is not None:
+            await self.after_submit()
+        return handles
+
+    async def _ready_to_submit(self) -> None:
+        if self._opening is None or not self._opening.done() or os.getpid() != self._process:
+            await self.open()
+
+    def _batcher(self) -> Batcher[NewJob, InsertResult]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._batchers:
+            self._batchers[loop] = Batcher(self.store.insert)
+        return self._batchers[loop]
+
+    def _handle(self, job_type: JobType[Any, R], new: NewJob, answer: InsertResult) -> Handle[R]:
+        codec, tenant = job_type.handler.result_codec, new.job.tenant_id
+        match answer:
+            case Applied():
+                return Handle(self, new.job.job_id, tenant, codec=codec)
+            case Duplicate():
+                return Handle(self, answer.existing, tenant, duplicate=True, codec=codec)
+            case Conflict(by=None):
+                raise SubmitConflict.of_id()
+            case Conflict():
+                raise SubmitConflict.of_key()
+
+    def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
+        """Run something of ours from code that is not async, on a loop in a thread of its own."""
+        self._start_anew_after_a_fork()
+        with self._lock:
+            if self._sync is None:
+                self._sync = _LoopThread()
+        return self._sync.run(make)
+
+    # -- working ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+        """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
+        await self.open()
+        async with self.opened_lifespan() as state:
+            yield Worker(
+                self.store,
+                self.registry,
+                settings or WorkerSettings(queues=self.default_queues()),
+                clock=self.clock,
+                wakeup=self._new_wakeup(),
+                hooks=self.hooks,
+                state=state,
+            )
+
+    @asynccontextmanager
+    async def running(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+        """Run a worker in this process as long as the block lasts."""
+        async with self.working(settings) as worker:
+            task = asyncio.create_task(worker.run())
+            try:
+                yield worker
+            finally:
+                worker.stop()
+                await task
+
+    @asynccontextmanager
+    async def opened_lifespan(self) -> AsyncIterator[Any]:
+        """Open what handlers share; what it yields is their `ctx.state`."""
+        if self._lifespan is None:
+            yield None
+        else:
+            async with self._lifespan(self) as state:
+                yield state
+
+    def default_queues(self, slots: int = 10) -> Mapping[str, int]:
+        """Every queue that a declared job is in."""
+        queues = {handler.queue for handler in self.registry.handlers} | {self._queue}
+        return dict.fromkeys(sorted(queues), slots)
+
+    def lifespan(
+        self, *, worker: bool = False
+    ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """For a web application: `FastAPI(lifespan=jobs.lifespan(worker=True))`."""
+
+        @asynccontextmanager
+        async def manage(web_app: Any) -> AsyncIterator[None]:
+            async with self:
+                if not worker:
+                    yield
+                    return
+                async with self.running():
+                    yield
+
+        return manage
+
+
+class _LoopThread:
+    """An event loop in a thread, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="windlass-sync", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, make: Callable[[], Awaitable[A]]) -> A:
+        async def call() -> A:
+            return await make()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()

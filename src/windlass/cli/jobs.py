@@ -1,0 +1,240 @@
+"""windlass job: submit, look at, list, cancel, retry and watch jobs."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from windlass.cli.output import job_row, log_row, say
+from windlass.cli.session import Cli, command, pass_cli
+from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
+from windlass.contract.job import Job
+from windlass.contract.query import JobFilter
+from windlass.contract.retry import MAX_DELAY
+from windlass.contract.status import JobStatus
+from windlass.contract.wakeup import Hint
+from windlass.manager.manager import Acted, JobManager, Submission
+
+LOG_COLUMNS = ("endedAt", "event", "reason", "errorCode", "errorMessage", "actor")
+COLUMNS = ("jobId", "state", "attempts", "age", "jobType", "errorCode", "subjectId")
+
+
+@click.group()
+def job() -> None:
+    """Submit, look at and steer jobs."""
+
+
+@job.command()
+@click.argument("job_type")
+@click.argument("payload", default="null")
+@click.option("--queue")
+@click.option("--priority", type=click.IntRange(0, 3))
+@click.option("--delay", "delay_seconds", type=float, default=0.0, help="In seconds.")
+@click.option("--key", "idempotency_key", help="Idempotency key.")
+@click.option("--subject", "subject_id")
+@click.option("--max-attempts", type=click.IntRange(1, 1000))
+@pass_cli
+@command
+async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> None:
+    """Submit a job with PAYLOAD as JSON; `-` reads it from standard input.
+
+    With an application (--app) the job is checked and completed by its declaration.
+    """
+    try:
+        body = (sys.stdin.read() if payload == "-" else payload).strip().encode()
+    except UnicodeError:
+        raise InvalidInput("The payload is not text in UTF-8.") from None
+    asked = {name: value for name, value in options.items() if value is not None}
+    delay = _delay(asked.pop("delay_seconds"))
+    async with cli.opened() as (store, manager):
+        if cli.settings["app"]:
+            new = _declared(cli, job_type, body, delay, asked)
+        else:
+            say("No application is named (--app), so the payload is not checked.")
+            new = _undeclared(cli, job_type, body, delay, asked)
+        (answer,) = await manager.submit([new])
+        if isinstance(answer, WindlassError):
+            raise answer
+        await cli.hint(store)
+        cli.output.one({"jobId": str(answer.job_id), "duplicate": answer.duplicate})
+
+
+def _delay(seconds: float) -> timedelta:
+    if not 0 <= seconds <= MAX_DELAY.total_seconds():
+        raise InvalidInput(
+            f"A delay of {seconds:g} s cannot be.",
+            next_step=f"It must be from 0 s to {MAX_DELAY.days} days.",
+        )
+    return timedelta(seconds=seconds)
+
+
+def _declared(
+    cli: Cli, name: str, body: bytes, delay: timedelta, asked: dict[str, Any]
+) -> Submission:
+    """The job as its declaration makes it: checked, with its subject, key, queue and attempts."""
+    known = {one.name: one for one in cli.app().job_types}
+    if name not in known:
+        raise InvalidInput(
+            f"The application declares no job {name!r}.",
+            next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
+        )
+    declared = known[name]
+    payload = declared.handler.codec.decode(body)
+    asked["subject"] = asked.pop("subject_id", None)
+    new = declared.prepare(payload, tenant=cli.tenant, delay=delay, **asked)
+    return Submission(new.job, new.delay)
+
+
+def _undeclared(
+    cli: Cli, name: str, body: bytes, delay: timedelta, asked: dict[str, Any]
+) -> Submission:
+    job = Job(
+        job_type=name,
+        payload=msgspec.Raw(body),
+        tenant_id=cli.tenant,
+        created_at=cli.clock.now(),
+        **asked,
+    )
+    return Submission(job, delay)
+
+
+@job.command()
+@click.argument("job_id")
+@pass_cli
+@command
+async def get(cli: Cli, job_id: str) -> None:
+    """Show a job and what has happened to it."""
+    async with cli.opened() as (_, manager):
+        found = (await manager.get([parse_id(job_id)], tenant_id=cli.tenant))[0]
+        if found is None:
+            raise JobNotFound(parse_id(job_id))
+        row = job_row(found, cli.clock.now())
+        history = await manager.history(found.job.job_id, tenant_id=cli.tenant)
+        if found.last and found.last.result is not None:
+            row["result"] = msgspec.Raw(found.last.result)
+        row["payload"] = found.job.payload
+        cli.output.one_with(row, "history", [log_row(entry) for entry in history], LOG_COLUMNS)
+
+
+@job.command(name="list")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    help="Queued, Running, Completed, Failed, Poisoned or Cancelled.",
+)
+@click.option("--type", "job_types", multiple=True)
+@click.option("--queue", "queues", multiple=True)
+@click.option("--subject", "subject_id")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@pass_cli
+@command
+async def list_(
+    cli: Cli,
+    statuses: tuple[str, ...],
+    job_types: tuple[str, ...],
+    queues: tuple[str, ...],
+    subject_id: str | None,
+    limit: int,
+) -> None:
+    """List jobs, newest first."""
+    wanted = JobFilter(
+        tenant_id=cli.tenant,
+        statuses=frozenset(JobStatus.parse(name) for name in statuses),
+        job_types=frozenset(job_types),
+        queues=frozenset(queues),
+        subject_id=subject_id,
+    )
+    await show_jobs(cli, wanted, limit, COLUMNS)
+
+
+async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: tuple[str, ...]) -> None:
+    async with cli.opened() as (_, manager):
+        page = await manager.find(wanted, limit=limit)
+        now = cli.clock.now()
+        cli.output.rows([job_row(found, now) for found in page.items], columns=columns)
+        if page.next:
+            say(f"There are more; these are the newest {limit}. Use --limit for more.")
+
+
+@job.command()
+@click.argument("job_ids", nargs=-1, required=True)
+@pass_cli
+@command
+async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
+    """Cancel jobs: at once while they wait, by asking the run while they run."""
+    ids = [parse_id(job_id) for job_id in job_ids]
+    async with cli.opened() as (store, manager):
+        answers = await manager.cancel(ids, tenant_id=cli.tenant, actor=cli.actor)
+        await cli.hint(store, Hint.CANCEL)
+        report(cli, answers)
+
+
+@job.command()
+@click.argument("job_ids", nargs=-1, required=True)
+@pass_cli
+@command
+async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
+    """Queue jobs again that failed, were poisoned or cancelled."""
+    ids = [parse_id(job_id) for job_id in job_ids]
+    async with cli.opened() as (store, manager):
+        answers = await manager.redrive(ids, tenant_id=cli.tenant, actor=cli.actor)
+        await cli.hint(store)
+        report(cli, answers)
+
+
+@job.command()
+@click.argument("job_id")
+@click.option("--timeout", "timeout_seconds", type=float, help="Seconds to wait at most.")
+@pass_cli
+@command
+async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
+    """Follow a job to its end; the exit code is 0 only if it completes."""
+    async with cli.opened() as (_, manager), asyncio.timeout(timeout_seconds):
+        status = await _follow(cli, manager, parse_id(job_id))
+    if status is not JobStatus.COMPLETED:
+        sys.exit(1)
+
+
+async def _follow(cli: Cli, manager: JobManager, job_id: UUID) -> JobStatus:
+    seen = 0
+    while True:
+        found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
+        if found is None:
+            raise JobNotFound(job_id)
+        if found.version != seen:
+            seen = found.version
+            row = job_row(found, cli.clock.now())
+            done = f" {found.run.percent:g} % {found.run.phase}" if found.run else ""
+            say(f"{row['state']}, attempt {row['attempt']}/{row['maxAttempts']}{done}")
+        if found.status.is_terminal:
+            cli.output.one(job_row(found, cli.clock.now()))
+            return found.status
+        await asyncio.sleep(0.2)
+
+
+def parse_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:64]!r} is not a job id.", next_step="It is a UUID.") from None
+
+
+def report(cli: Cli, answers: list[Acted | WindlassError]) -> None:
+    """Print what became of each; fail with the first error once all are told."""
+    done = [answer for answer in answers if isinstance(answer, Acted)]
+    rows = [
+        {"jobId": str(one.job_id), "status": one.status.value, "changed": one.changed}
+        for one in done
+    ]
+    if rows:
+        cli.output.rows(rows, columns=("jobId", "status", "changed"))
+    errors = [answer for answer in answers if isinstance(answer, WindlassError)]
+    for error in errors[1:]:
+        say(f"Error: {error}")
+    if errors:
+        raise errors[0]

@@ -1,0 +1,71 @@
+"""windlass: the command itself, with the options that every command has."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from windlass.cli.db import db
+from windlass.cli.dead import dead
+from windlass.cli.jobs import job
+from windlass.cli.operate import config, doctor, queue, sessions, stats
+from windlass.cli.output import Output
+from windlass.cli.session import Cli, exiting
+from windlass.cli.settings import Settings
+from windlass.cli.work import dev, worker
+from windlass.contract.version import __version__
+
+_SHARED: Final = frozenset({"--store", "--app", "--tenant", "-o", "--output"})
+
+
+class EverywhereGroup(click.Group):
+    """Takes the options that all commands share before or behind the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _shared_first(args))
+
+
+def _shared_first(args: list[str]) -> list[str]:
+    shared: list[str] = []
+    rest: list[str] = []
+    waiting = list(args)
+    while waiting:
+        arg = waiting.pop(0)
+        if arg == "--":
+            return [*shared, *rest, arg, *waiting]
+        if arg in _SHARED and waiting:
+            shared += [arg, waiting.pop(0)]
+        elif arg.partition("=")[0] in _SHARED and "=" in arg:
+            shared.append(arg)
+        else:
+            rest.append(arg)
+    return [*shared, *rest]
+
+
+@click.group(cls=EverywhereGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="windlass")
+@click.option("--store", help="Where jobs are kept, as a URL.")
+@click.option("--app", help="The application object, as module:name.")
+@click.option("--tenant", help="Whose jobs are meant.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "jsonl"]),
+    default="table",
+    show_default=True,
+)
+@click.pass_context
+def main(
+    context: click.Context, store: str | None, app: str | None, tenant: str | None, output: str
+) -> None:
+    """Durable background jobs."""
+    flags = {"store": store, "app": app, "tenant": tenant}
+    context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
+
+
+for part in (config, db, dead, dev, doctor, job, queue, sessions, stats, worker):
+    main.add_command(part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""What the command line prints: data to stdout as table or JSON, talk to stderr."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from windlass.contract.clock import as_utc
+from windlass.contract.snapshot import JobSnapshot, LogEntry
+
+Row = Mapping[str, Any]
+
+# A job must not be able to write to the terminal of whoever looks at it.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_PIPE_WIDTH: Final = 10_000
+_NEVER_CUT: Final = frozenset(
+    {"jobId", "sessionId", "state", "status", "attempts", "age", "event", "endedAt", "completedAt"}
+)
+
+
+class Output:
+    """Print rows in the format that was asked for."""
+
+    def __init__(self, format_: str) -> None:
+        self._format = format_
+
+    def rows(self, rows: Sequence[Row], *, columns: Sequence[str]) -> None:
+        """Print many: as a table of these columns, or as JSON with everything."""
+        match self._format:
+            case "json":
+                click.echo(_json([_data(row) for row in rows]))
+            case "jsonl":
+                for row in rows:
+                    click.echo(msgspec.json.encode(_data(row)).decode())
+            case _:
+                _print_table(rows, columns)
+
+    def one(self, row: Row) -> None:
+        """Print one thing: as lines of name and value, or as JSON."""
+        if self._format == "table":
+            width = max(map(len, row), default=0)
+            for name, value in row.items():
+                if value not in (None, "") and name not in _FOR_TABLES_ONLY:
+                    click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
+        else:
+            data = _data(row)
+            click.echo(
+                _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
+            )
+
+    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Print one thing and a list that belongs to it."""
+        if self._format != "table":
+            self.one({**row, name: rows})
+            return
+        self.one(row)
+        if rows:
+            click.echo(f"\n{name}")
+            _print_table(rows, columns)
+            for detail in filter(None, (one.get("errorDetail") for one in rows[-1:])):
+                lines = [_UNPRINTABLE.sub(" ", line) for line in detail.splitlines()]
+                click.echo("\n" + "\n".join(lines))
+
+
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age"})
+
+
+def _data(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _FOR_TABLES_ONLY}
+
+
+def say(text: str) -> None:
+    """Talk to the person; never mixed into data."""
+    click.echo(text, err=True)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Columns that say nothing are left out; only words may be wrapped."""
+    shown = [name for name in columns if not rows or any(_text(row.get(name)) for row in rows)]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in shown:
+        # What people copy or compare stays whole; in a narrow terminal the rest gives way.
+        width = max((len(_cell(column, row)) for row in rows), default=0)
+        whole = column in _NEVER_CUT
+        table.add_column(
+            column,
+            no_wrap=not column.endswith("Message"),
+            overflow="fold" if column.endswith("Message") else "ellipsis",
+            min_width=max(width, len(column)) if whole else None,
+        )
+    for row in rows:
+        table.add_row(*(_cell(column, row) for column in shown))
+    # A pipe has no width: print every line whole.
+    console_width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
+    console = Console(
+        width=console_width,
+        highlight=False,
+        markup=False,
+        color_system=None if plain else "auto",
+        no_color=plain,
+    )
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        click.echo(line.rstrip(), color=not plain)
+
+
+def _cell(column: str, row: Row) -> str:
+    text = _UNPRINTABLE.sub(" ", _text(row.get(column)))
+    # To the second, which is what people can use; JSON has it all.
+    return text[:19].replace("T", " ") if column.endswith("At") else text
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def job_row(job: JobSnapshot, now: datetime) -> dict[str, Any]:
+    """A job as people look at it; never its payload."""
+    error = job.last.error if job.last else None
+    shown = job.derived(now)
+    return {
+        "jobId": str(job.job.job_id),
+        "jobType": job.job.job_type,
+        "status": job.status.value,
+        "state": shown.value if shown else job.status.value,
+        "attempt": job.shown_attempt,
+        "maxAttempts": job.job.max_attempts,
+        "attempts": f"{job.attempt}/{job.job.max_attempts}",
+        "age": _age(now - job.job.created_at),
+        "queue": job.job.queue,
+        "priority": job.priority,
+        "tenantId": job.job.tenant_id,
+        "subjectId": job.job.subject_id,
+        "correlationId": job.job.correlation_id,
+        "createdAt": _instant(job.job.created_at),
+        "scheduledAt": _instant(job.run_at or job.job.scheduled_at),
+        "startedAt": _instant(job.started_at),
+        "completedAt": _instant(job.completed_at),
+        "progress": job.run.percent if job.run else None,
+        "phase": job.run.phase if job.run else None,
+        "reason": job.last.reason if job.last else None,
+        "errorCode": error.code if error else None,
+        "errorMessage": error.message if error else None,
+        "version": job.version,
+    }
+
+
+def log_row(row: LogEntry) -> dict[str, Any]:
+    """A row of the log, with the detail that operators may see."""
+    return {
+        "version": row.version,
+        "event": row.event.value,
+        "status": row.status.value,
+        "reason": row.reason,
+        "endedAt": _instant(row.at),
+        "attempt": row.attempt,
+        "session": row.session,
+        "startedAt": _instant(row.started_at),
+        "errorCode": row.error.code if row.error else None,
+        "errorMessage": row.error.message if row.error else None,
+        "errorDetail": row.error.detail if row.error else None,
+        "actor": row.actor,
+    }
+
+
+def _instant(value: Any) -> str | None:
+    return None if value is None else as_utc(value).isoformat().replace("+00:00", "Z")
+
+
+def _age(span: timedelta) -> str:
+    """How long ago, short enough for a table."""
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{max(0, seconds)} s"

@@ -1,0 +1,161 @@
+"""Settings of the command line: each declared once; from flag, environment, file, default."""
+
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from windlass.app.windlass import DEFAULT_STORE
+from windlass.contract.errors import InvalidInput
+
+PREFIX: Final = "WINDLASS_"
+FILE: Final = "windlass.toml"
+
+
+class Setting(NamedTuple):
+    """One setting: its name in files, its default and what it is for."""
+
+    name: str
+    default: str
+    help: str
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+SETTINGS: Final = (
+    Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
+    Setting("app", "", "Where the application object is, as module:name."),
+    Setting("tenant", "default", "Whose jobs are meant."),
+    Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),
+    Setting("lease_seconds", "60", "After how long without renewal a run is taken over."),
+    Setting("poll_seconds", "1", "The longest wait between two looks for work."),
+    Setting("drain_seconds", "30", "How long running jobs may go on after a stop."),
+    Setting("processes", "1", "How many worker processes to run."),
+)
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+class Value(NamedTuple):
+    """A setting's value, and where it came from."""
+
+    text: str
+    source: str
+
+
+class Settings:
+    """All settings, resolved: flag before environment before file before default."""
+
+    def __init__(self, flags: Mapping[str, str | None], folder: Path) -> None:
+        self._flags = flags
+        self._files = _read_files(folder)
+
+    def value(self, name: str) -> Value:
+        setting = _BY_NAME[name]
+        if (flag := self._flags.get(name)) is not None:
+            return Value(flag, "flag")
+        if (text := os.environ.get(setting.variable)) is not None:
+            return Value(text, setting.variable)
+        for file, table in self._files:
+            if name in table:
+                return Value(str(table[name]), file)
+        return Value(setting.default, "default")
+
+    def __getitem__(self, name: str) -> str:
+        return self.value(name).text
+
+    def number(self, name: str, *, least: float = 0, most: float = 1e6) -> float:
+        value = self.value(name)
+        try:
+            number = float(value.text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise InvalidInput(
+                f"The setting {name} is {value.text!r} (from {value.source}).",
+                next_step=f"It must be a number from {least:g} to {most:g}.",
+            )
+        return number
+
+    def whole(self, name: str, *, least: int, most: int) -> int:
+        number = self.number(name, least=least, most=most)
+        if number != int(number):
+            raise InvalidInput(f"The setting {name} is {number:g}, not a whole number.")
+        return int(number)
+
+
+def _read_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """windlass.toml, then [tool.windlass] in pyproject.toml: the first that has it counts."""
+    places: tuple[tuple[str, tuple[str, ...]], ...] = (
+        (FILE, ()),
+        ("pyproject.toml", ("tool", "windlass")),
+    )
+    return [(name, _read_file(folder / name, path)) for name, path in places]
+
+
+def _read_file(file: Path, path: tuple[str, ...]) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        table: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file.name} cannot be read: {error}.") from None
+    for key in path:
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise InvalidInput(f"{file.name}: {'.'.join(path)} is not a table of settings.")
+    if unknown := table.keys() - _BY_NAME.keys():
+        raise InvalidInput(
+            f"{file.name} has no setting {', '.join(sorted(unknown))}.",
+            next_step=f"It may have {', '.join(_BY_NAME)}.",
+        )
+    if wrong := [key for key, value in table.items() if not _is_plain(value)]:
+        raise InvalidInput(f"{file.name}: {', '.join(wrong)} must be a text or a number.")
+    return dict(table)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def parse_queues(text: str) -> dict[str, int]:
+    """Read `documents:10,default` into slots per queue; 10 where no number is given."""
+    queues: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, slots = part.rpartition(":") if ":" in part else (part, "", "10")
+        if not name or not slots.isdigit() or int(slots) < 1:
+            raise InvalidInput(
+                f"{part!r} is not a queue with slots.", next_step="Write it as documents:10."
+            )
+        queues[name] = int(slots)
+    if text and not queues:
+        raise InvalidInput(f"{text!r} names no queue.", next_step="Write it as documents:10.")
+    return queues
+
+
+class Recycle(NamedTuple):
+    """When a worker process is to be started anew; None for never."""
+
+    jobs: int | None = None
+    memory_bytes: int | None = None
+
+
+def parse_recycle(text: str) -> Recycle:
+    """Read `10000jobs,512MB`."""
+    limits = Recycle()
+    for part in filter(None, (piece.strip().lower() for piece in text.split(","))):
+        number = part.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = part.removeprefix(number)
+        if not number.isdigit() or unit not in ("jobs", "mb", "gb"):
+            raise InvalidInput(
+                f"{part!r} is not a limit for recycling.", next_step="Write 10000jobs,512MB."
+            )
+        if unit == "jobs":
+            limits = limits._replace(jobs=int(number))
+        else:
+            size = int(number) * 1024 ** (2 if unit == "mb" else 3)
+            limits = limits._replace(memory_bytes=size)
+    return limits

@@ -1,0 +1,143 @@
+"""windlass worker and dev: processes that run jobs."""
+
+import asyncio
+import logging
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli.output import say
+from windlass.cli.session import Cli, exiting, pass_cli
+from windlass.cli.settings import Recycle, parse_queues, parse_recycle
+from windlass.contract.errors import InvalidInput
+from windlass.worker.reloader import Reloader
+from windlass.worker.supervisor import Supervisor
+from windlass.worker.worker import Worker, WorkerSettings
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("-q", "--queue", "queues", help="Queues with slots: documents:10,default:5.")
+@click.option("--processes", type=click.IntRange(1, 64), help="How many processes.")
+@click.option(
+    "--drain",
+    "drain_seconds",
+    type=click.FloatRange(0, 86_400),
+    help="Seconds that running jobs may go on.",
+)
+@click.option("--recycle", default="", help="Start a process anew after 10000jobs or 512MB.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+)
+@click.option("--child", is_flag=True, hidden=True, help="Started by a supervisor.")
+@pass_cli
+def worker(
+    cli: Cli,
+    target: str | None,
+    queues: str | None,
+    processes: int | None,
+    drain_seconds: float | None,
+    recycle: str,
+    log_level: str,
+    child: bool,
+) -> None:
+    """Run jobs of the application MODULE:APP until stopped."""
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+
+    def run() -> int:
+        count = processes or cli.settings.whole("processes", least=1, most=64)
+        app = cli.app_to_run(target)
+        limits = parse_recycle(recycle)
+        settings = _settings(cli, app, queues, drain_seconds, limits)
+        if not child and (count > 1 or limits != Recycle()):
+            asyncio.run(_try_the_store(app))  # fail here, and not in every child
+            return Supervisor(count, [*_child_command(), "--child"]).run()
+        return asyncio.run(_work(app, settings))
+
+    sys.exit(exiting(run))
+
+
+def _settings(
+    cli: Cli,
+    app: Windlass,
+    queues: str | None,
+    drain_seconds: float | None,
+    recycle: Recycle,
+) -> WorkerSettings:
+    text = queues or cli.settings["queues"]
+    drain = cli.settings.number("drain_seconds") if drain_seconds is None else drain_seconds
+    if drain != drain:
+        raise InvalidInput("The drain time is not a number.")
+    return WorkerSettings(
+        queues=parse_queues(text) if text else app.default_queues(),
+        lease=timedelta(seconds=cli.settings.number("lease_seconds", least=1)),
+        poll=timedelta(seconds=cli.settings.number("poll_seconds", least=0.001)),
+        drain=timedelta(seconds=drain),
+        recycle_after_jobs=recycle.jobs,
+        recycle_above_bytes=recycle.memory_bytes,
+    )
+
+
+def _child_command() -> list[str]:
+    """The very command that was given, once more."""
+    return [sys.executable, "-m", "windlass.cli.main", *sys.argv[1:]]
+
+
+async def _try_the_store(app: Windlass) -> None:
+    async with app:
+        await app.store.ping()
+
+
+async def _work(app: Windlass, settings: WorkerSettings) -> int:
+    async with app, app.working(settings) as running:
+        _stop_on_signals(running)
+        served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
+        say(f"Working on {served}. Press Ctrl-C to stop.")
+        await running.run()
+    say("Stopped.")
+    return 0
+
+
+def _stop_on_signals(running: Worker) -> None:
+    """First signal: drain. Second: now."""
+    loop = asyncio.get_running_loop()
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            say("Stopping when the running jobs are done; once more to stop now.")
+            running.stop()
+        else:
+            running.stop_now()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
+@click.option("--child", is_flag=True, hidden=True, help="Started by the reloader.")
+@pass_cli
+def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
+    """Run a worker for development; it starts anew when the code changes."""
+    logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+
+    def run() -> int:
+        if reload and not child:
+            return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
+        app = cli.app_to_run(target)
+        return asyncio.run(_work(app, _settings(cli, app, None, 1, Recycle())))
+
+    sys.exit(exiting(run))

@@ -1,0 +1,1 @@
+"""What a job is: the contract that every other part looks down at. No I/O, no asyncio."""

@@ -1,0 +1,35 @@
+"""How stores differ, as data: the docs, the suite's skips and start-up checks are made from it."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Durability = Literal["none", "process", "power_loss", "replicated"]
+DURABILITY_ORDER: tuple[Durability, ...] = ("none", "process", "power_loss", "replicated")
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store promises. Probed when it is opened, where it depends on the server."""
+
+    durability: Durability
+    """What an answered write survives: nothing, the process, a power cut, the loss of a server."""
+    ack_lost_on: str
+    """In words: what can still lose an answered write."""
+    caller_transaction: bool
+    """Whether a job can be submitted inside the caller's own transaction."""
+    clock: Literal["server", "host"]
+    writers: Literal["process", "host", "many"]
+    """Who may use one store at once: one process, the processes of one host, many hosts."""
+    event_lag: timedelta
+    """How long after its commit an event may become visible to consumers."""
+    count_staleness: timedelta
+    retention_completed: timedelta
+    retention_dead: timedelta
+    max_payload_bytes: int
+    local_file: Path | None = None
+    """The file that all processes share, beside which they can wake each other."""
+
+    def survives(self, wanted: Durability) -> bool:
+        return DURABILITY_ORDER.index(self.durability) >= DURABILITY_ORDER.index(wanted)

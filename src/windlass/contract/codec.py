@@ -1,0 +1,126 @@
+"""Typed payloads: one codec for msgspec Structs, dataclasses, TypedDicts, plain data and pydantic.
+
+What a codec encodes has been validated, so that a bad payload is refused where it is submitted.
+"""
+
+import dataclasses
+from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints, is_typeddict
+
+import msgspec
+
+from windlass.contract.errors import InvalidInput
+from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
+
+T = TypeVar("T")
+
+
+class Codec(Protocol[T]):
+    """Between a payload as handlers see it and the JSON that travels."""
+
+    @property
+    def fields(self) -> frozenset[str] | None:
+        """The names of the payload's fields, for templates; None where they are not known."""
+        ...
+
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+        """Validate and encode; raise InvalidInput."""
+        ...
+
+    def decode(self, body: bytes) -> T:
+        """Decode and validate; raise InvalidInput."""
+        ...
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the payload."""
+        ...
+
+
+def codec_for(annotation: Any) -> Codec[Any]:
+    """Choose the codec for a payload's annotation."""
+    if hasattr(annotation, "__pydantic_core_schema__") or hasattr(annotation, "model_json_schema"):
+        return PydanticCodec(annotation)
+    return MsgspecCodec(annotation)
+
+
+class MsgspecCodec(Generic[T]):
+    """For all that msgspec knows. Encoding is followed by decoding, which validates."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._type = annotation
+        try:
+            self._decoder = msgspec.json.Decoder(annotation)
+        except TypeError as error:
+            raise InvalidInput(
+                f"{annotation!r} cannot be the type of a payload: {error}.",
+                next_step="Use a msgspec Struct, a pydantic model, a dataclass or a TypedDict.",
+            ) from None
+        self.fields = _fields_of(annotation)
+
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+        body = encode_payload(payload, limit=limit)
+        self.decode(bytes(body))
+        return body
+
+    def decode(self, body: bytes) -> T:
+        try:
+            return cast("T", self._decoder.decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput(f"The payload is not valid: {error}.") from None
+
+    def schema(self) -> dict[str, Any]:
+        return msgspec.json.schema(self._type)
+
+
+class PydanticCodec(Generic[T]):
+    """For pydantic models and dataclasses. pydantic is imported only here, and only when used."""
+
+    def __init__(self, annotation: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self._type: type = annotation
+        self._adapter: Any = TypeAdapter(annotation)
+        self.fields = frozenset(annotation.__pydantic_fields__)
+
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+        if not isinstance(payload, self._type):
+            raise InvalidInput(
+                f"The payload is not valid: a {self._type.__name__} is wanted, "
+                f"not a {type(payload).__name__}."
+            )
+        try:
+            plain = self._adapter.dump_python(payload, mode="json", warnings="error")
+        except Exception as error:
+            raise InvalidInput(f"The payload is not valid: {_first_line(error)}.") from None
+        body = encode_payload(plain, limit=limit)
+        self.decode(bytes(body))
+        return body
+
+    def decode(self, body: bytes) -> T:
+        try:
+            return cast("T", self._adapter.validate_json(body))
+        except ValueError as error:
+            raise InvalidInput(f"The payload is not valid: {_first_line(error)}.") from None
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = self._adapter.json_schema()
+        return schema
+
+
+def _fields_of(annotation: Any) -> frozenset[str] | None:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return frozenset(annotation.__struct_fields__)
+    if dataclasses.is_dataclass(annotation):
+        return frozenset(field.name for field in dataclasses.fields(annotation))
+    if is_typeddict(annotation):
+        return frozenset(get_type_hints(annotation))
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """pydantic's texts quote the input; the first line and the first location say enough."""
+    details = getattr(error, "errors", None)
+    if callable(details):
+        first = details(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return f"{first['msg']} - at `$.{place}`" if place else str(first["msg"])
+    return str(error).splitlines()[0]

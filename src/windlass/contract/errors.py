@@ -1,0 +1,221 @@
+"""Everything Windlass raises, and the stable codes that clients may rely on.
+
+WindlassError
+├── InvalidInput            VALIDATION_ERROR: what was handed in breaks the contract
+│   ├── InvalidEnvelope     VALIDATION_ERROR, with one problem per field
+│   ├── InvalidFormat       INVALID_FORMAT: not an envelope at all
+│   └── PayloadTooLarge     PAYLOAD_TOO_LARGE
+├── SubmitConflict          IDEMPOTENCY_CONFLICT
+│   └── JobIdConflict       JOB_ID_CONFLICT
+├── SubmitRefused
+│   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
+│   └── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
+├── JobNotFound             JOB_NOT_FOUND
+├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
+├── RunOver                 RUN_OVER: the run is no longer the job's current one
+├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
+├── StoreError
+│   ├── StoreMisconfigured  STORE_MISCONFIGURED: URL, path, rights, unsupported place
+│   ├── StoreUnavailable    STORE_UNAVAILABLE: gone, full or unreachable; retry may help
+│   │   └── StoreBusy       STORE_BUSY: somebody else holds the lock for too long
+│   ├── StoreCorrupt        STORE_CORRUPT
+│   └── SchemaMismatch      SCHEMA_MISMATCH: written by a newer or an altered Windlass
+└── HandlerSignal           raised by handlers to choose an outcome
+    ├── Permanent
+    ├── Retry
+    └── Snooze
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import ClassVar, NamedTuple
+from uuid import UUID
+
+
+class Code(StrEnum):
+    """The stable error codes. Handlers may use their own beside them, in the same shape."""
+
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    INVALID_FORMAT = "INVALID_FORMAT"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    JOB_ID_CONFLICT = "JOB_ID_CONFLICT"
+    JOB_NOT_FOUND = "JOB_NOT_FOUND"
+    JOB_TYPE_DISABLED = "JOB_TYPE_DISABLED"
+    QUEUE_FULL = "QUEUE_FULL"
+    ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
+    VERSION_MISMATCH = "VERSION_MISMATCH"
+    RUN_OVER = "RUN_OVER"
+    NO_HANDLER = "NO_HANDLER"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    SNOOZED_TOO_OFTEN = "SNOOZED_TOO_OFTEN"
+    FOLLOW_UP_CONFLICT = "FOLLOW_UP_CONFLICT"
+    TIMEOUT = "TIMEOUT"
+    NETWORK_ERROR = "NETWORK_ERROR"
+    UPSTREAM_ERROR = "UPSTREAM_ERROR"
+    UPSTREAM_REFUSED = "UPSTREAM_REFUSED"
+    DB_UNAVAILABLE = "DB_UNAVAILABLE"
+    QUEUE_UNAVAILABLE = "QUEUE_UNAVAILABLE"
+    CONFIGURATION_ERROR = "CONFIGURATION_ERROR"
+    HANDLER_ERROR = "HANDLER_ERROR"
+    STORE_ERROR = "STORE_ERROR"
+    STORE_MISCONFIGURED = "STORE_MISCONFIGURED"
+    STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+    STORE_BUSY = "STORE_BUSY"
+    STORE_CORRUPT = "STORE_CORRUPT"
+    SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
+
+
+class WindlassError(Exception):
+    """The root. `code` is stable, the text names the cause, `next_step` what to do about it."""
+
+    code: ClassVar[str] = Code.STORE_ERROR
+
+    def __init__(self, cause: str, *, next_step: str = "") -> None:
+        super().__init__(f"{cause} {next_step}".rstrip() if next_step else cause)
+        self.cause = cause
+        self.next_step = next_step
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with what was handed in: where (a JSON pointer) and what."""
+
+    pointer: str
+    detail: str
+
+
+class InvalidInput(WindlassError, ValueError):
+    code = Code.VALIDATION_ERROR
+
+
+class InvalidEnvelope(InvalidInput):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(f"{pointer}: {detail}" for pointer, detail in problems))
+        self.problems = tuple(problems)
+
+
+class InvalidFormat(InvalidInput):
+    code = Code.INVALID_FORMAT
+
+
+class PayloadTooLarge(InvalidInput):
+    code = Code.PAYLOAD_TOO_LARGE
+
+
+class SubmitConflict(WindlassError):
+    """Another job already has this id or idempotency key and is not the same job.
+
+    The text is constant on purpose: it must not tell a caller about somebody else's job.
+    """
+
+    code = Code.IDEMPOTENCY_CONFLICT
+
+    @classmethod
+    def of_key(cls) -> "SubmitConflict":
+        return cls(
+            "The idempotency key was used before with another payload.",
+            next_step="Send the same payload again, or use a new key.",
+        )
+
+    @classmethod
+    def of_id(cls) -> "JobIdConflict":
+        return JobIdConflict("The job id is taken by another job.", next_step="Use a new id.")
+
+
+class JobIdConflict(SubmitConflict):
+    code = Code.JOB_ID_CONFLICT
+
+
+class SubmitRefused(WindlassError):
+    """Not now: the same submit may be accepted later."""
+
+    code = Code.QUEUE_FULL
+    retry_after_seconds = 5
+
+
+class QueueFull(SubmitRefused):
+    code = Code.QUEUE_FULL
+
+
+class JobTypeDisabled(SubmitRefused):
+    code = Code.JOB_TYPE_DISABLED
+
+
+class JobNotFound(WindlassError):
+    code = Code.JOB_NOT_FOUND
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"There is no job {job_id}.")
+        self.job_id = job_id
+
+
+class IllegalTransition(WindlassError):
+    code = Code.ILLEGAL_TRANSITION
+
+
+class RunOver(WindlassError):
+    code = Code.RUN_OVER
+
+
+class VersionMismatch(WindlassError):
+    code = Code.VERSION_MISMATCH
+
+
+class StoreError(WindlassError):
+    code = Code.STORE_ERROR
+
+
+class StoreMisconfigured(StoreError):
+    code = Code.STORE_MISCONFIGURED
+
+
+class StoreUnavailable(StoreError):
+    code = Code.STORE_UNAVAILABLE
+
+
+class StoreBusy(StoreUnavailable):
+    code = Code.STORE_BUSY
+
+
+class StoreCorrupt(StoreError):
+    code = Code.STORE_CORRUPT
+
+
+class SchemaMismatch(StoreError):
+    code = Code.SCHEMA_MISMATCH
+
+
+class HandlerSignal(WindlassError):
+    code = Code.HANDLER_ERROR
+
+
+class Permanent(HandlerSignal):
+    """Raise in a handler to fail the job for good, with a code and a message for clients."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.error_code = code
+
+
+class Retry(HandlerSignal):
+    """Raise in a handler to have the job run again; counts as a failed attempt."""
+
+    def __init__(
+        self,
+        message: str = "The handler asked for another attempt.",
+        *,
+        after: timedelta | None = None,
+        code: str = Code.HANDLER_ERROR,
+    ) -> None:
+        super().__init__(message)
+        self.after = after
+        self.error_code = code
+
+
+class Snooze(HandlerSignal):
+    """Raise in a handler to have the job run later; costs no attempt."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__("The handler snoozed the job.")
+        self.delay = delay

@@ -1,0 +1,25 @@
+"""The rules that `decide` follows for a type of job; every limit with its default."""
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass.contract.retry import Backoff, RetryStrategy
+from windlass.contract.scheduling import SchedulingStrategy, as_asked
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How failures, crashes and snoozes of a job are treated."""
+
+    retry: RetryStrategy = Backoff()
+    crash_retry: RetryStrategy = Backoff()
+    """After a crash; never the handler's own strategy, which the reaper may not have."""
+    schedule: SchedulingStrategy = as_asked
+    max_crashes: int = 3
+    """The crash that reaches this number poisons the job."""
+    max_snoozes: int = 1000
+    hold_key: timedelta = timedelta(days=7)
+    """How long a completed job keeps its idempotency key."""
+
+
+DEFAULT_POLICY = Policy()

@@ -1,0 +1,82 @@
+"""What can be asked of a store: the filter, the keyset cursor, the page, the counts."""
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.contract.job import DEFAULT_TENANT
+from windlass.contract.snapshot import JobSnapshot
+from windlass.contract.status import JobStatus
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are meant; every given field must match. `tenant_id` None is for the system."""
+
+    tenant_id: str | None = DEFAULT_TENANT
+    statuses: frozenset[JobStatus] = frozenset()
+    job_types: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
+    reasons: frozenset[str] = frozenset()
+    """Of the last log row; for dead letters."""
+    subject_id: str | None = None
+    created_by: str | None = None
+    correlation_id: str | None = None
+    parent_job_id: UUID | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """The last job of a page; the next page starts behind it. Ties are broken by the id."""
+
+    created_at: datetime
+    job_id: UUID
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Jobs, newest first, and where to go on, if there is more."""
+
+    items: tuple[JobSnapshot, ...]
+    next: Cursor | None
+
+
+class LaneCounts(msgspec.Struct, kw_only=True):
+    """How many jobs of one queue and type are where. `scheduled` are those of `queued` not yet due.
+
+    `oldest_due_at` is since when the longest-waiting due job could have run.
+    """
+
+    queue: str
+    job_type: str
+    queued: int = 0
+    scheduled: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    poisoned: int = 0
+    cancelled: int = 0
+    oldest_due_at: datetime | None = None
+
+
+class LaneRequest(msgspec.Struct, frozen=True):
+    """What a claim wants of one queue: up to `limit` jobs of these types."""
+
+    queue: str
+    job_types: tuple[str, ...]
+    limit: int
+
+
+class PruneRule(msgspec.Struct, frozen=True):
+    """Remove jobs that ended in `status` before this instant."""
+
+    status: JobStatus
+    ended_before: datetime
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What a bounded prune removed. Less than its limit means nothing is left to remove."""
+
+    jobs: int = 0
+    keys: int = 0
+    records: int = 0

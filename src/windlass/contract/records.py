@@ -1,0 +1,45 @@
+"""Records: small settings-like side data, namespaced, versioned, with compare-and-set."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record as it stands. `version` starts at 1 and grows with every write."""
+
+    namespace: str
+    key: str
+    value: bytes
+    version: int
+    expires_at: datetime | None = None
+
+
+class RecordWrite(msgspec.Struct, frozen=True):
+    """Put a value, or delete it when `value` is None, if `expected` is still the version.
+
+    `expected` 0 means there is none yet, None means whatever is there. A put whose answer was lost
+    may be repeated: it counts as applied when the record already is what it would have made. So the
+    value of a lock must name its owner.
+    """
+
+    namespace: str
+    key: str
+    value: bytes | None
+    expected: int | None = None
+    time_to_live: timedelta | None = None
+
+
+def write_is_allowed(write: RecordWrite, current: Record | None) -> bool:
+    """Compare for compare-and-set; `current` is the record unless it has expired."""
+    version = current.version if current else 0
+    return write.expected in (None, version) or is_repeat(write, current)
+
+
+def is_repeat(write: RecordWrite, current: Record | None) -> bool:
+    """Tell whether the write has been made before, by the same caller, its answer lost."""
+    if write.expected is None:
+        return False
+    if current is None:
+        return write.value is None
+    return current.version == write.expected + 1 and current.value == write.value

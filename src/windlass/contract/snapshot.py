@@ -1,0 +1,133 @@
+"""What a store tells about jobs: a run that was claimed, a job as it stands, its log."""
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.contract.job import Job
+from windlass.contract.outcome import ErrorInfo
+from windlass.contract.status import DerivedState, Event, JobStatus
+
+SUSPECT_AFTER_CRASHES = 2
+
+
+class RunRef(msgspec.Struct, frozen=True):
+    """Which run is meant. The token is what proves it."""
+
+    job_id: UUID
+    token: UUID
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One claimed run of a job, with all that `decide` needs to end it."""
+
+    job: Job
+    token: UUID
+    fence: int
+    session: str
+    version: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    started_at: datetime
+    lease_until: datetime
+    cancel_requested: bool = False
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(self.job.job_id, self.token)
+
+    @property
+    def is_suspect(self) -> bool:
+        """It may be the job that crashes workers, so nothing should run beside it."""
+        return self.crashes >= SUSPECT_AFTER_CRASHES
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a run is: 0 to 100, and the name of its phase."""
+
+    run: RunRef
+    percent: float
+    phase: str = ""
+
+
+class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a Running job is in. Its token is not part of what is shown."""
+
+    session: str
+    started_at: datetime
+    lease_until: datetime
+    percent: float = 0.0
+    phase: str = ""
+    cancel_requested: bool = False
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the log: a run that ended, or something an operator did."""
+
+    job_id: UUID
+    version: int
+    event: Event
+    status: JobStatus
+    reason: str
+    at: datetime
+    attempt: int
+    fence: int
+    session: str = ""
+    started_at: datetime | None = None
+    error: ErrorInfo | None = None
+    result: bytes | None = None
+    result_omitted: str | None = None
+    actor: str = ""
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """A log row with its place in the one order in which all consumers read."""
+
+    sequence: int
+    tenant_id: str
+    job_type: str
+    entry: LogEntry
+
+
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it stands. `version` grows with every change that a client could see."""
+
+    job: Job
+    status: JobStatus
+    version: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    fence: int
+    priority: int
+    run_at: datetime | None = None
+    run: CurrentRun | None = None
+    last: LogEntry | None = None
+
+    def derived(self, now: datetime) -> DerivedState | None:
+        if self.run and self.run.cancel_requested:
+            return DerivedState.CANCELLING
+        if self.status is not JobStatus.QUEUED or self.run_at is None:
+            return None
+        if self.last and self.last.event in (Event.RETRIED, Event.CRASHED):
+            return DerivedState.RETRYING
+        return DerivedState.SCHEDULED if self.run_at > now else None
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the current run started, else the last one."""
+        if self.run:
+            return self.run.started_at
+        return self.last.started_at if self.last else None
+
+    @property
+    def completed_at(self) -> datetime | None:
+        return self.last.at if self.last and self.status.is_terminal else None
+
+    @property
+    def shown_attempt(self) -> int:
+        """The attempt as status documents show it: 1 while the job was never claimed."""
+        return max(1, self.attempt)

@@ -1,0 +1,122 @@
+"""The six statuses of a job, and every move between them.
+
+TRANSITIONS is the whole lifecycle: a `Transition` that is not in it cannot be made.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from windlass.contract.errors import InvalidInput
+
+
+class JobStatus(StrEnum):
+    """What is stored. Scheduled, Retrying and Cancelling are derived (see `DerivedState`)."""
+
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    POISONED = "Poisoned"
+    CANCELLED = "Cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+    @classmethod
+    def parse(cls, name: str) -> "JobStatus":
+        """Read a status by our name or by the name another system gives it, in any case."""
+        key = name.strip().replace("_", "").replace("-", "").replace(" ", "").lower()
+        try:
+            return _BY_NAME[key]
+        except KeyError:
+            known = ", ".join(cls)
+            raise InvalidInput(
+                f"{name[:64]!r} is not a job status.", next_step=f"Use one of {known}."
+            ) from None
+
+
+class DerivedState(StrEnum):
+    """What a status document shows beside the status; follows from it, the time and the run."""
+
+    SCHEDULED = "Scheduled"
+    RETRYING = "Retrying"
+    CANCELLING = "Cancelling"
+
+
+class Event(StrEnum):
+    """What happened to a job. Every event but `claimed` leaves a row in the log."""
+
+    CLAIMED = "claimed"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRIED = "retried"
+    POISONED = "poisoned"
+    CANCELLED = "cancelled"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    CRASHED = "crashed"
+    CANCEL_REQUESTED = "cancel_requested"
+    REDRIVEN = "redriven"
+
+
+class Reason(StrEnum):
+    """Why an event happened; the dead-letter view groups by it."""
+
+    SUCCEEDED = "Succeeded"
+    PERMANENT_ERROR = "PermanentError"
+    RETRYABLE_ERROR = "RetryableError"
+    ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
+    RETRY_REFUSED = "RetryRefused"
+    INVALID_FORMAT = "InvalidFormat"
+    NO_HANDLER = "NoHandler"
+    TYPE_DISABLED = "TypeDisabled"
+    SNOOZED = "Snoozed"
+    SNOOZED_TOO_OFTEN = "SnoozedTooOften"
+    SHUTDOWN = "Shutdown"
+    LEASE_EXPIRED = "LeaseExpired"
+    CANCEL_REQUESTED = "CancelRequested"
+    REDRIVEN = "Redriven"
+
+
+TERMINAL: Final = frozenset(
+    {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED}
+)
+REDRIVABLE: Final = frozenset({JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED})
+
+Move = tuple[JobStatus, Event, JobStatus]
+
+TRANSITIONS: Final[frozenset[Move]] = frozenset(
+    {
+        (JobStatus.QUEUED, Event.CLAIMED, JobStatus.RUNNING),
+        (JobStatus.QUEUED, Event.CANCELLED, JobStatus.CANCELLED),
+        (JobStatus.QUEUED, Event.POISONED, JobStatus.POISONED),
+        (JobStatus.RUNNING, Event.COMPLETED, JobStatus.COMPLETED),
+        (JobStatus.RUNNING, Event.FAILED, JobStatus.FAILED),
+        (JobStatus.RUNNING, Event.POISONED, JobStatus.POISONED),
+        (JobStatus.RUNNING, Event.CANCELLED, JobStatus.CANCELLED),
+        (JobStatus.RUNNING, Event.CANCEL_REQUESTED, JobStatus.RUNNING),
+        (JobStatus.RUNNING, Event.RETRIED, JobStatus.QUEUED),
+        (JobStatus.RUNNING, Event.SNOOZED, JobStatus.QUEUED),
+        (JobStatus.RUNNING, Event.RELEASED, JobStatus.QUEUED),
+        (JobStatus.RUNNING, Event.CRASHED, JobStatus.QUEUED),
+        (JobStatus.FAILED, Event.REDRIVEN, JobStatus.QUEUED),
+        (JobStatus.POISONED, Event.REDRIVEN, JobStatus.QUEUED),
+        (JobStatus.CANCELLED, Event.REDRIVEN, JobStatus.QUEUED),
+    }
+)
+
+# The names that the systems people come from use for the same thing.
+_ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
+    JobStatus.QUEUED: ("pending", "scheduled", "retrying", "available", "enqueued", "waiting"),
+    JobStatus.RUNNING: ("inprogress", "active", "started", "executing", "processing"),
+    JobStatus.COMPLETED: ("succeeded", "success", "finished", "done"),
+    JobStatus.FAILED: ("failure", "error", "discarded"),
+    JobStatus.POISONED: ("deadletter", "deadlettered", "dead", "poison"),
+    JobStatus.CANCELLED: ("canceled", "aborted", "revoked"),
+}
+_BY_NAME: Final = {
+    name: status
+    for status, aliases in _ALIASES.items()
+    for name in (status.value.lower(), *aliases)
+}

@@ -1,0 +1,208 @@
+"""The store protocol: atomic verbs that keep data and decide nothing. The docstrings specify them.
+
+Every verb takes many items and answers item by item. Each item is atomic with all that belongs to
+it (keys, follow-ups, records, log row); the items of one call are independent of each other.
+A verb whose answer was lost can be called again with the same arguments: `insert` is idempotent by
+job id, `claim` by claim id, `apply` by the run token or the change id, the others by nature.
+
+Any verb may raise StoreUnavailable; then it is unknown whether it took effect.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from windlass.contract.capabilities import Capabilities
+from windlass.contract.query import (
+    Cursor,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+)
+from windlass.contract.records import Record, RecordWrite
+from windlass.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.transition import StateGuard, Transition
+
+
+class JobReader(Protocol):
+    """The read side, all that the API, the dashboard and the CLI need.
+
+    `tenant_id` None reads across tenants and is for the system itself.
+    """
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        """Read jobs as they stand, in the order asked for; None for one that is not there."""
+        ...
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        """Read a page of jobs, newest first by (created_at, job_id)."""
+        ...
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        """Count the jobs of every queue and type that has any, in that order."""
+        ...
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        """Read the log of a job, oldest first."""
+        ...
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        """Read log rows of all jobs behind sequence number `after`, in order.
+
+        A row never appears at or before a number that was handed out already.
+        """
+        ...
+
+
+class StoreTransaction(Protocol):
+    """A transaction of the handler's own, in which its run can be settled too."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the handler's own statements. It must not commit."""
+        ...
+
+    async def apply(self, transition: Transition) -> ApplyResult:
+        """Write a decided change as part of this transaction; see `JobStore.apply`."""
+        ...
+
+
+class JobStore(JobReader, Protocol):
+    """All verbs. The store's own clock rules; delays and leases are added to it."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def open(self) -> None:
+        """Connect, bring or check the schema; raise what is wrong with the place or the URL."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Verbs under way are finished first."""
+        ...
+
+    async def ping(self) -> datetime:
+        """Prove that the store can be read and tell the time of its clock."""
+        ...
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        """Store jobs as Queued and take their keys, durably when it answers.
+
+        An id that is there already with the same tenant, type and fingerprint is a Duplicate,
+        otherwise a Conflict. The same holds for a key that is held, by its fingerprint.
+        """
+        ...
+
+    def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        """Insert in the caller's own transaction, which the caller commits or rolls back.
+
+        Where `capabilities.caller_transaction` is False, raise StoreMisconfigured.
+        """
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """Begin a transaction; it is committed at the end of the block, or rolled back by an error.
+
+        Where `capabilities.caller_transaction` is False, raise StoreMisconfigured.
+        """
+        ...
+
+    async def claim(
+        self,
+        session: str,
+        claim_id: UUID,
+        wanted: Sequence[LaneRequest],
+        *,
+        lease: timedelta,
+    ) -> list[Run]:
+        """Start runs of due jobs: Running, attempt + 1, fence + 1, a new token, a lease.
+
+        Within a queue the order is priority, time due, id; claims by others may be skipped.
+        A repeated claim id gives the runs it started that are still current, and starts none; if
+        none is current any more, it is a new claim.
+        """
+        ...
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        """Extend the leases of the runs named, if they are still current. Others just run out."""
+        ...
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        """Overwrite how far runs are. Leaves no log row."""
+        ...
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        """Write decided changes, each under its guard, with all that it carries or not at all.
+
+        A follow-up that is stored already counts as done; one that clashes, like a record whose
+        version moved, is a Conflict. A redrive takes the idempotency key again or is a Conflict.
+        """
+        ...
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        """Read runs whose lease has run out, ordered by job id, behind `after`."""
+        ...
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        """Remove ended jobs with their log and idempotency key; one that is not terminal is Stale.
+
+        Keys that are held for a time of their own stay until it is over.
+        """
+        ...
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        """Remove at most `limit` old jobs, expired keys and expired records.
+
+        Jobs with an event behind `keep_events_after` stay, for consumers that are still to read it.
+        The key of a completed job stays as long as it was promised.
+        """
+        ...
+
+    async def sequence(self, *, limit: int) -> int:
+        """Number committed log rows that have no number yet; return how many were numbered."""
+        ...
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        """Tell which job holds each key now, if any."""
+        ...
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        """Take or extend the leadership of a role; None while somebody else has it.
+
+        Extending keeps the term; taking it over makes a new one.
+        """
+        ...
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        """Give leadership back, if this owner still holds this very term."""
+        ...
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        """Read the records of a namespace that have not expired, ordered by key."""
+        ...
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        """Write records one by one under compare-and-set; Applied carries the new version."""
+        ...

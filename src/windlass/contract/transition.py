@@ -1,0 +1,268 @@
+"""A decided change of one job: what to write, and the guard under which it may be written."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.contract import text
+from windlass.contract.identity import new_run_token
+from windlass.contract.outcome import ErrorInfo, Success
+from windlass.contract.records import RecordWrite
+from windlass.contract.results import CancelPending, Stale
+from windlass.contract.snapshot import JobSnapshot, Run
+from windlass.contract.status import TRANSITIONS, Event, JobStatus, Reason
+from windlass.contract.submission import DedupeKey, NewJob
+
+
+class RunGuard(msgspec.Struct, frozen=True):
+    """Write only if this run is still the job's current one.
+
+    `unless_cancelled`: and no cancel was requested meanwhile, which would change the decision.
+    `only_expired`: and its lease has still expired, which a late renewal would have changed.
+    """
+
+    token: UUID
+    unless_cancelled: bool = False
+    only_expired: bool = False
+
+
+class StateGuard(msgspec.Struct, frozen=True):
+    """Write only if the job still has this status and, where given, this version.
+
+    `change_id` names the change, so that one whose answer was lost can be repeated.
+    """
+
+    status: JobStatus
+    version: int | None = None
+    change_id: UUID = msgspec.field(default_factory=new_run_token)
+
+
+Guard = RunGuard | StateGuard
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one job; made by the named constructors below, applied by a store as a whole.
+
+    It carries a delay, not an instant: the store adds it to its own clock.
+    """
+
+    job_id: UUID
+    guard: Guard
+    event: Event
+    to: JobStatus
+    reason: Reason
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    delay: timedelta = timedelta(0)
+    hold_key: timedelta = timedelta(0)
+    error: ErrorInfo | None = None
+    result: bytes | None = None
+    result_omitted: str | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+    once: tuple[DedupeKey, ...] = ()
+    records: tuple[RecordWrite, ...] = ()
+    actor: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.from_status, self.event, self.to) not in TRANSITIONS:
+            raise ValueError(f"no such move: {self.from_status} {self.event} {self.to}")
+        msgspec.structs.force_setattr(self, "actor", text.storable(self.actor, text.LABEL_LIMIT))
+
+    @property
+    def from_status(self) -> JobStatus:
+        return JobStatus.RUNNING if isinstance(self.guard, RunGuard) else self.guard.status
+
+    @property
+    def sets_counters(self) -> bool:
+        """Whether the counters are part of the decision: not where somebody merely stops a job.
+
+        Those may have been read long ago; the job's own are newer.
+        """
+        return isinstance(self.guard, RunGuard) or self.event is Event.REDRIVEN
+
+    @property
+    def change_id(self) -> UUID:
+        """What makes a repeat of this change recognisable: the run's token, or the guard's id."""
+        return self.guard.token if isinstance(self.guard, RunGuard) else self.guard.change_id
+
+    # -- a run ends -----------------------------------------------------------------------------
+
+    @classmethod
+    def completed(cls, run: Run, success: Success, *, hold_key: timedelta) -> "Transition":
+        return cls(
+            **_ending(run),
+            event=Event.COMPLETED,
+            to=JobStatus.COMPLETED,
+            reason=Reason.SUCCEEDED,
+            hold_key=hold_key,
+            result=success.result,
+            result_omitted=success.result_omitted,
+            follow_ups=success.follow_ups,
+            once=success.once,
+            records=success.records,
+        )
+
+    @classmethod
+    def failed(cls, run: Run, error: ErrorInfo, reason: Reason) -> "Transition":
+        return cls(
+            **_ending(run), event=Event.FAILED, to=JobStatus.FAILED, reason=reason, error=error
+        )
+
+    @classmethod
+    def poisoned(cls, run: Run, error: ErrorInfo, reason: Reason, **changes: Any) -> "Transition":
+        return cls(
+            **_ending(run) | changes,
+            event=Event.POISONED,
+            to=JobStatus.POISONED,
+            reason=reason,
+            error=error,
+        )
+
+    @classmethod
+    def stopped(cls, run: Run, error: ErrorInfo | None = None, **changes: Any) -> "Transition":
+        return cls(
+            **_ending(run) | changes,
+            event=Event.CANCELLED,
+            to=JobStatus.CANCELLED,
+            reason=Reason.CANCEL_REQUESTED,
+            error=error,
+        )
+
+    # -- a run goes back to the queue -------------------------------------------------------------
+
+    @classmethod
+    def retried(
+        cls, run: Run, error: ErrorInfo, *, delay: timedelta, priority: int
+    ) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"priority": priority},
+            event=Event.RETRIED,
+            to=JobStatus.QUEUED,
+            reason=Reason.RETRYABLE_ERROR,
+            delay=delay,
+            error=error,
+        )
+
+    @classmethod
+    def snoozed(cls, run: Run, *, delay: timedelta) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1},
+            event=Event.SNOOZED,
+            to=JobStatus.QUEUED,
+            reason=Reason.SNOOZED,
+            delay=delay,
+        )
+
+    @classmethod
+    def released(cls, run: Run) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"attempt": run.attempt - 1},
+            event=Event.RELEASED,
+            to=JobStatus.QUEUED,
+            reason=Reason.SHUTDOWN,
+        )
+
+    @classmethod
+    def crashed(cls, run: Run, error: ErrorInfo, *, delay: timedelta) -> "Transition":
+        guard = RunGuard(run.token, unless_cancelled=True, only_expired=True)
+        return cls(
+            **_ending(run)
+            | {"guard": guard, "attempt": run.attempt - 1, "crashes": run.crashes + 1},
+            event=Event.CRASHED,
+            to=JobStatus.QUEUED,
+            reason=Reason.LEASE_EXPIRED,
+            delay=delay,
+            error=error,
+        )
+
+    # -- somebody acts on the job -----------------------------------------------------------------
+
+    @classmethod
+    def cancelled(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
+        return cls(
+            **_acting(job, version),
+            event=Event.CANCELLED,
+            to=JobStatus.CANCELLED,
+            reason=Reason.CANCEL_REQUESTED,
+            actor=actor,
+        )
+
+    @classmethod
+    def cancel_requested(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
+        return cls(
+            **_acting(job, version),
+            event=Event.CANCEL_REQUESTED,
+            to=JobStatus.RUNNING,
+            reason=Reason.CANCEL_REQUESTED,
+            actor=actor,
+        )
+
+    @classmethod
+    def redriven(cls, job: JobSnapshot, *, actor: str) -> "Transition":
+        fresh = {"attempt": 0, "crashes": 0, "snoozes": 0}
+        return cls(
+            **_acting(job, job.version) | fresh,
+            event=Event.REDRIVEN,
+            to=JobStatus.QUEUED,
+            reason=Reason.REDRIVEN,
+            actor=actor,
+        )
+
+    @classmethod
+    def unhandled(cls, job: JobSnapshot, error: ErrorInfo) -> "Transition":
+        return cls(
+            **_acting(job, job.version),
+            event=Event.POISONED,
+            to=JobStatus.POISONED,
+            reason=Reason.NO_HANDLER,
+            error=error,
+        )
+
+
+def refusal(
+    guard: Guard,
+    *,
+    status: JobStatus,
+    version: int,
+    token: UUID | None,
+    lease_until: datetime | None,
+    cancel_requested: bool,
+    now: datetime,
+) -> Stale | CancelPending | None:
+    """Say why a guard does not hold for a job as it stands, or None when it does."""
+    if isinstance(guard, StateGuard):
+        holds = status is guard.status and guard.version in (None, version)
+        return None if holds else Stale()
+    if token != guard.token:
+        return Stale()
+    if guard.only_expired and lease_until is not None and lease_until > now:
+        return Stale()
+    if guard.unless_cancelled and cancel_requested:
+        return CancelPending()
+    return None
+
+
+def _counters(source: Run | JobSnapshot) -> dict[str, Any]:
+    return {
+        "job_id": source.job.job_id,
+        "attempt": source.attempt,
+        "crashes": source.crashes,
+        "snoozes": source.snoozes,
+        "priority": source.priority,
+    }
+
+
+def _ending(run: Run) -> dict[str, Any]:
+    return _counters(run) | {"guard": RunGuard(run.token)}
+
+
+def _requeueing(run: Run) -> dict[str, Any]:
+    return _counters(run) | {"guard": RunGuard(run.token, unless_cancelled=True)}
+
+
+def _acting(job: JobSnapshot, version: int | None) -> dict[str, Any]:
+    return _counters(job) | {"guard": StateGuard(job.status, version)}

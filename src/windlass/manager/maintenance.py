@@ -1,0 +1,71 @@
+"""Maintenance: sequencer, reaper, orphan sweeper and pruner, run by whoever leads."""
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from windlass.contract.query import Pruned
+from windlass.contract.store import JobStore
+from windlass.manager.orphans import DEFAULT_GRACE, OrphanSweeper
+from windlass.manager.pruner import Pruner, Retention
+from windlass.manager.reaper import Reaped, Reaper
+from windlass.manager.sequencer import Sequencer
+
+ROLE: Final = "maintenance"
+LEADER_LEASE: Final = timedelta(seconds=15)
+
+
+class MaintenanceReport(msgspec.Struct, frozen=True):
+    """What one round did, in which term."""
+
+    term: int
+    sequenced: int
+    reaped: Reaped
+    orphaned: int
+    pruned: Pruned
+
+
+class Maintenance:
+    """Run one round at a time while leading.
+
+    Leading only saves work: every write is guarded, so two leaders at once do no harm.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        owner: str,
+        *,
+        lease: timedelta = LEADER_LEASE,
+        retention: Retention | None = None,
+        no_handler_grace: timedelta = DEFAULT_GRACE,
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._lease = lease
+        self._reaper = Reaper(store)
+        self._pruner = Pruner(store, retention=retention)
+        self._sequencer = Sequencer(store)
+        self._orphans = OrphanSweeper(store, grace=no_handler_grace)
+        self._term: int | None = None
+
+    async def run_once(self) -> MaintenanceReport | None:
+        """Take or keep the lead and run everything once; None while somebody else leads."""
+        leadership = await self._store.lead(ROLE, self._owner, lease=self._lease)
+        self._term = leadership.term if leadership else None
+        if leadership is None:
+            return None
+        return MaintenanceReport(
+            leadership.term,
+            await self._sequencer.run_once(),
+            await self._reaper.run_once(),
+            await self._orphans.run_once(),
+            await self._pruner.run_once(),
+        )
+
+    async def resign(self) -> None:
+        """Let somebody else lead at once instead of after the lease."""
+        if self._term is not None:
+            await self._store.resign(ROLE, self._owner, self._term)
+            self._term = None

@@ -1,0 +1,52 @@
+"""Sessions: which worker processes there are, what they serve, and whether they still live."""
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from windlass.contract.records import RecordWrite
+from windlass.contract.store import JobStore
+from windlass.manager.side_data import all_records
+
+SESSIONS: Final = "sessions"
+TIME_TO_LIVE: Final = timedelta(seconds=60)
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A worker process, as it registered itself."""
+
+    session_id: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    last_seen_at: datetime
+    queues: Mapping[str, int]
+    job_types: tuple[str, ...]
+    draining: bool = False
+
+
+def new_session_id() -> str:
+    """Unique for every start, so that a process never meets what it held in an earlier life."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+
+
+async def register(store: JobStore, session: Session) -> None:
+    """Say that the session lives; to be repeated well within TIME_TO_LIVE."""
+    body = msgspec.json.encode(session)
+    write = RecordWrite(SESSIONS, session.session_id, body, time_to_live=TIME_TO_LIVE)
+    await store.write_records([write])
+
+
+async def unregister(store: JobStore, session_id: str) -> None:
+    await store.write_records([RecordWrite(SESSIONS, session_id, None)])
+
+
+async def live_sessions(store: JobStore) -> list[Session]:
+    records = await all_records(store, SESSIONS)
+    return [msgspec.json.decode(record.value, type=Session) for record in records]

@@ -1,0 +1,65 @@
+"""Switches: which queues and types are paused, which types are off. Kept as records."""
+
+import time
+from typing import Final
+
+from windlass.contract.records import RecordWrite
+from windlass.contract.store import JobStore
+from windlass.manager.side_data import all_records
+
+SWITCHES: Final = "switches"
+_PAUSED_QUEUE: Final = "paused-queue/"
+_PAUSED_TYPE: Final = "paused-type/"
+_DISABLED_TYPE: Final = "disabled-type/"
+
+
+class Switches:
+    """The switches as last read; at most `max_age_seconds` behind."""
+
+    def __init__(self, store: JobStore, *, max_age_seconds: float = 1.0) -> None:
+        self._store = store
+        self._max_age = max_age_seconds
+        self._read_at: float | None = None
+        self._on: frozenset[str] = frozenset()
+
+    async def refresh(self, *, now: bool = False) -> None:
+        age = None if self._read_at is None else time.monotonic() - self._read_at
+        if now or age is None or age >= self._max_age:
+            records = await all_records(self._store, SWITCHES)
+            self._on = frozenset(record.key for record in records)
+            self._read_at = time.monotonic()
+
+    @property
+    def paused_queues(self) -> frozenset[str]:
+        return self._with(_PAUSED_QUEUE)
+
+    @property
+    def paused_types(self) -> frozenset[str]:
+        return self._with(_PAUSED_TYPE)
+
+    @property
+    def disabled_types(self) -> frozenset[str]:
+        return self._with(_DISABLED_TYPE)
+
+    def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
+        """The types of these that are not paused."""
+        paused = self.paused_types
+        return tuple(kind for kind in job_types if kind not in paused) if paused else job_types
+
+    def _with(self, prefix: str) -> frozenset[str]:
+        return frozenset(key.removeprefix(prefix) for key in self._on if key.startswith(prefix))
+
+    async def pause_queue(self, queue: str, *, paused: bool = True) -> None:
+        """Claim nothing more from a queue; what runs goes on."""
+        await self._set(_PAUSED_QUEUE + queue, paused)
+
+    async def pause_type(self, job_type: str, *, paused: bool = True) -> None:
+        await self._set(_PAUSED_TYPE + job_type, paused)
+
+    async def disable_type(self, job_type: str, *, disabled: bool = True) -> None:
+        """The kill switch: refuse new jobs of a type, and fail those that would run."""
+        await self._set(_DISABLED_TYPE + job_type, disabled)
+
+    async def _set(self, key: str, on: bool) -> None:
+        await self._store.write_records([RecordWrite(SWITCHES, key, b"true" if on else None)])
+        await self.refresh(now=True)

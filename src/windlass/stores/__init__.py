@@ -1,0 +1,34 @@
+"""Where jobs are kept: the only place that persists. Stores are found by URL scheme."""
+
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from windlass.contract.clock import Clock
+from windlass.contract.errors import StoreMisconfigured
+from windlass.contract.store import JobStore
+
+GROUP = "windlass.stores"
+
+
+class StoreFactory(Protocol):
+    """What a store package registers under its URL scheme. Must not do any I/O."""
+
+    def __call__(self, url: str, *, clock: Clock) -> JobStore: ...
+
+
+def store_from_url(url: str, *, clock: Clock) -> JobStore:
+    """Make the store that a URL names; `open` it before use."""
+    from importlib.metadata import entry_points  # 15 ms that `import windlass` need not pay
+
+    try:
+        scheme = urlsplit(url).scheme.split("+")[0]
+    except ValueError as error:
+        raise StoreMisconfigured(f"The store URL cannot be read: {error}.") from None
+    known = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if scheme not in known:
+        raise StoreMisconfigured(
+            f"No store is known for the scheme {scheme!r} of the store URL.",
+            next_step=f"Use one of: {', '.join(sorted(known))} (sqlite:///windlass.db is a start).",
+        )
+    factory: StoreFactory = known[scheme].load()
+    return factory(url, clock=clock)

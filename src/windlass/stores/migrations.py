@@ -1,0 +1,67 @@
+"""Numbered migrations: read from a package, checked against what a database has had, planned.
+
+How a plan is carried out is each store's own; that it is complete, unaltered and not older than the
+database is decided here.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from windlass.contract.errors import SchemaMismatch
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class Migration(NamedTuple):
+    """One step of the schema. The checksum of its text keeps history from being rewritten."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+class AppliedMigration(NamedTuple):
+    """A step that a database has had."""
+
+    number: int
+    name: str
+    checksum: str
+
+
+def load_migrations(package: str) -> list[Migration]:
+    """Read the numbered .sql files of a package, in order and without a gap."""
+    found = [
+        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in files(package).iterdir()
+        if (match := _FILE.fullmatch(file.name))
+    ]
+    found.sort()
+    numbers = [migration.number for migration in found]
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise SchemaMismatch(f"The migrations of {package} are numbered {numbers}, with a gap.")
+    return found
+
+
+def plan(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> list[Migration]:
+    """Say what is still to be applied; refuse a database that this code must not touch."""
+    if len(applied) > len(known):
+        raise SchemaMismatch(
+            f"The database has schema {applied[-1].number} ({applied[-1].name}); this version of "
+            f"Windlass knows {len(known)}.",
+            next_step="Upgrade Windlass to at least the version that wrote it.",
+        )
+    for ours, theirs in zip(known, applied, strict=False):
+        if (ours.number, ours.checksum) != (theirs.number, theirs.checksum):
+            raise SchemaMismatch(
+                f"Migration {theirs.number} ({theirs.name}) was applied with another text than "
+                f"this version of Windlass has.",
+                next_step="Use the Windlass that wrote it, or restore the database from a backup.",
+            )
+    return list(known[len(applied) :])

@@ -1,0 +1,133 @@
+"""claim: due jobs from ready to lease; and reading the runs that are under way."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.query import LaneRequest
+from windlass.contract.snapshot import Run
+from windlass.contract.status import JobStatus
+from windlass.stores.sqlite import ready
+from windlass.stores.sqlite.rows import (
+    JOB_COLUMNS,
+    JOB_WIDTH,
+    RUN_COLUMNS,
+    Row,
+    insert_rows,
+    job_from_row,
+    run_from_row,
+    select_in,
+)
+from windlass.stores.sqlite.tally import Tally
+
+RUNS = f"""
+SELECT {JOB_COLUMNS}, {RUN_COLUMNS}
+FROM windlass_lease AS lease
+JOIN windlass_job AS job ON job.id = lease.job_id
+JOIN windlass_lane AS lane ON lane.id = job.lane
+"""  # noqa: S608  # constants only
+
+_LEASE = """
+INSERT INTO windlass_lease (
+    job_id, token, claim_id, session, lane, priority, tenant, version, attempt, crashes, snoozes,
+    fence, started_at, until)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_JOBS = f"""
+SELECT {JOB_COLUMNS}
+FROM windlass_job AS job JOIN windlass_lane AS lane ON lane.id = job.lane WHERE job.id IN {{}}
+"""  # noqa: S608  # constants only
+
+
+def claim(
+    connection: sqlite3.Connection,
+    session: str,
+    claim_id: UUID,
+    wanted: Sequence[LaneRequest],
+    *,
+    lease: timedelta,
+    now: int,
+    tokens: Callable[[], UUID],
+) -> list[Run]:
+    if started := runs_of_claim(connection, claim_id):
+        return started
+    taken = [
+        (row, tokens()) for request in wanted for row in ready.take_due(connection, request, now)
+    ]
+    tally = Tally()
+    for row, _ in taken:
+        tally.move(row.tenant, row.lane, JobStatus.QUEUED, JobStatus.RUNNING)
+    tally.write(connection)
+    until = later_micros(now, lease)
+    insert_rows(
+        connection,
+        _LEASE,
+        [
+            (
+                row.job_id,
+                token.bytes,
+                claim_id.bytes,
+                session,
+                row.lane,
+                row.priority,
+                row.tenant,
+                row.version + 1,
+                row.attempt + 1,
+                row.crashes,
+                row.snoozes,
+                row.fence + 1,
+                now,
+                until,
+            )
+            for row, token in taken
+        ],
+    )
+    jobs = {row[0]: row for row in select_in(connection, _JOBS, [row.job_id for row, _ in taken])}
+    started_at, lease_until = from_micros(now), from_micros(until)
+    return [
+        _started(jobs[row.job_id], row, token, session, started_at, lease_until)
+        for row, token in taken
+    ]
+
+
+def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
+    """The runs that an earlier call with this claim id started and that are still current."""
+    return [
+        run_from_row(job_from_row(row), row[JOB_WIDTH:])
+        for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))
+    ]
+
+
+def expired(
+    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
+) -> list[Run]:
+    rows = connection.execute(
+        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
+        (now, after.bytes if after else b"", limit),
+    )
+    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]
+
+
+def _started(
+    job: Row,
+    row: ready.ReadyRow,
+    token: UUID,
+    session: str,
+    started_at: datetime,
+    lease_until: datetime,
+) -> Run:
+    return Run(
+        job=job_from_row(job),
+        token=token,
+        fence=row.fence + 1,
+        session=session,
+        version=row.version + 1,
+        attempt=row.attempt + 1,
+        crashes=row.crashes,
+        snoozes=row.snoozes,
+        priority=row.priority,
+        started_at=started_at,
+        lease_until=lease_until,
+    )

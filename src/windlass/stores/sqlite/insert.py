@@ -1,0 +1,121 @@
+"""insert: jobs into job and ready, their keys into dedupe, one multi-row write per table."""
+
+import sqlite3
+from collections.abc import Sequence
+from uuid import UUID
+
+from windlass.contract.clock import later_micros, to_micros
+from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
+from windlass.contract.status import JobStatus
+from windlass.contract.submission import DedupeKey, NewJob
+from windlass.stores.sqlite import keys
+from windlass.stores.sqlite.ready import ReadyRow, enqueue
+from windlass.stores.sqlite.rows import Row, insert_rows, job_to_row, select_in
+from windlass.stores.sqlite.tally import Tally
+
+_KNOWN = """
+SELECT job.id, job.tenant, lane.job_type, job.fingerprint
+FROM windlass_job AS job JOIN windlass_lane AS lane ON lane.id = job.lane
+WHERE job.id IN {}
+"""
+_JOB = f"INSERT INTO windlass_job VALUES ({', '.join('?' * 17)})"  # noqa: S608  # constants only
+_ADD_LANE = "INSERT INTO windlass_lane (queue, job_type) VALUES (?, ?) RETURNING id"
+_LANE = "SELECT id FROM windlass_lane WHERE queue = ? AND job_type = ?"
+
+Identity = tuple[str, str, bytes]
+
+
+class Insertion:
+    """One call of insert, or the follow-ups of one transition: look first, then write at once."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = now
+        self._lanes: dict[tuple[str, str], int] = {}
+        self._known: dict[bytes, Identity] = {}
+        self._taken: dict[tuple[str, str, str, str], keys.HeldKey] = {}
+        self._accepted: list[NewJob] = []
+        self._to_take: list[tuple[DedupeKey, bytes]] = []
+
+    def add_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        ids = [new.job.job_id.bytes for new in jobs]
+        for job_id, tenant, kind, fingerprint in select_in(self._connection, _KNOWN, ids):
+            self._known[job_id] = (tenant, kind, fingerprint)
+        return [self._add(new) for new in jobs]
+
+    def _add(self, new: NewJob) -> InsertResult:
+        job, job_id, wanted = new.job, new.job.job_id.bytes, new.keys
+        identity = (job.tenant_id, job.job_type, new.fingerprint)
+        if known := self._known.get(job_id):
+            return Duplicate(job.job_id) if known == identity else Conflict()
+        for key in wanted:
+            if held := self._holder(key):
+                if held.fingerprint != key.fingerprint:
+                    return Conflict(by=key.kind)
+                return Duplicate(UUID(bytes=held.job_id), by=key.kind)
+        self._known[job_id] = identity
+        for key in wanted:
+            self._taken[key.identity] = keys.HeldKey(job_id, key.fingerprint)
+            self._to_take.append((key, job_id))
+        self._accepted.append(new)
+        return Applied(version=1)
+
+    def _holder(self, key: DedupeKey) -> keys.HeldKey | None:
+        return self._taken.get(key.identity) or keys.holder(self._connection, key, self._now)
+
+    def write(self, tally: Tally) -> None:
+        """Write all that was accepted."""
+        jobs: list[Row] = []
+        queued: list[ReadyRow] = []
+        for new in self._accepted:
+            job = new.job
+            lane = self._lane(job.queue, job.job_type)
+            run_at, scheduled_at = self._times(new)
+            jobs.append(job_to_row(new, lane, scheduled_at))
+            queued.append(
+                ReadyRow(
+                    run_at,
+                    job.job_id.bytes,
+                    lane,
+                    job.priority,
+                    job.tenant_id,
+                    version=1,
+                    attempt=job.attempts_used,
+                    crashes=0,
+                    snoozes=0,
+                    fence=0,
+                )
+            )
+            tally.move(job.tenant_id, lane, None, JobStatus.QUEUED)
+        insert_rows(self._connection, _JOB, jobs)
+        enqueue(self._connection, queued)
+        keys.take(self._connection, self._to_take, self._now)
+
+    def _times(self, new: NewJob) -> tuple[int, int | None]:
+        """When it runs, never in the past; and what the job says about it, if anything."""
+        if new.job.scheduled_at is not None:
+            scheduled = to_micros(new.job.scheduled_at)
+            return max(self._now, scheduled), scheduled
+        run_at = later_micros(self._now, new.delay)
+        return run_at, run_at if new.delay else None
+
+    def _lane(self, queue: str, kind: str) -> int:
+        lane = self._lanes.get((queue, kind))
+        if lane is None:
+            lane = self._lanes[(queue, kind)] = self._stored_lane(queue, kind)
+        return lane
+
+    def _stored_lane(self, queue: str, kind: str) -> int:
+        row = self._connection.execute(_LANE, (queue, kind)).fetchone()
+        if row is None:
+            row = self._connection.execute(_ADD_LANE, (queue, kind)).fetchone()
+        return int(row[0])
+
+
+def insert(connection: sqlite3.Connection, jobs: Sequence[NewJob], now: int) -> list[InsertResult]:
+    insertion = Insertion(connection, now)
+    answers = insertion.add_all(jobs)
+    tally = Tally()
+    insertion.write(tally)
+    tally.write(connection)
+    return answers

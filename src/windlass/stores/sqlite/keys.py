@@ -1,0 +1,51 @@
+"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends."""
+
+import sqlite3
+from typing import NamedTuple
+
+from windlass.contract.clock import later_micros
+from windlass.contract.submission import DedupeKey
+
+
+class HeldKey(NamedTuple):
+    job_id: bytes
+    fingerprint: bytes
+
+
+_HOLDER = """
+SELECT job_id, fingerprint FROM windlass_dedupe
+WHERE kind = ? AND tenant = ? AND scope = ? AND key = ? AND (until IS NULL OR until > ?)
+"""
+_TAKE = """
+INSERT INTO windlass_dedupe (kind, tenant, scope, key, job_id, fingerprint, until)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, tenant, scope, key) DO UPDATE
+SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = excluded.until
+"""
+# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+_OWNED = "WHERE kind = 'job' AND tenant = ? AND scope = ? AND key = ? AND job_id = ?"
+HOLD = f"UPDATE windlass_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constants only
+FREE = f"DELETE FROM windlass_dedupe {_OWNED}"  # noqa: S608  # constants only
+
+
+def holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
+    row = connection.execute(_HOLDER, (*key.identity, now)).fetchone()
+    return HeldKey(*row) if row else None
+
+
+def take(connection: sqlite3.Connection, keys: list[tuple[DedupeKey, bytes]], now: int) -> None:
+    """Give keys to jobs, whoever had them: the caller has looked."""
+    if not keys:
+        return
+    connection.executemany(
+        _TAKE,
+        [
+            (
+                *key.identity,
+                job_id,
+                key.fingerprint,
+                None if key.hold is None else later_micros(now, key.hold),
+            )
+            for key, job_id in keys
+        ],
+    )

@@ -1,0 +1,253 @@
+"""Reading: jobs as they stand, pages of them, counts, history and events."""
+
+import heapq
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from windlass.contract.clock import from_micros, to_micros
+from windlass.contract.errors import StoreCorrupt
+from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from windlass.contract.status import JobStatus
+from windlass.stores.sqlite.rows import (
+    JOB_COLUMNS,
+    JOB_WIDTH,
+    LOG_COLUMNS,
+    LOG_WIDTH,
+    Row,
+    current_run_from_row,
+    job_from_row,
+    log_from_row,
+    marks,
+    select_in,
+)
+
+_SNAPSHOT = f"""
+SELECT {JOB_COLUMNS}, {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
+       ready.run_at, ready.version, ready.attempt, ready.crashes, ready.snoozes, ready.fence,
+       ready.priority,
+       lease.version, lease.attempt, lease.crashes, lease.snoozes, lease.fence, lease.priority,
+       lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
+       lease.cancel_requested
+FROM windlass_job AS job
+JOIN windlass_lane AS lane ON lane.id = job.lane
+LEFT JOIN windlass_ready AS ready ON ready.job_id = job.id
+LEFT JOIN windlass_lease AS lease ON lease.job_id = job.id
+LEFT JOIN windlass_log AS log ON log.job_id = job.id
+     AND log.version = (SELECT max(version) FROM windlass_log WHERE job_id = job.id)
+WHERE job.id IN {{}}
+"""  # noqa: S608  # constants only
+
+# Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
+_MANY_QUEUED: Final = 20_000
+
+_PLACES: Final = {
+    None: "windlass_job AS job",
+    JobStatus.QUEUED: "windlass_ready AS ready JOIN windlass_job AS job ON job.id = ready.job_id",
+    JobStatus.RUNNING: "windlass_lease AS lease JOIN windlass_job AS job ON job.id = lease.job_id",
+}
+_ENDED: Final = "windlass_log AS log JOIN windlass_job AS job ON job.id = log.job_id"
+_LAST_REASON: Final = (
+    "(SELECT reason FROM windlass_log AS last WHERE last.job_id = job.id "
+    "ORDER BY version DESC LIMIT 1)"
+)
+
+
+def get(
+    connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant_id: str | None
+) -> list[JobSnapshot | None]:
+    ids = [job_id.bytes for job_id in job_ids]
+    found = {row[0]: row for row in select_in(connection, _SNAPSHOT, dict.fromkeys(ids))}
+    rows = [found.get(job_id) for job_id in ids]
+    return [
+        _snapshot(row) if row is not None and tenant_id in (None, row[1]) else None for row in rows
+    ]
+
+
+def _snapshot(row: Row) -> JobSnapshot:
+    log = row[JOB_WIDTH:]
+    ready = log[LOG_WIDTH + 3 :]
+    lease = ready[7:]
+    last = log_from_row(log) if log[0] is not None else None
+    common: dict[str, Any] = {"job": job_from_row(row), "last": last}
+    if ready[0] is not None:
+        status, counters, common["run_at"] = JobStatus.QUEUED, ready[1:7], from_micros(ready[0])
+    elif lease[0] is not None:
+        status, counters, common["run"] = (
+            JobStatus.RUNNING,
+            lease[:6],
+            current_run_from_row(lease[6:]),
+        )
+    elif last is not None and last.status.is_terminal:
+        crashes, snoozes, priority = log[LOG_WIDTH : LOG_WIDTH + 3]
+        status = last.status
+        counters = (last.version, last.attempt, crashes, snoozes, last.fence, priority)
+    else:
+        raise StoreCorrupt(
+            f"Job {common['job'].job_id} is neither queued, running nor ended.",
+            next_step="Restore a backup, or delete the job's row.",
+        )
+    version, attempt, crashes, snoozes, fence, priority = counters
+    return JobSnapshot(
+        status=status,
+        version=version,
+        attempt=attempt,
+        crashes=crashes,
+        snoozes=snoozes,
+        fence=fence,
+        priority=priority,
+        **common,
+    )
+
+
+def find(
+    connection: sqlite3.Connection, wanted: JobFilter, *, limit: int, after: Cursor | None
+) -> Page:
+    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
+    scans = [_places_of(connection, wanted, status, limit + 1, after) for status in statuses]
+    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
+    ids = [UUID(bytes=job_id) for _, job_id in found[:limit]]
+    items = tuple(job for job in get(connection, ids, wanted.tenant_id) if job)
+    last = found[limit - 1] if len(found) > limit > 0 else None
+    return Page(items, Cursor(from_micros(last[0]), UUID(bytes=last[1])) if last else None)
+
+
+def _places_of(
+    connection: sqlite3.Connection,
+    wanted: JobFilter,
+    status: JobStatus | None,
+    limit: int,
+    after: Cursor | None,
+) -> list[Row]:
+    """The (created_at, id) of matching jobs in one status, newest first."""
+    source, order = _PLACES.get(status, _ENDED), "job"
+    conditions, values = _conditions(wanted)
+    if status is JobStatus.QUEUED and _queued(connection, wanted.tenant_id) > _MANY_QUEUED:
+        source = _PLACES[None]
+        conditions.append("EXISTS (SELECT 1 FROM windlass_ready WHERE job_id = job.id)")
+    elif source == _ENDED:
+        order = "log"
+        conditions.append("log.is_end = 1 AND log.status = ?")
+        values.append(status)
+        if wanted.tenant_id is not None:
+            conditions.append("log.tenant = ?")
+            values.append(wanted.tenant_id)
+    created_at, job_id = f"{order}.created_at", f"{order}.{'job_id' if order == 'log' else 'id'}"
+    if after:
+        conditions.append(f"({created_at}, {job_id}) < (?, ?)")
+        values += [to_micros(after.created_at), after.job_id.bytes]
+    where = " AND ".join(conditions) or "1"
+    statement = f"""
+        SELECT {created_at}, {job_id}
+        FROM {source} JOIN windlass_lane AS lane ON lane.id = job.lane
+        WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT ?
+    """  # noqa: S608  # built from constants; every value is a parameter
+    return connection.execute(statement, (*values, limit)).fetchall()
+
+
+def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
+    equal = {
+        "job.tenant = ?": wanted.tenant_id,
+        "job.subject = ?": wanted.subject_id,
+        "job.created_by = ?": wanted.created_by,
+        "job.correlation = ?": wanted.correlation_id,
+        "job.parent = ?": wanted.parent_job_id and wanted.parent_job_id.bytes,
+        "job.created_at >= ?": wanted.created_from and to_micros(wanted.created_from),
+        "job.created_at < ?": wanted.created_before and to_micros(wanted.created_before),
+    }
+    among = {
+        "lane.job_type": wanted.job_types,
+        "lane.queue": wanted.queues,
+        _LAST_REASON: wanted.reasons,
+    }
+    conditions = [condition for condition, value in equal.items() if value is not None]
+    values: list[object] = [value for value in equal.values() if value is not None]
+    for column, choices in among.items():
+        if choices:
+            conditions.append(f"{column} IN {marks(sorted(choices))}")
+            values += sorted(choices)
+    if wanted.subject_id:
+        conditions.append("job.subject <> ''")  # lets the partial index be used
+    return conditions, values
+
+
+def _queued(connection: sqlite3.Connection, tenant_id: str | None) -> int:
+    row = connection.execute(
+        """
+        SELECT total(jobs) FROM windlass_tally
+        WHERE status = 'Queued' AND (:tenant IS NULL OR tenant = :tenant)
+        """,
+        {"tenant": tenant_id},
+    ).fetchone()
+    return int(row[0])
+
+
+def counts(connection: sqlite3.Connection, tenant_id: str | None, now: int) -> list[LaneCounts]:
+    lanes: dict[int, LaneCounts] = {}
+    rows = connection.execute(
+        """
+        SELECT lane.id, lane.queue, lane.job_type, tally.status, sum(tally.jobs)
+        FROM windlass_tally AS tally JOIN windlass_lane AS lane ON lane.id = tally.lane
+        WHERE tally.jobs > 0 AND (:tenant IS NULL OR tally.tenant = :tenant)
+        GROUP BY lane.id, tally.status ORDER BY lane.queue, lane.job_type
+        """,
+        {"tenant": tenant_id},
+    )
+    for lane, queue, kind, status, jobs in rows:
+        counted = lanes.setdefault(lane, LaneCounts(queue=queue, job_type=kind))
+        setattr(counted, status.lower(), jobs)
+    for lane, counted in lanes.items():
+        if counted.queued:
+            counted.scheduled, oldest = _waiting(connection, lane, tenant_id, now)
+            counted.oldest_due_at = None if oldest is None else from_micros(oldest)
+    return list(lanes.values())
+
+
+def _waiting(
+    connection: sqlite3.Connection, lane: int, tenant_id: str | None, now: int
+) -> tuple[int, int | None]:
+    """How many of a lane's Queued jobs are not due yet, and since when the first of them is."""
+    tenant = "" if tenant_id is None else "AND tenant = :tenant"
+    scheduled, oldest = 0, []
+    for priority in range(4):
+        values = {"lane": lane, "priority": priority, "now": now, "tenant": tenant_id}
+        row = connection.execute(
+            f"""
+            SELECT
+                (SELECT count(*) FROM windlass_ready
+                 WHERE lane = :lane AND priority = :priority AND run_at > :now {tenant}),
+                (SELECT run_at FROM windlass_ready
+                 WHERE lane = :lane AND priority = :priority AND run_at <= :now {tenant}
+                 ORDER BY run_at LIMIT 1)
+            """,  # noqa: S608  # built from constants; every value is a parameter
+            values,
+        ).fetchone()
+        scheduled += row[0]
+        oldest += [row[1]] if row[1] is not None else []
+    return scheduled, min(oldest, default=None)
+
+
+def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
+    rows = connection.execute(
+        f"""
+        SELECT {LOG_COLUMNS} FROM windlass_log AS log
+        WHERE job_id = :job AND (:tenant IS NULL OR tenant = :tenant) ORDER BY version
+        """,  # noqa: S608  # constants only
+        {"job": job_id.bytes, "tenant": tenant_id},
+    )
+    return [log_from_row(row) for row in rows]
+
+
+def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[LoggedEvent]:
+    rows = connection.execute(
+        f"""
+        SELECT log.sequence, log.tenant, lane.job_type, {LOG_COLUMNS}
+        FROM windlass_log AS log JOIN windlass_lane AS lane ON lane.id = log.lane
+        WHERE log.sequence > ? ORDER BY log.sequence LIMIT ?
+        """,  # noqa: S608  # constants only
+        (after, limit),
+    )
+    return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]

@@ -1,0 +1,57 @@
+"""The readers: a few threads with read-only connections, beside the writer and never in its way."""
+
+import asyncio
+import sqlite3
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import LifoQueue
+from typing import Final, TypeVar
+
+from windlass.contract.errors import StoreUnavailable
+from windlass.stores.sqlite.connection import connect_reader, translated
+from windlass.stores.sqlite.location import Location
+
+T = TypeVar("T")
+
+_READERS: Final = 2
+
+
+class Readers:
+    """Run reading work; each piece sees one consistent snapshot of the database."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
+        for _ in range(_READERS):
+            self._idle.put(connect_reader(location))
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="windlass-reader")
+        self._closed = False
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._idle.get()
+        try:
+            with translated(self._location):
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                except BaseException as error:
+                    # Its frames may hold a cursor, and an open cursor holds its snapshot.
+                    traceback.clear_frames(error.__traceback__)
+                    raise
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._idle.put(connection)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._threads.shutdown)
+            for _ in range(_READERS):
+                self._idle.get().close()

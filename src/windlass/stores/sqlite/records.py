@@ -1,0 +1,105 @@
+"""Records and leadership: the small side data."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_allowed
+from windlass.contract.results import Applied, Conflict, Leadership
+
+_COLUMNS = "namespace, key, value, version, expires_at"
+_CURRENT = f"""
+SELECT {_COLUMNS} FROM windlass_record
+WHERE namespace = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
+"""  # noqa: S608  # constants only
+_LIST = f"""
+SELECT {_COLUMNS} FROM windlass_record
+WHERE namespace = ? AND key > ? AND substr(key, 1, length(?)) = ?
+  AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY key LIMIT ?
+"""  # noqa: S608  # constants only
+_PUT = """
+INSERT INTO windlass_record (namespace, key, value, version, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO UPDATE
+SET value = excluded.value, version = excluded.version, expires_at = excluded.expires_at
+"""
+_LEAD = """
+INSERT INTO windlass_leader (role, owner, term, until) VALUES (?, ?, ?, ?)
+ON CONFLICT (role) DO UPDATE
+SET owner = excluded.owner, term = excluded.term, until = excluded.until
+"""
+
+
+def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) -> Record | None:
+    row = connection.execute(_CURRENT, (namespace, key, now)).fetchone()
+    return _record(row) if row else None
+
+
+def read(
+    connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: int
+) -> list[Record]:
+    rows = connection.execute(_LIST, (namespace, after, prefix, prefix, now, limit))
+    return [_record(row) for row in rows]
+
+
+def write_checked(
+    connection: sqlite3.Connection, writes: Sequence[RecordWrite], now: int
+) -> list[Applied | Conflict]:
+    return [
+        Applied(_write(connection, write, now))
+        if write_is_allowed(write, current(connection, write.namespace, write.key, now))
+        else Conflict(by=f"{write.namespace}/{write.key}")
+        for write in writes
+    ]
+
+
+def write_all(connection: sqlite3.Connection, writes: Sequence[RecordWrite], now: int) -> None:
+    """Write what the caller has found to be allowed."""
+    for write in writes:
+        _write(connection, write, now)
+
+
+def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
+    before = current(connection, write.namespace, write.key, now)
+    if is_repeat(write, before):
+        return before.version if before else 0
+    if write.value is None:
+        place = (write.namespace, write.key)
+        connection.execute("DELETE FROM windlass_record WHERE namespace = ? AND key = ?", place)
+        return 0
+    version = (before.version if before else 0) + 1
+    until = later_micros(now, write.time_to_live) if write.time_to_live else None
+    connection.execute(_PUT, (write.namespace, write.key, write.value, version, until))
+    return version
+
+
+def _record(row: tuple[str, str, bytes, int, int | None]) -> Record:
+    namespace, key, value, version, until = row
+    return Record(namespace, key, value, version, None if until is None else from_micros(until))
+
+
+def lead(
+    connection: sqlite3.Connection, role: str, owner: str, lease: timedelta, now: int
+) -> Leadership | None:
+    row = connection.execute(
+        "SELECT owner, term, until FROM windlass_leader WHERE role = ?", (role,)
+    )
+    leader, term, until = row.fetchone() or ("", 0, now)
+    is_free = until <= now
+    if leader != owner and not is_free:
+        return None
+    if leader != owner or is_free:
+        term += 1
+    until = later_micros(now, lease)
+    connection.execute(_LEAD, (role, owner, term, until))
+    return Leadership(term, from_micros(until))
+
+
+def resign(connection: sqlite3.Connection, role: str, owner: str, term: int, now: int) -> None:
+    connection.execute(
+        """
+        UPDATE windlass_leader SET until = ?, owner = '' WHERE role = ? AND owner = ? AND term = ?
+        """,
+        (now, role, owner, term),
+    )

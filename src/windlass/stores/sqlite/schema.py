@@ -1,0 +1,63 @@
+"""Bringing a SQLite file to the schema that this version knows. Safe with several processes."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from windlass.contract.errors import StoreMisconfigured
+from windlass.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from windlass.stores.sqlite.connection import connect_reader, translated
+from windlass.stores.sqlite.location import Location
+
+PACKAGE: Final = "windlass.stores.sqlite.migrations"
+
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS windlass_migration (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL
+) STRICT
+"""
+_DONE = "INSERT INTO windlass_migration VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))"
+
+
+def migrate(connection: sqlite3.Connection, known: list[Migration] | None = None) -> None:
+    """Apply what is missing, in the transaction that the caller has begun."""
+    known = load_migrations(PACKAGE) if known is None else known
+    connection.execute(_HISTORY)
+    for step in plan(known, applied_migrations(connection)):
+        for statement in _statements(step.sql):
+            connection.execute(statement)
+        connection.execute(_DONE, (step.number, step.name, step.checksum))
+
+
+def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
+    rows = connection.execute(
+        "SELECT number, name, checksum FROM windlass_migration ORDER BY number"
+    )
+    return [AppliedMigration(*row) for row in rows]
+
+
+def applied_to(file: Path) -> dict[int, AppliedMigration]:
+    """Which steps a file has had, by number; none where it is not there or not ours yet."""
+    try:
+        if not file.is_file():
+            return {}
+    except OSError as error:
+        raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
+    location = Location(file)
+    with translated(location), closing(connect_reader(location)) as connection:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+        if "windlass_migration" not in names:
+            return {}
+        return {step.number: step for step in applied_migrations(connection)}
+
+
+def _statements(script: str) -> list[str]:
+    """Split a script where SQLite sees complete statements; executescript would commit first."""
+    statements, start = [], ""
+    for line in script.splitlines(keepends=True):
+        start += line
+        if sqlite3.complete_statement(start):
+            statements.append(start)
+            start = ""
+    return statements

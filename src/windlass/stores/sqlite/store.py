@@ -1,0 +1,322 @@
+"""SqliteStore: every verb on one database file, shared by the processes of a host."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from windlass.contract.capabilities import Capabilities
+from windlass.contract.clock import Clock, later_micros, to_micros
+from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
+from windlass.contract.identity import new_run_token
+from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
+from windlass.contract.query import (
+    Cursor,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+)
+from windlass.contract.records import Record, RecordWrite
+from windlass.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.transition import StateGuard, Transition
+from windlass.stores.sqlite import claim as claims
+from windlass.stores.sqlite import leases, query, ready, records, removal
+from windlass.stores.sqlite.apply import apply
+from windlass.stores.sqlite.connection import joined
+from windlass.stores.sqlite.insert import insert
+from windlass.stores.sqlite.keys import holder
+from windlass.stores.sqlite.location import Location, check_place
+from windlass.stores.sqlite.readers import Readers
+from windlass.stores.sqlite.schema import migrate
+from windlass.stores.sqlite.transaction import SqliteTransaction, begun
+from windlass.stores.sqlite.writer import Writer
+
+_LOST_ON: Final = {
+    "full": "the loss of the disk",
+    "normal": "a power cut or a crash of the operating system",
+}
+
+
+class _Opened:
+    """What an open store holds: the writer, a writer of its own for leases, the readers."""
+
+    def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
+        check_place(location)
+        self.writer = Writer(location, name="windlass-writer", before_commit=before_commit)
+        try:
+            # Renewals never wait behind a long queue of other writes of this process.
+            self.keeper = Writer(location, name="windlass-keeper")
+            try:
+                self.readers = Readers(location)
+            except BaseException:
+                self.keeper.end()
+                raise
+        except BaseException:
+            self.writer.end()
+            raise
+
+    async def close(self) -> None:
+        for part in (self.readers, self.keeper, self.writer):
+            await part.close()
+
+
+class SqliteStore:
+    """Keep jobs in a SQLite file. Callable from several event loops and processes."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        clock: Clock,
+        tokens: Callable[[], UUID] = new_run_token,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        """`before_commit` is called in the writer's thread; tests hold or break a commit there."""
+        self._location = location
+        self._clock = clock
+        self._tokens = tokens
+        self._before_commit = before_commit
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+        self._look_first = False
+
+    @property
+    def path(self) -> Path:
+        return self._location.path
+
+    @property
+    def capabilities(self) -> Capabilities:
+        sync = self._location.sync
+        return Capabilities(
+            durability="power_loss" if sync == "full" else "process",
+            ack_lost_on=_LOST_ON[sync],
+            caller_transaction=True,
+            clock="host",
+            writers="host",
+            event_lag=timedelta(0),
+            count_staleness=timedelta(0),
+            retention_completed=timedelta(days=7),
+            retention_dead=timedelta(days=90),
+            max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            local_file=self.path,
+        )
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is None:
+                # Shielded: a caller that gives up must not leave threads and files behind.
+                making = asyncio.ensure_future(self._make())
+                try:
+                    self._opened = await asyncio.shield(making)
+                except asyncio.CancelledError:
+                    making.add_done_callback(self._close_what_was_made)
+                    raise
+
+    def _close_what_was_made(self, making: "asyncio.Future[_Opened]") -> None:
+        if not making.cancelled() and making.exception() is None:
+            self._left_over = asyncio.ensure_future(making.result().close())
+
+    async def _make(self) -> _Opened:
+        opened = await asyncio.to_thread(_Opened, self._location, self._before_commit)
+        try:
+            await opened.writer.run(migrate)
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await asyncio.shield(opened.close())
+
+    @property
+    def _parts(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable("The store is not open.", next_step="Call open() first.")
+        return self._opened
+
+    def _now(self) -> int:
+        return to_micros(self._clock.now())
+
+    async def ping(self) -> datetime:
+        await self._parts.readers.run(lambda connection: connection.execute("SELECT 1").fetchone())
+        return self._clock.now()
+
+    # -- writing ----------------------------------------------------------------------------------
+    # The clock is read inside the work, under the write lock: so instants and commits have one
+    # order, and a writer that waited for the lock does not write an instant long past.
+
+    # What is handed in is copied first: the caller may change its list while the work waits.
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        jobs = tuple(jobs)
+        return await self._parts.writer.run(
+            lambda connection: insert(connection, jobs, self._now())
+        )
+
+    def insert_in(
+        self, connection: sqlite3.Connection, jobs: Sequence[NewJob]
+    ) -> list[InsertResult]:
+        files = {row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"}
+        if not any(name and Path(name).samefile(self.path) for name in files):
+            raise StoreMisconfigured(
+                f"The connection is not open on {self.path}, where the jobs are.",
+                next_step="Open it on the same file, or submit without `connection`.",
+            )
+        jobs = tuple(jobs)
+        with joined(connection, self._location):
+            return insert(connection, jobs, self._now())
+
+    def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
+        return begun(self._location, self._now)
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        if self._look_first and not await self._has_work(claim_id, wanted):
+            return []
+        runs = await self._parts.writer.run(
+            lambda connection: claims.claim(
+                connection,
+                session,
+                claim_id,
+                wanted,
+                lease=lease,
+                now=self._now(),
+                tokens=self._tokens,
+            )
+        )
+        # While work is found a look would only be paid twice; an idle poll must not write.
+        self._look_first = not runs
+        return runs
+
+    async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
+        return await self._parts.readers.run(
+            lambda connection: (
+                bool(claims.runs_of_claim(connection, claim_id))
+                or ready.has_due(connection, wanted, self._now())
+            )
+        )
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        runs = tuple(runs)
+        return await self._parts.keeper.run(
+            lambda connection: leases.renew(
+                connection, session, runs, until=later_micros(self._now(), lease)
+            )
+        )
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        updates = tuple(updates)
+        return await self._parts.writer.run(lambda connection: leases.progress(connection, updates))
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        transitions = tuple(transitions)
+        return await self._parts.writer.run(
+            lambda connection: apply(connection, transitions, self._now())
+        )
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        jobs = tuple(jobs)
+        return await self._parts.writer.run(lambda connection: removal.delete(connection, jobs))
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        return await self._parts.writer.run(
+            lambda connection: removal.prune(
+                connection,
+                rules,
+                limit=limit,
+                keep_events_after=keep_events_after,
+                now=self._now(),
+            )
+        )
+
+    async def sequence(self, *, limit: int) -> int:
+        return 0  # there is one writer at a time, so rows are numbered in the order of commits
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await self._parts.keeper.run(
+            lambda connection: records.lead(connection, role, owner, lease, self._now())
+        )
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        await self._parts.keeper.run(
+            lambda connection: records.resign(connection, role, owner, term, self._now())
+        )
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        writes = tuple(writes)
+        return await self._parts.writer.run(
+            lambda connection: records.write_checked(connection, writes, self._now())
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await self._parts.readers.run(
+            lambda connection: query.get(connection, job_ids, tenant_id)
+        )
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self._parts.readers.run(
+            lambda connection: query.find(connection, wanted, limit=limit, after=after)
+        )
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        return await self._parts.readers.run(
+            lambda connection: query.counts(connection, tenant_id, self._now())
+        )
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        return await self._parts.readers.run(
+            lambda connection: query.history(connection, job_id, tenant_id)
+        )
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        return await self._parts.readers.run(
+            lambda connection: query.events(connection, after=after, limit=limit)
+        )
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        return await self._parts.readers.run(
+            lambda connection: claims.expired(connection, limit=limit, after=after, now=self._now())
+        )
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        found = await self._parts.readers.run(
+            lambda connection: [holder(connection, key, self._now()) for key in keys]
+        )
+        return [UUID(bytes=held.job_id) if held else None for held in found]
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        return await self._parts.readers.run(
+            lambda connection: records.read(
+                connection, namespace, prefix, after, limit, self._now()
+            )
+        )

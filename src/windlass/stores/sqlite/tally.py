@@ -1,0 +1,31 @@
+"""The tally: how many jobs of a tenant are in which lane and status, kept with every move."""
+
+import sqlite3
+from collections import Counter
+
+from windlass.contract.status import JobStatus
+
+_ADD = """
+INSERT INTO windlass_tally (tenant, lane, status, jobs) VALUES (?, ?, ?, max(?, 0))
+ON CONFLICT (tenant, lane, status) DO UPDATE SET jobs = max(0, jobs + ?)
+"""
+
+
+class Tally:
+    """Collect moves and write their sum: one row per tenant, lane and status, not per job."""
+
+    def __init__(self) -> None:
+        self._changes: Counter[tuple[str, int, str]] = Counter()
+
+    def move(
+        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+    ) -> None:
+        """Count a job out of one status and into another; None is outside the store."""
+        if came_from is not None:
+            self._changes[(tenant, lane, came_from)] -= 1
+        if goes_to is not None:
+            self._changes[(tenant, lane, goes_to)] += 1
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        rows = [(*place, change, change) for place, change in self._changes.items() if change]
+        connection.executemany(_ADD, rows)

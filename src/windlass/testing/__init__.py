@@ -1,0 +1,1 @@
+"""What Windlass offers to tests: the conformance suite, a fake clock, factories, faults."""

@@ -1,0 +1,121 @@
+"""Rules for leases: renewing them, seeing them expire, and progress under them."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+from windlass.contract.outcome import LEASE_EXPIRED, Success
+from windlass.contract.results import Applied, NotFound, Renewal, Stale
+from windlass.contract.snapshot import Progress, RunRef
+from windlass.contract.status import JobStatus
+from windlass.contract.transition import Transition
+from windlass.testing.conformance.bench import HOUR, LEASE, Bench
+from windlass.testing.conformance.rule import rule
+
+
+@rule
+async def a_renewed_lease_lasts_longer(bench: Bench) -> None:
+    run = await bench.start()
+    bench.clock.advance(LEASE / 2)
+    assert await bench.store.renew(run.session, [run.ref], lease=LEASE) == Renewal()
+    job = await bench.snapshot(run.job.job_id)
+    assert job.run is not None
+    assert job.run.lease_until == bench.clock.now() + LEASE
+    assert job.version == run.version
+
+
+@rule
+async def a_run_that_is_not_named_expires(bench: Bench) -> None:
+    await bench.submit_many(2)
+    kept, left = await bench.claim()
+    bench.clock.advance(LEASE / 2)
+    await bench.store.renew(kept.session, [kept.ref], lease=LEASE)
+    bench.clock.advance(LEASE / 2)
+    assert [run.ref for run in await bench.store.expired(limit=10)] == [left.ref]
+
+
+@rule
+async def a_lease_that_ran_out_but_was_not_taken_can_be_renewed(bench: Bench) -> None:
+    run = await bench.start()
+    await bench.let_leases_expire()
+    assert await bench.store.renew(run.session, [run.ref], lease=LEASE) == Renewal()
+    assert await bench.store.expired(limit=10) == []
+    await bench.finish(run)
+
+
+@rule
+async def a_run_that_is_over_is_reported_lost(bench: Bench) -> None:
+    run = await bench.start()
+    await bench.finish(run)
+    unknown = RunRef(uuid4(), uuid4())
+    renewal = await bench.store.renew(run.session, [run.ref, unknown], lease=LEASE)
+    assert renewal.lost == {run.token, unknown.token}
+
+
+@rule
+async def a_run_of_another_session_is_reported_lost(bench: Bench) -> None:
+    run = await bench.start(session="worker-1")
+    renewal = await bench.store.renew("worker-2", [run.ref], lease=HOUR)
+    assert renewal.lost == {run.token}
+    job = await bench.snapshot(run.job.job_id)
+    assert job.run is not None
+    assert job.run.lease_until == run.lease_until
+
+
+@rule
+async def a_renewal_tells_of_a_cancel(bench: Bench) -> None:
+    await bench.submit_many(2)
+    cancelled, other = await bench.claim()
+    await bench.cancel(cancelled.job.job_id)
+    renewal = await bench.store.renew(other.session, [cancelled.ref, other.ref], lease=LEASE)
+    assert renewal == Renewal(cancel_requested=frozenset({cancelled.token}))
+
+
+@rule
+async def expired_runs_come_page_by_page(bench: Bench) -> None:
+    await bench.submit_many(7)
+    runs = await bench.claim()
+    assert await bench.store.expired(limit=10) == []
+    await bench.let_leases_expire()
+    seen, after = [], None
+    while page := await bench.store.expired(limit=3, after=after):
+        after = page[-1].job.job_id
+        seen += [run.ref for run in page]
+    assert seen == sorted((run.ref for run in runs), key=lambda ref: ref.job_id)
+
+
+@rule
+async def an_expired_run_comes_back_as_it_was_claimed(bench: Bench) -> None:
+    run = await bench.start({"a": 1})
+    await bench.let_leases_expire()
+    assert await bench.store.expired(limit=10) == [run]
+
+
+@rule
+async def a_run_renewed_at_the_last_moment_is_not_taken_away(bench: Bench) -> None:
+    """The reaper reads, the worker renews, the reaper writes: the write must not happen."""
+    run = await bench.start()
+    await bench.let_leases_expire()
+    late = (await bench.store.expired(limit=1))[0]
+    await bench.store.renew(run.session, [run.ref], lease=LEASE)
+    crashed = Transition.crashed(late, LEASE_EXPIRED, delay=timedelta(0))
+    assert await bench.store.apply([crashed]) == [Stale()]
+    assert await bench.status(run.job.job_id) is JobStatus.RUNNING
+
+
+@rule
+async def progress_shows_and_bumps_the_version(bench: Bench) -> None:
+    run = await bench.start()
+    answers = await bench.store.progress([Progress(run.ref, 40.5, "parsing")])
+    assert answers == [Applied(3)]
+    job = await bench.snapshot(run.job.job_id)
+    assert job.run is not None
+    assert (job.run.percent, job.run.phase, job.version) == (40.5, "parsing", 3)
+    assert await bench.store.history(run.job.job_id, tenant_id=None) == []
+    settled = await bench.settle(run, Success())
+    assert settled.result == Applied(4)
+
+
+@rule
+async def progress_of_an_unknown_job_is_not_found(bench: Bench) -> None:
+    unknown = RunRef(uuid4(), uuid4())
+    assert await bench.store.progress([Progress(unknown, 1.0)]) == [NotFound()]

@@ -1,0 +1,121 @@
+"""Rules for records and leadership: compare-and-set, expiry, one leader a term."""
+
+from datetime import timedelta
+
+from windlass.contract.records import RecordWrite
+from windlass.contract.results import Applied, Conflict
+from windlass.testing.conformance.bench import HOUR, LEASE, Bench
+from windlass.testing.conformance.rule import rule
+
+SPACE = "space"
+
+
+async def values(bench: Bench, **options: str) -> dict[str, bytes]:
+    return {
+        record.key: record.value
+        for record in await bench.store.read_records(SPACE, **options)  # type: ignore[arg-type]  # prefix and after are text
+    }
+
+
+@rule
+async def a_record_is_versioned(bench: Bench) -> None:
+    write = bench.store.write_records
+    assert await write([RecordWrite(SPACE, "a", b"1")]) == [Applied(1)]
+    assert await write([RecordWrite(SPACE, "a", b"2")]) == [Applied(2)]
+    assert await write([RecordWrite(SPACE, "a", b"3", expected=2)]) == [Applied(3)]
+    assert await write([RecordWrite(SPACE, "a", b"4", expected=1)]) == [Conflict(by="space/a")]
+    assert await write([RecordWrite(SPACE, "b", b"x", expected=1)]) == [Conflict(by="space/b")]
+    assert await values(bench) == {"a": b"3"}
+
+
+@rule
+async def a_record_can_be_made_once(bench: Bench) -> None:
+    write = bench.store.write_records
+    assert await write([RecordWrite(SPACE, "a", b"1", expected=0)]) == [Applied(1)]
+    assert await write([RecordWrite(SPACE, "a", b"2", expected=0)]) == [Conflict(by="space/a")]
+
+
+@rule
+async def a_repeated_write_counts_as_applied(bench: Bench) -> None:
+    write = RecordWrite(SPACE, "a", b"1", expected=0)
+    for _ in range(3):
+        assert await bench.store.write_records([write]) == [Applied(1)]
+    gone = RecordWrite(SPACE, "a", None, expected=1)
+    for _ in range(2):
+        assert await bench.store.write_records([gone]) == [Applied(0)]
+    assert await values(bench) == {}
+
+
+@rule
+async def an_expired_record_is_gone(bench: Bench) -> None:
+    await bench.store.write_records([RecordWrite(SPACE, "a", b"1", time_to_live=HOUR)])
+    bench.clock.advance(HOUR - timedelta(microseconds=1))
+    assert await values(bench) == {"a": b"1"}
+    bench.clock.advance(timedelta(microseconds=1))
+    assert await values(bench) == {}
+    assert (await bench.store.prune([], limit=10)).records == 1
+    again = RecordWrite(SPACE, "a", b"2", expected=0)
+    assert await bench.store.write_records([again]) == [Applied(1)]
+
+
+@rule
+async def records_are_listed_by_prefix_in_order(bench: Bench) -> None:
+    keys = ["b/2", "a/1", "b/1", "b%", "b_", "c", "B/3"]
+    await bench.store.write_records([RecordWrite(SPACE, key, key.encode()) for key in keys])
+    await bench.store.write_records([RecordWrite("other", "b/9", b"")])
+    assert list(await values(bench, prefix="b/")) == ["b/1", "b/2"]
+    assert list(await values(bench, prefix="b%")) == ["b%"]
+    assert list(await values(bench, prefix="b/", after="b/1")) == ["b/2"]
+    assert list(await values(bench)) == sorted(keys)
+    assert len(await bench.store.read_records(SPACE, limit=2)) == 2
+
+
+@rule
+async def there_is_one_leader_at_a_time(bench: Bench) -> None:
+    first = await bench.store.lead("role", "a", lease=LEASE)
+    assert first is not None
+    assert (first.term, first.until) == (1, bench.clock.now() + LEASE)
+    assert await bench.store.lead("role", "b", lease=LEASE) is None
+    other_role = await bench.store.lead("other", "b", lease=LEASE)
+    assert other_role is not None
+
+
+@rule
+async def a_leader_who_extends_keeps_the_term(bench: Bench) -> None:
+    await bench.store.lead("role", "a", lease=LEASE)
+    bench.clock.advance(LEASE / 2)
+    again = await bench.store.lead("role", "a", lease=LEASE)
+    assert again is not None
+    assert (again.term, again.until) == (1, bench.clock.now() + LEASE)
+
+
+@rule
+async def a_new_leader_has_a_new_term(bench: Bench) -> None:
+    await bench.store.lead("role", "a", lease=LEASE)
+    bench.clock.advance(LEASE)
+    second = await bench.store.lead("role", "b", lease=LEASE)
+    assert second is not None
+    assert second.term == 2
+    assert await bench.store.lead("role", "a", lease=LEASE) is None
+
+
+@rule
+async def a_leader_who_comes_back_late_has_a_new_term(bench: Bench) -> None:
+    await bench.store.lead("role", "a", lease=LEASE)
+    bench.clock.advance(2 * LEASE)
+    again = await bench.store.lead("role", "a", lease=LEASE)
+    assert again is not None
+    assert again.term == 2
+
+
+@rule
+async def only_the_leader_of_the_term_can_resign(bench: Bench) -> None:
+    await bench.store.lead("role", "a", lease=LEASE)
+    await bench.store.resign("role", "b", 1)
+    await bench.store.resign("role", "a", 7)
+    await bench.store.resign("unknown", "a", 1)
+    assert await bench.store.lead("role", "b", lease=LEASE) is None
+    await bench.store.resign("role", "a", 1)
+    second = await bench.store.lead("role", "b", lease=LEASE)
+    assert second is not None
+    assert second.term == 2

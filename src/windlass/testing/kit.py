@@ -1,0 +1,232 @@
+"""JobsTest: try an application's jobs without a worker process, on a clock that the test moves.
+
+async with JobsTest(jobs) as kit:
+    await place_order(...)                                  # code that submits
+    order = (await kit.submitted(ship)).one()
+    assert order.payload == Order("o-1")
+    assert (await kit.drain()).completed == 1               # run what is due, here and now
+    kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from windlass.app.job_type import JobType
+from windlass.app.windlass import Windlass
+from windlass.contract.query import Cursor, JobFilter, LaneRequest
+from windlass.contract.snapshot import JobSnapshot, Run
+from windlass.contract.status import Event
+from windlass.contract.store import JobStore
+from windlass.manager.manager import Ending
+from windlass.manager.reaper import Reaper
+from windlass.stores.sqlite import SqliteStore
+from windlass.stores.sqlite.location import Location
+from windlass.testing.clock import FakeClock
+from windlass.testing.faults import Call, Crash, intercepted
+from windlass.worker.deadlines import Deadlines
+from windlass.worker.executor import Executor
+from windlass.worker.processes import ProcessPool
+from windlass.worker.run_port import StoreRunPort
+
+T = TypeVar("T")
+
+_SESSION: Final = "jobs-test"
+_LEASE: Final = timedelta(seconds=60)
+_PAGE: Final = 200
+_MOST_RUNS: Final = 10_000
+
+
+class SubmittedJob(msgspec.Struct, Generic[T], frozen=True):
+    """A job that was submitted: its payload, typed, and the job as it stands."""
+
+    payload: T
+    status: JobSnapshot
+
+
+class SubmittedJobs(Generic[T]):
+    """The jobs of one type, in the order in which they were submitted."""
+
+    def __init__(self, job_type: str, jobs: Sequence[SubmittedJob[T]]) -> None:
+        self._job_type = job_type
+        self.all = tuple(jobs)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @property
+    def payloads(self) -> list[T]:
+        return [job.payload for job in self.all]
+
+    def one(self) -> SubmittedJob[T]:
+        """The only one; an AssertionError says what was there instead."""
+        if len(self.all) != 1:
+            raise AssertionError(
+                f"{len(self.all)} jobs of type {self._job_type!r} were submitted: {self.payloads}"
+            )
+        return self.all[0]
+
+
+class Drained(msgspec.Struct):
+    """What became of the runs of one drain."""
+
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    poisoned: int = 0
+    snoozed: int = 0
+    cancelled: int = 0
+
+
+class JobsTest:
+    """Gives an application a store of its own for a test, and plays its worker.
+
+    The store is a SQLite file in a temporary folder, so that `connection=` works in earnest: what
+    the test's transaction rolls back was never submitted. `path` is where to connect.
+    """
+
+    def __init__(self, app: Windlass, *, inline: bool = False) -> None:
+        self._app = app
+        self._inline = inline
+        self._folder = tempfile.TemporaryDirectory(prefix="windlass-jobs-test-")
+        self.path = Path(self._folder.name) / "windlass.db"
+        self.clock = FakeClock()
+        self._before = (app.store_source, app.clock)
+        self._around: Callable[[str, Call], Any] | None = None
+
+    async def __aenter__(self) -> "JobsTest":
+        location = Location(self.path, sync="normal")
+        store: JobStore = SqliteStore(location, clock=self.clock)
+        self._app.move_to(intercepted(store, self._pass_through), clock=self.clock)
+        self._app.after_submit = self._drain_if_inline
+        await self._app.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._app.close()
+        self._app.after_submit = None
+        source, clock = self._before
+        self._app.move_to(source, clock=clock)
+        self._folder.cleanup()
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    async def submitted(self, job_type: JobType[T, Any]) -> SubmittedJobs[T]:
+        """What was submitted of a type, committed and not rolled back."""
+        wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
+        found: list[JobSnapshot] = []
+        after: Cursor | None = None
+        while True:
+            page = await self._app.store.find(wanted, limit=_PAGE, after=after)
+            found += page.items
+            if page.next is None:
+                break
+            after = page.next
+        codec = job_type.handler.codec
+        jobs = [SubmittedJob(codec.decode(bytes(job.job.payload)), job) for job in reversed(found)]
+        return SubmittedJobs(job_type.name, jobs)
+
+    # -- running ----------------------------------------------------------------------------------
+
+    async def drain(self) -> Drained:
+        """Run what is due, one job after the other, and what follows from it, until nothing is."""
+        drained = Drained()
+        async with self._executor() as executor:
+            for _ in range(_MOST_RUNS):
+                runs = await self._claim_one()
+                if not runs:
+                    return drained
+                event = await self._run(executor, runs[0])
+                name = event.value
+                if hasattr(drained, name):
+                    setattr(drained, name, getattr(drained, name) + 1)
+        raise AssertionError(f"after {_MOST_RUNS} runs there are still jobs due")
+
+    async def _claim_one(self) -> list[Run]:
+        types = self._app.registry.job_types
+        for queue in await self._queues():
+            wanted = [LaneRequest(queue, types, 1)]
+            if runs := await self._app.store.claim(_SESSION, uuid4(), wanted, lease=_LEASE):
+                return runs
+        return []
+
+    async def _queues(self) -> list[str]:
+        return sorted({lane.queue for lane in await self._app.store.counts(tenant_id=None)})
+
+    async def _run(self, executor: Executor, run: Run) -> Event:
+        active = executor.resolve(run)
+        if active is None:
+            raise AssertionError(f"nothing handles {run.job.job_type!r}")
+        outcome = await executor.run(active)
+        if active.context.is_settled:
+            return Event.COMPLETED
+        if outcome is None:
+            raise AssertionError(f"the run of {run.job.job_id} was lost")
+        (settled,) = await self._app.manager.settle([Ending(active.run_as_known, outcome)])
+        return settled.transition.event
+
+    @asynccontextmanager
+    async def _executor(self) -> AsyncIterator[Executor]:
+        processes, deadlines = ProcessPool(), Deadlines()
+        with ThreadPoolExecutor(1, thread_name_prefix="windlass-job") as threads:
+            async with self._app.opened_lifespan() as state:
+                yield Executor(
+                    self._app.registry,
+                    StoreRunPort(self._app.store, self._app.manager),
+                    clock=self.clock,
+                    threads=threads,
+                    processes=processes,
+                    deadlines=deadlines,
+                    hooks=self._app.hooks,
+                    state=state,
+                )
+        deadlines.close()
+        await processes.close()
+
+    async def _drain_if_inline(self) -> None:
+        if self._inline:
+            await self.drain()
+
+    # -- breaking ---------------------------------------------------------------------------------
+
+    def crash_after(self, verb: str) -> None:
+        """Let the process "die" right after the next such store call: Crash is raised."""
+        self._around = _crashing(verb, self._stop_crashing)
+
+    def _stop_crashing(self) -> None:
+        self._around = None
+
+    async def _pass_through(self, verb: str, call: Call) -> Any:
+        if self._around is None:
+            return await call()
+        return await self._around(verb, call)
+
+    async def expire_leases(self) -> None:
+        """Let time pass until crashed runs are taken over, backoff included."""
+        self.clock.advance(_LEASE + timedelta(seconds=1))
+        await Reaper(self._app.store).run_once()
+        self.clock.advance(timedelta(minutes=1))
+
+
+def _crashing(verb: str, done: Callable[[], None]) -> Callable[[str, Call], Any]:
+    async def around(name: str, call: Call) -> Any:
+        answer = await call()
+        if name == verb:
+            done()
+            raise Crash(f"after {verb}")
+        return answer
+
+    return around

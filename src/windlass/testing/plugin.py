@@ -1,0 +1,23 @@
+"""The pytest plugin: `jobs_test(app)` gives a JobsTest that is opened and closed for the test.
+
+Enable it with `pytest_plugins = ["windlass.testing.plugin"]`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest_asyncio
+
+from windlass.app.windlass import Windlass
+from windlass.testing.kit import JobsTest
+
+
+@pytest_asyncio.fixture
+async def jobs_test() -> AsyncIterator[Callable[..., Awaitable[JobsTest]]]:
+    """Call it with an application: `kit = await jobs_test(jobs)`."""
+    async with AsyncExitStack() as stack:
+
+        async def open_kit(app: Windlass, *, inline: bool = False) -> JobsTest:
+            return await stack.enter_async_context(JobsTest(app, inline=inline))
+
+        yield open_kit

@@ -1,0 +1,1 @@
+"""The runtime: claims jobs into free slots, runs handlers, keeps leases, settles runs."""

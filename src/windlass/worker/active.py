@@ -1,0 +1,77 @@
+"""A run in this process: its handler, its context, and why it was told to stop, if it was."""
+
+import asyncio
+from enum import StrEnum
+
+import msgspec
+
+from windlass.contract.classify import classify
+from windlass.contract.errors import Code
+from windlass.contract.outcome import ErrorInfo, Failure, Outcome, Released, Stopped
+from windlass.contract.snapshot import Run
+from windlass.worker.context import Context
+from windlass.worker.handler import Handler, RunIn
+from windlass.worker.processes import Child
+
+
+class Cause(StrEnum):
+    """Why a run was told to stop; recorded before it is, and decides what becomes of it."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+    LOST = "lost"
+
+
+class ActiveRun:
+    """Mutable state of one run, owned by the event loop."""
+
+    __slots__ = ("cause", "child", "context", "handler", "is_over", "ref", "run", "task")
+
+    def __init__(self, run: Run, handler: Handler, context: Context) -> None:
+        self.run = run
+        self.ref = run.ref
+        self.handler = handler
+        self.context = context
+        self.cause: Cause | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.child: Child | None = None
+        self.is_over = False
+        """The handler has returned; there is nothing left to stop."""
+
+    def stop(self, cause: Cause) -> None:
+        """Tell the handler to stop: cancelled on the loop, asked in a thread, killed in a process.
+
+        The first cause stands, but a lost lease overrides all: then nothing may be written.
+        """
+        if self.is_over or self.cause is Cause.LOST:
+            return
+        if self.cause is None or cause is Cause.LOST:
+            self.cause = cause
+        self.context.ask_to_stop()
+        if self.child is not None:
+            self.child.kill()
+        elif self.handler.run_in is RunIn.LOOP and self.task is not None:
+            self.task.cancel()
+
+    def outcome_of(self, error: BaseException) -> Outcome | None:
+        """What follows from an error, given why the run was told to stop; None: write nothing."""
+        match self.cause:
+            case Cause.LOST:
+                return None
+            case Cause.SHUTDOWN:
+                return Released()
+            case Cause.TIMEOUT:
+                seconds = self.handler.timeout.total_seconds()
+                return Failure(ErrorInfo(Code.TIMEOUT, f"The job took longer than {seconds:g} s."))
+            case Cause.CANCEL if isinstance(error, asyncio.CancelledError):
+                return Stopped()
+            case _:
+                return classify(error)
+
+    @property
+    def run_as_known(self) -> Run:
+        """The run with what was learned about it since the claim."""
+        if self.cause is Cause.CANCEL:
+            return msgspec.structs.replace(self.run, cancel_requested=True)
+        return self.run

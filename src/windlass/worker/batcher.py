@@ -1,0 +1,57 @@
+"""The batcher: items handed in one by one go on together, as many as arrived while one was busy.
+
+Quiet, an item goes on at once; busy, the batches grow by themselves. No timer, no setting.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class Batcher(Generic[T, A]):
+    """Give every caller the answer to its own item, or the error of its batch."""
+
+    def __init__(
+        self, write: Callable[[list[T]], Awaitable[Sequence[A]]], *, most: int = 500
+    ) -> None:
+        self._write = write
+        self._most = most
+        self._waiting: list[tuple[T, asyncio.Future[A]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def add(self, item: T) -> A:
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return await future
+
+    async def _flush(self) -> None:
+        # Whoever is ready in this turn of the loop comes along.
+        await asyncio.sleep(0)
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            await self._hand_on(batch)
+        self._flushing = None
+
+    async def _hand_on(self, batch: list[tuple[T, asyncio.Future[A]]]) -> None:
+        try:
+            answers = await self._write([item for item, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():  # else its caller was cancelled
+                future.set_result(answer)
+
+    async def drained(self) -> None:
+        """Wait until all that was handed in has been answered."""
+        while self._flushing is not None:
+            await asyncio.shield(self._flushing)

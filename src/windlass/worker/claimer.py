@@ -1,0 +1,100 @@
+"""The claimer: one per process. Claims into free slots, again at once while work is found."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+from windlass.contract.snapshot import Run
+from windlass.manager.manager import JobManager
+from windlass.manager.switches import Switches
+from windlass.worker.registry import HandlerRegistry
+from windlass.worker.slots import Slots
+
+_log = logging.getLogger("windlass.worker")
+
+_FIRST_WAIT_SECONDS: Final = 0.02
+
+
+class Claimer:
+    """Find work. An idle poll is jittered, and waits longer the longer nothing is found."""
+
+    def __init__(
+        self,
+        manager: JobManager,
+        registry: HandlerRegistry,
+        slots: Slots,
+        switches: Switches,
+        session: str,
+        *,
+        lease: timedelta,
+        poll: timedelta,
+        start: Callable[[list[Run]], None],
+    ) -> None:
+        self._manager = manager
+        self._registry = registry
+        self._slots = slots
+        self._switches = switches
+        self._session = session
+        self._lease = lease
+        self._poll_seconds = poll.total_seconds()
+        self._start = start
+        self._woken = asyncio.Event()
+        self._may_claim = asyncio.Event()
+        self._may_claim.set()
+        self.polled_at = asyncio.get_running_loop().time()
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._woken.set()
+
+    def hold_back(self) -> None:
+        """Claim nothing until `go_on`."""
+        self._may_claim.clear()
+
+    def go_on(self) -> None:
+        self._may_claim.set()
+
+    async def claim_for_ever(self) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            await self._may_claim.wait()
+            if self._slots.are_full:
+                await self._slots.changed()
+                # Runs tend to end together: let those of this turn of the loop end first.
+                await asyncio.sleep(0)
+            self._woken.clear()
+            try:
+                found = await self._claim()
+            except Exception as error:
+                _log.warning("could not claim, trying again: %s", error)
+                found = 0
+            if found:
+                wait = _FIRST_WAIT_SECONDS
+                continue
+            await self._idle(wait)
+            wait = min(2 * wait, self._poll_seconds)
+
+    async def _claim(self) -> int:
+        await self._switches.refresh()
+        job_types = self._switches.running(self._registry.job_types)
+        wanted = self._slots.requests(job_types, self._switches.paused_queues)
+        self.polled_at = asyncio.get_running_loop().time()
+        if not wanted or not job_types:
+            return 0
+        runs = await self._manager.claim(self._session, uuid4(), wanted, lease=self._lease)
+        self.polled_at = asyncio.get_running_loop().time()
+        if runs:
+            self._start(runs)
+        return len(runs)
+
+    async def _idle(self, seconds: float) -> None:
+        jittered = seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret
+        # Not wait_for, which in Python 3.11 can swallow a cancellation that meets the wake-up.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(jittered):
+                await self._woken.wait()

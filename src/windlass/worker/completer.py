@@ -1,0 +1,77 @@
+"""The completer: writes what follows from ended runs, many at a time, and persistently.
+
+Quiet, an ended run is written at once; busy, the batches grow by themselves.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from windlass.contract.errors import StoreUnavailable
+from windlass.manager.manager import Ending, JobManager, Settled
+
+_log = logging.getLogger("windlass.worker")
+
+_MOST_AT_ONCE: Final = 500
+_FIRST_WAIT_SECONDS: Final = 0.05
+_LONGEST_WAIT_SECONDS: Final = 2.0
+
+Told = Callable[[Ending, Settled | None], None]
+"""Called with what the store said; None when it could not be told before the lease was over."""
+
+
+class Completer:
+    """Settle runs. A store that is away is asked again until the leases are over."""
+
+    def __init__(self, manager: JobManager, *, lease_seconds: float, told: Told) -> None:
+        self._manager = manager
+        self._lease_seconds = lease_seconds
+        self._told = told
+        self._waiting: list[Ending] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    def add(self, ending: Ending) -> None:
+        """Hand an ended run in; `told` is called when it is written."""
+        self._waiting.append(ending)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+
+    async def drained(self) -> None:
+        """Wait until all that was handed in has been told."""
+        while self._flushing is not None:
+            await asyncio.shield(self._flushing)
+
+    async def _flush(self) -> None:
+        # Whoever ends in this turn of the loop comes along.
+        await asyncio.sleep(0)
+        while self._waiting:
+            batch = self._waiting[:_MOST_AT_ONCE]
+            self._waiting = self._waiting[_MOST_AT_ONCE:]
+            try:
+                settled = await self._manager.settle(batch)
+            except Exception as error:
+                _log.warning("could not settle %d runs, trying again: %s", len(batch), error)
+                await asyncio.gather(*(self._persist(ending) for ending in batch))
+            else:
+                for ending, answer in zip(batch, settled, strict=True):
+                    self._told(ending, answer)
+        self._flushing = None
+
+    async def _persist(self, ending: Ending) -> None:
+        """Alone, so that another run's trouble is not this one's."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._lease_seconds
+        wait = _FIRST_WAIT_SECONDS
+        answer: Settled | None = None
+        while answer is None and loop.time() < give_up_at:
+            try:
+                answer = (await self._manager.settle([ending]))[0]
+            except StoreUnavailable as error:
+                _log.warning("could not settle a run, trying again: %s", error)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            except Exception:
+                _log.exception("the store refuses to settle job %s", ending.run.job.job_id)
+                break
+        self._told(ending, answer)

@@ -1,0 +1,190 @@
+"""The context of a run: what a handler may ask and tell while it works."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Protocol, TypeVar
+from uuid import UUID
+
+from windlass.contract.errors import InvalidInput, RunOver
+from windlass.contract.job import Job
+from windlass.contract.outcome import Success
+from windlass.contract.payload import encode_result
+from windlass.contract.results import Applied
+from windlass.contract.snapshot import Progress, Run
+from windlass.contract.store import StoreTransaction
+from windlass.contract.submission import DedupeKey, KeyKind, NewJob
+from windlass.contract.transition import Transition
+
+P = TypeVar("P", contravariant=True)
+
+ONCE_HELD_FOR = timedelta(days=7)
+
+
+class Preparable(Protocol[P]):
+    """A job type that can prepare a job without storing it."""
+
+    @property
+    def prepare(self) -> Callable[Concatenate[P, ...], NewJob]: ...
+
+
+class RunPort(Protocol):
+    """What a context needs of the runtime."""
+
+    def progress(self, update: Progress) -> Coroutine[Any, Any, None]: ...
+
+    async def is_held(self, key: DedupeKey) -> bool: ...
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]: ...
+
+    def decide(self, run: Run, success: Success) -> Transition: ...
+
+
+class Context:
+    """One run, as its handler sees it. Usable from the loop and, but for `await`, from threads."""
+
+    def __init__(
+        self, run: Run, port: RunPort, *, deadline: datetime, state: Any, logger: logging.Logger
+    ) -> None:
+        self._run = run
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._logger = logger
+        self._is_stopping = False
+        self.deadline = deadline
+        self.state = state
+        """What the application's lifespan opened."""
+        self.is_settled = False
+        """The run was completed in a transaction of the handler's own."""
+        self.follow_ups: list[NewJob] = []
+        self.once_keys: list[DedupeKey] = []
+
+    @property
+    def job(self) -> Job:
+        return self._run.job
+
+    @property
+    def job_id(self) -> UUID:
+        return self._run.job.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._run.attempt
+
+    @property
+    def run_token(self) -> UUID:
+        """Random and new per run; hand it to systems that can refuse an older run's writes."""
+        return self._run.token
+
+    @property
+    def fence(self) -> int:
+        """Grows with every run of the job; orders what `run_token` tells apart."""
+        return self._run.fence
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that labels every line with the job; never with its payload."""
+        return logging.LoggerAdapter(self._logger, _labels(self._run))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: cancelled, timed out, shut down, or its lease lost."""
+        return self._is_stopping
+
+    def ask_to_stop(self) -> None:
+        self._is_stopping = True
+
+    def progress(self, percent: float, phase: str = "") -> Awaitable[None]:
+        """Show how far the run is, 0 to 100, and what it is doing. Overwrites what was shown.
+
+        To be awaited in `async def`; in a thread it is enough to call it.
+        """
+        told = self._port.progress(Progress(self._run.ref, percent, phase))
+        if threading.get_ident() == self._loop_thread:
+            return told
+        asyncio.run_coroutine_threadsafe(told, self._loop)
+        return _nothing_to_await()
+
+    def follow_up(self, job_type: Preparable[P], payload: P, **options: Any) -> UUID:
+        """Submit a job if, and only if, this run completes; in the same atomic step."""
+        new = job_type.prepare(
+            payload,
+            **{
+                "correlation_id": self.job.correlation_id,
+                "tenant": self.job.tenant_id,
+                "parent": self.job_id,
+            }
+            | options,
+        )
+        self.follow_ups.append(new)
+        return new.job.job_id
+
+    @asynccontextmanager
+    async def transaction(self, result: Any = None) -> AsyncIterator[Any]:
+        """Write and complete in one transaction: both are committed, or neither.
+
+        Yields the driver's connection, on the database in which the jobs are. At the end of the
+        block the run is completed, with `result`, under its fence: a run that is over rolls the
+        handler's writes back and raises RunOver. Keep the block short; what the handler returns
+        afterwards is not used.
+        """
+        async with self._port.transaction() as transaction:
+            yield transaction.connection
+            body, omitted = encode_result(result)
+            success = Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
+            answer = await transaction.apply(self._port.decide(self._run, success))
+            if not isinstance(answer, Applied):
+                raise RunOver(f"This run of job {self.job_id} is over; nothing was written.")
+        self.is_settled = True
+
+    async def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> bool:
+        """Ask whether this is still to be done; True marks it done when the run completes.
+
+        It makes a *replayed job* skip what an earlier one completed. It does not protect a step
+        inside a run that crashes.
+        """
+        if not key:
+            raise InvalidInput("once() needs a key.")
+        mark = DedupeKey(KeyKind.ONCE, self.job.tenant_id, self.job.job_type, key, b"", hold)
+        if await self._port.is_held(mark):
+            return False
+        self.once_keys.append(mark)
+        return True
+
+
+_CURRENT: ContextVar[Context | None] = ContextVar("windlass_current_job", default=None)
+
+
+def current_job() -> Context | None:
+    """The context of the run that this code is part of, if any."""
+    return _CURRENT.get()
+
+
+def entered(context: Context) -> Callable[[], None]:
+    """Make `context` the current one; call what is returned to leave it."""
+    token = _CURRENT.set(context)
+    return lambda: _CURRENT.reset(token)
+
+
+def _labels(run: Run) -> dict[str, object]:
+    return {
+        "job_id": str(run.job.job_id),
+        "job_type": run.job.job_type,
+        "tenant_id": run.job.tenant_id,
+        "correlation_id": run.job.correlation_id,
+        "attempt": run.attempt,
+    }
+
+
+class _nothing_to_await:  # noqa: N801  # stands where a coroutine would
+    """Awaitable, and silent when nobody does."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield

@@ -1,0 +1,198 @@
+"""The executor: takes one run from its claim to its end, in named steps.
+
+resolve → decode → provide → perform → settle → report
+"""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from windlass.contract.clock import Clock
+from windlass.contract.errors import Code, InvalidInput
+from windlass.contract.outcome import (
+    ErrorInfo,
+    Failure,
+    Outcome,
+    Snoozed,
+    Success,
+    Unreadable,
+)
+from windlass.contract.payload import encode_result
+from windlass.contract.snapshot import Run
+from windlass.worker.active import ActiveRun
+from windlass.worker.context import Context, RunPort, entered
+from windlass.worker.deadlines import Deadlines
+from windlass.worker.handler import Handler, RunIn
+from windlass.worker.processes import ProcessPool
+from windlass.worker.registry import HandlerRegistry
+
+_log = logging.getLogger("windlass.worker")
+
+RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
+"""Something that is entered before a handler is called and left afterwards."""
+
+# A payload of a version that this worker does not know yet waits for a newer worker.
+_WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
+
+
+class Executor:
+    """Run handlers, wherever they are to run. What it returns is an outcome, never an exception."""
+
+    def __init__(
+        self,
+        registry: HandlerRegistry,
+        port: RunPort,
+        *,
+        clock: Clock,
+        threads: ThreadPoolExecutor,
+        processes: ProcessPool,
+        deadlines: Deadlines,
+        hooks: tuple[RunHook, ...] = (),
+        state: Any = None,
+    ) -> None:
+        self._registry = registry
+        self._port = port
+        self._clock = clock
+        self._threads = threads
+        self._processes = processes
+        self._deadlines = deadlines
+        self._hooks = hooks
+        self._state = state
+        self._limits: dict[str, asyncio.Semaphore] = {}
+
+    def resolve(self, run: Run) -> ActiveRun | None:
+        """Find the handler and make the run's context; None when there is no handler."""
+        handler = self._registry.find(run.job.job_type)
+        if handler is None:
+            return None
+        context = Context(
+            run,
+            self._port,
+            deadline=self._clock.now() + handler.timeout,
+            state=self._state,
+            logger=_log,
+        )
+        return ActiveRun(run, handler, context)
+
+    async def run(self, active: ActiveRun) -> Outcome | None:
+        """Run to the end; None means that nothing may be written about it any more."""
+        try:
+            limit = self._limit(active.handler)
+            if limit is None:
+                return await self._perform(active)
+            async with limit:
+                return await self._perform(active)
+        except BaseException as error:  # a handler may raise anything, SystemExit included
+            return active.outcome_of(error)
+        finally:
+            active.is_over = True
+
+    async def _perform(self, active: ActiveRun) -> Outcome | None:
+        handler = active.handler
+        self._deadlines.add(active)
+        decoded = _decode(handler, active.run)
+        if isinstance(decoded, Unreadable | Failure | Snoozed):
+            return decoded
+        if handler.run_in is RunIn.PROCESS:
+            return await self._in_process(active)
+        leave = entered(active.context)
+        try:
+            if self._hooks or handler.dependencies:
+                result = await self._with_surroundings(active, decoded)
+            else:
+                result = await self._call(active, decoded, {})
+        finally:
+            leave()
+        return self._success(active, result)
+
+    async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            for hook in self._hooks:
+                await stack.enter_async_context(hook(active.context))
+            provided = {
+                name: await _provided(stack, dependency.provider, active.context)
+                for name, dependency in active.handler.dependencies.items()
+            }
+            return await self._call(active, payload, provided)
+
+    async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
+        handler = active.handler
+        arguments = [payload] if handler.takes_payload else []
+        if handler.takes_context:
+            arguments.append(active.context)
+        if handler.run_in is RunIn.LOOP:
+            return await handler.function(*arguments, **provided)
+        # A thread cannot be cancelled: we wait for it whatever happens, so that the job stays
+        # Running as long as its function does.
+        call = contextvars.copy_context().run
+        future = self._threads.submit(call, lambda: handler.function(*arguments, **provided))
+        return await asyncio.wrap_future(future)
+
+    async def _in_process(self, active: ActiveRun) -> Outcome | None:
+        child = active.child = await self._processes.take()
+        outcome = await child.run(active.handler, bytes(active.run.job.payload))
+        active.child = None
+        self._processes.give_back(child)
+        if active.cause is not None and not isinstance(outcome, Success):
+            return active.outcome_of(asyncio.CancelledError())
+        return outcome
+
+    def _success(self, active: ActiveRun, result: Any) -> Success:
+        body, omitted = encode_result(result)
+        if omitted:
+            _log.warning("the result of job %s is not kept: %s", active.run.job.job_id, omitted)
+        context = active.context
+        return Success(body, omitted, tuple(context.follow_ups), tuple(context.once_keys))
+
+    def _limit(self, handler: Handler) -> asyncio.Semaphore | None:
+        if handler.concurrency is None:
+            return None
+        return self._limits.setdefault(handler.job_type, asyncio.Semaphore(handler.concurrency))
+
+
+def _decode(handler: Handler, run: Run) -> Any:
+    job = run.job
+    if job.payload_version > handler.version:
+        return Snoozed(_WAIT_FOR_NEWER_WORKER)
+    if not handler.takes_payload:
+        return None
+    try:
+        if job.payload_version < handler.version and handler.upgrade is not None:
+            upgraded = handler.upgrade(job.data(), job.payload_version)
+            return handler.codec.decode(msgspec.json.encode(upgraded))
+        return handler.codec.decode(bytes(job.payload))
+    except InvalidInput as error:
+        return _not_decodable(run, error)
+
+
+def _not_decodable(run: Run, error: InvalidInput) -> Unreadable | Failure:
+    """What is no JSON at all is poison; what has the wrong shape is the submitter's failure."""
+    try:
+        run.job.data()
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return Unreadable(str(error))
+    return Failure(ErrorInfo(Code.VALIDATION_ERROR, str(error)), retryable=False)
+
+
+async def _provided(stack: AsyncExitStack, provider: Callable[..., Any], context: Context) -> Any:
+    """Call a provider, which may want the context, be async, and clean up behind a yield."""
+    arguments = [context] if inspect.signature(provider).parameters else []
+    if inspect.isasyncgenfunction(provider):
+        return await stack.enter_async_context(asynccontextmanager(provider)(*arguments))
+    if inspect.isgeneratorfunction(provider):
+        return stack.enter_context(contextmanager(provider)(*arguments))
+    value = provider(*arguments)
+    return await value if inspect.isawaitable(value) else value

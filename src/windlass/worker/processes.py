@@ -1,0 +1,158 @@
+"""Handlers in processes that can be killed: a pool of children that run one job at a time.
+
+Parent and child speak JSON over pipes, one length-prefixed message each way; nothing is pickled.
+"""
+
+import asyncio
+import struct
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from windlass.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
+from windlass.worker.handler import Handler
+
+PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
+_LENGTH: Final = struct.Struct("!I")
+
+
+class Request(msgspec.Struct):
+    """What a child is asked to run."""
+
+    module: str
+    function: str
+    takes_payload: bool
+    payload: msgspec.Raw
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """How it went: a result, an error or a snooze."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    result_omitted: str | None = None
+    code: str | None = None
+    message: str = ""
+    detail: str = ""
+    retryable: bool = True
+    retry_after: float | None = None
+    snooze: float | None = None
+
+    def outcome(self) -> Outcome:
+        if self.snooze is not None:
+            return Snoozed(timedelta(seconds=self.snooze))
+        if self.code is None:
+            body = bytes(self.result)
+            return Success(None if body == b"null" else body, self.result_omitted)
+        wait = None if self.retry_after is None else timedelta(seconds=self.retry_after)
+        return Failure(ErrorInfo(self.code, self.message, self.detail), self.retryable, wait)
+
+    @classmethod
+    def of(cls, outcome: Success | Failure | Snoozed) -> "Answer":
+        match outcome:
+            case Success():
+                raw = msgspec.Raw(outcome.result or b"null")
+                return cls(result=raw, result_omitted=outcome.result_omitted)
+            case Snoozed():
+                return cls(snooze=outcome.delay.total_seconds())
+            case Failure():
+                after = outcome.retry_after
+                return cls(
+                    code=outcome.error.code,
+                    message=outcome.error.message,
+                    detail=outcome.error.detail,
+                    retryable=outcome.retryable,
+                    retry_after=None if after is None else after.total_seconds(),
+                )
+
+
+def framed(message: bytes) -> bytes:
+    return _LENGTH.pack(len(message)) + message
+
+
+class Child:
+    """One child process, running at most one job."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> "Child":
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "windlass.worker.process_child",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def run(self, handler: Handler, payload: bytes) -> Outcome:
+        """Have the child run the handler; a child that dies is a failed attempt."""
+        request = Request(
+            handler.function.__module__,
+            handler.function.__qualname__,
+            handler.takes_payload,
+            msgspec.Raw(payload),
+        )
+        try:
+            return (await self._ask(msgspec.json.encode(request))).outcome()
+        except (OSError, asyncio.IncompleteReadError):
+            code = await self._process.wait()
+            error = ErrorInfo(
+                PROCESS_DIED, "The job's process ended unexpectedly.", f"exit code {code}"
+            )
+            return Failure(error)
+
+    async def _ask(self, message: bytes) -> Answer:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise OSError("the child has no pipes")
+        stdin.write(framed(message))
+        await stdin.drain()
+        (length,) = _LENGTH.unpack(await stdout.readexactly(_LENGTH.size))
+        return msgspec.json.decode(await stdout.readexactly(length), type=Answer)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        """Let it go: it ends when its input does; killed if it does not."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(1):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+
+class ProcessPool:
+    """Children that are started when needed and used again."""
+
+    def __init__(self) -> None:
+        self._idle: list[Child] = []
+
+    async def take(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.is_alive:
+                return child
+        return await Child.start()
+
+    def give_back(self, child: Child) -> None:
+        if child.is_alive:
+            self._idle.append(child)
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(child.close() for child in idle))

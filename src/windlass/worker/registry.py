@@ -1,0 +1,40 @@
+"""The handler registry: which handler runs which type of job."""
+
+from windlass.contract.errors import InvalidInput
+from windlass.contract.policy import DEFAULT_POLICY, Policy
+from windlass.worker.handler import Handler
+
+
+class HandlerRegistry:
+    """One handler per type; aliases lead to the handler of the newer name."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        for name in handler.job_types:
+            known = self._handlers.get(name)
+            if known is not None and known.function is not handler.function:
+                raise InvalidInput(
+                    f"The job type {name!r} has two handlers, {known.function.__qualname__} and "
+                    f"{handler.function.__qualname__}.",
+                    next_step="Rename one of them.",
+                )
+            self._handlers[name] = handler
+
+    def find(self, job_type: str) -> Handler | None:
+        return self._handlers.get(job_type)
+
+    def policy_for(self, job_type: str) -> Policy:
+        handler = self._handlers.get(job_type)
+        return handler.policy if handler else DEFAULT_POLICY
+
+    @property
+    def handlers(self) -> list[Handler]:
+        """Each handler once, in the order in which they were added."""
+        found = {id(handler): handler for handler in self._handlers.values()}
+        return list(found.values())
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        return tuple(self._handlers)

@@ -1,0 +1,30 @@
+"""What a run's context asks of the store, through the manager."""
+
+from contextlib import AbstractAsyncContextManager
+
+from windlass.contract.outcome import Success
+from windlass.contract.snapshot import Progress, Run
+from windlass.contract.store import JobStore, StoreTransaction
+from windlass.contract.submission import DedupeKey
+from windlass.contract.transition import Transition
+from windlass.manager.manager import Ending, JobManager
+
+
+class StoreRunPort:
+    """The port of `Context`, on a store."""
+
+    def __init__(self, store: JobStore, manager: JobManager) -> None:
+        self._store = store
+        self._manager = manager
+
+    async def progress(self, update: Progress) -> None:
+        await self._manager.progress([update])
+
+    async def is_held(self, key: DedupeKey) -> bool:
+        return (await self._store.held([key]))[0] is not None
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        return self._store.transaction()
+
+    def decide(self, run: Run, success: Success) -> Transition:
+        return self._manager.decide(Ending(run, success))

@@ -1,0 +1,380 @@
+"""The worker: claimer, executor, lease keeper and completer, put together."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from windlass.contract.clock import Clock
+from windlass.contract.errors import InvalidInput
+from windlass.contract.outcome import Outcome, Released, TypeDisabled
+from windlass.contract.snapshot import Run, RunRef
+from windlass.contract.status import Event
+from windlass.contract.store import JobStore
+from windlass.contract.transition import Transition
+from windlass.contract.version import __version__
+from windlass.contract.wakeup import Hint, Wakeup
+from windlass.manager.maintenance import LEADER_LEASE, Maintenance
+from windlass.manager.manager import Ending, JobManager, Settled
+from windlass.manager.sessions import Session, new_session_id, register, unregister
+from windlass.manager.switches import Switches
+from windlass.worker.active import ActiveRun, Cause
+from windlass.worker.claimer import Claimer
+from windlass.worker.completer import Completer
+from windlass.worker.deadlines import Deadlines
+from windlass.worker.executor import Executor, RunHook
+from windlass.worker.lease_keeper import LeaseKeeper
+from windlass.worker.processes import ProcessPool
+from windlass.worker.registry import HandlerRegistry
+from windlass.worker.run_port import StoreRunPort
+from windlass.worker.slots import Slots
+
+_log = logging.getLogger("windlass.worker")
+
+_SHUTDOWN_GRACE_SECONDS: Final = 5.0
+_REGISTER_EVERY_SECONDS: Final = 20.0
+
+
+def resident_bytes() -> int:
+    """How much memory this process has now; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works; every setting with its default and unit."""
+
+    queues: Mapping[str, int] = msgspec.field(default_factory=lambda: {"default": 10})
+    """Which queues are served, with how many runs at once each."""
+    lease: timedelta = timedelta(seconds=60)
+    """After how long without renewal others may take a run over."""
+    poll: timedelta = timedelta(seconds=1)
+    """The longest wait between two looks for work while idle."""
+    drain: timedelta = timedelta(seconds=30)
+    """How long running jobs may go on after a stop was asked for."""
+    deadline_grace: timedelta = timedelta(seconds=30)
+    """How long past its timeout a run's lease is still renewed."""
+    maintain_every: timedelta | None = timedelta(seconds=1)
+    """How often this worker tries to lead the maintenance; None for never."""
+    recycle_after_jobs: int | None = None
+    """Stop after so many runs, for a supervisor to start the process anew."""
+    recycle_above_bytes: int | None = None
+    """Stop when the process has grown beyond this much memory."""
+
+    def __post_init__(self) -> None:
+        if self.lease < timedelta(seconds=1):
+            raise InvalidInput("A lease under one second would be lost to any hiccup.")
+
+
+class Worker:
+    """Run jobs until told to stop."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        registry: HandlerRegistry,
+        settings: WorkerSettings,
+        *,
+        clock: Clock,
+        wakeup: Wakeup,
+        hooks: tuple[RunHook, ...] = (),
+        state: Any = None,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._clock = clock
+        self._wakeup = wakeup
+        self._hooks = hooks
+        self._state = state
+        self._manager = JobManager(store, policy_for=registry.policy_for)
+        self._stop_asked = asyncio.Event()
+        self._active: dict[RunRef, ActiveRun] = {}
+        self._nothing_active = asyncio.Event()
+        self._nothing_active.set()
+        self._ended = 0
+        self._started_at = clock.now()
+        self.session_id = new_session_id()
+        self.counts: Counter[str] = Counter()
+        """What this worker did: a number per final status, and `discarded` for lost runs."""
+
+    # -- living -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until `stop`; then drain, give back what is left, and let everything go."""
+        await self._open()
+        background = [asyncio.create_task(self._claimer.claim_for_ever())]
+        background.append(asyncio.create_task(self._register_for_ever()))
+        if self._settings.maintain_every is not None:
+            background.append(asyncio.create_task(self._maintain_for_ever()))
+        stop = asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            for task in background:
+                task.cancel()
+            results = await asyncio.gather(*background, return_exceptions=True)
+            await self._drain()
+            await self._close()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def stop(self) -> None:
+        """Claim nothing more, let running jobs end within the drain time, then give them back."""
+        self._stop_asked.set()
+
+    def stop_now(self) -> None:
+        """Do not wait any longer for running jobs."""
+        self.stop()
+        self._stop_runs(Cause.SHUTDOWN)
+
+    def is_consuming(self, within: timedelta) -> bool:
+        """Whether it has looked for work lately; health means this, not being alive."""
+        age = asyncio.get_running_loop().time() - self._claimer.polled_at
+        return not self._stop_asked.is_set() and age <= within.total_seconds()
+
+    async def _open(self) -> None:
+        self._slots = Slots(self._settings.queues)
+        self._switches = Switches(self._store)
+        self._processes = ProcessPool()
+        self._threads = ThreadPoolExecutor(self._slots.total, thread_name_prefix="windlass-job")
+        self._completer = Completer(
+            self._manager,
+            lease_seconds=self._settings.lease.total_seconds(),
+            told=self._told,
+        )
+        self._deadlines = Deadlines()
+        self._executor = Executor(
+            self._registry,
+            StoreRunPort(self._store, self._manager),
+            clock=self._clock,
+            threads=self._threads,
+            processes=self._processes,
+            deadlines=self._deadlines,
+            hooks=self._hooks,
+            state=self._state,
+        )
+        self._keeper = LeaseKeeper(
+            self._manager,
+            self.session_id,
+            self._settings.lease,
+            on_lost=lambda run: self._stop_run(run, Cause.LOST),
+            on_cancel=lambda run: self._stop_run(run, Cause.CANCEL),
+        )
+        self._claimer = Claimer(
+            self._manager,
+            self._registry,
+            self._slots,
+            self._switches,
+            self.session_id,
+            lease=self._settings.lease,
+            poll=self._settings.poll,
+            start=self._start,
+        )
+        await self._register()
+        await self._keeper.start()
+        await self._wakeup.open(self._on_hint)
+
+    def _on_hint(self, hint: Hint) -> None:
+        if hint is Hint.WORK:
+            self._claimer.wake()
+        else:
+            self._keeper.beat_now()
+
+    async def _drain(self) -> None:
+        if not self._nothing_active.is_set():
+            most = self._settings.drain.total_seconds()
+            _log.info("waiting up to %g s for %d running jobs", most, len(self._active))
+            await self._wait_for_runs(self._settings.drain.total_seconds())
+        self._stop_runs(Cause.SHUTDOWN)
+        await self._wait_for_runs(_SHUTDOWN_GRACE_SECONDS)
+        # What is left are threads that do not listen. The process ends, so they end with it.
+        left = [Ending(active.run_as_known, Released()) for active in self._active.values()]
+        if left:
+            await self._manager.settle(left)
+
+    async def _wait_for_runs(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._nothing_active.wait()
+
+    async def _close(self) -> None:
+        await self._completer.drained()
+        self._deadlines.close()
+        await self._keeper.stop()
+        await self._wakeup.close()
+        await self._processes.close()
+        self._threads.shutdown(wait=False)
+        try:
+            await unregister(self._store, self.session_id)
+        except Exception as error:
+            _log.warning("could not sign off: %s", error)
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def _start(self, runs: list[Run]) -> None:
+        """Start claimed runs. One suspect at a time, and nothing beside it; the others go back."""
+        for run in runs:
+            self._slots.take(run.job.queue)
+        plain = [run for run in runs if not run.is_suspect]
+        self._launch(plain)
+        if len(plain) < len(runs):
+            suspects = [run for run in runs if run.is_suspect]
+            self._claimer.hold_back()
+            self._quarantine = asyncio.create_task(self._run_alone(suspects[0], suspects[1:]))
+
+    async def _run_alone(self, suspect: Run, others: list[Run]) -> None:
+        """A suspect may be what kills workers; whoever runs beside it would crash with it."""
+        try:
+            for run in others:
+                self._end(run, Released())
+            await self._nothing_active.wait()
+            self._launch([suspect])
+            await self._nothing_active.wait()
+        finally:
+            self._claimer.go_on()
+
+    def _launch(self, runs: list[Run]) -> None:
+        now = asyncio.get_running_loop().time()
+        grace = self._settings.deadline_grace
+        started = [active for run in runs if (active := self._executor.resolve(run))]
+        self._keeper.hold(
+            (active.ref, now + (active.handler.timeout + grace).total_seconds())
+            for active in started
+        )
+        for active in started:
+            self._active[active.ref] = active
+            active.task = asyncio.create_task(self._execute(active))
+        if started:
+            self._nothing_active.clear()
+
+    async def _execute(self, active: ActiveRun) -> None:
+        if active.run.job.job_type in self._switches.disabled_types:
+            outcome: Outcome | None = TypeDisabled()
+        else:
+            outcome = await self._executor.run(active)
+        if active.context.is_settled:
+            self.counts[Event.COMPLETED] += 1
+            self._slots.give_back(active.run.job.queue)
+            self._forget(active.run)
+            self._wakeup.notify()
+        elif outcome is None or active.cause is Cause.LOST:
+            self._slots.give_back(active.run.job.queue)
+            self._discard(active.run)
+            self._forget(active.run)
+        else:
+            self._end(active.run_as_known, outcome)
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        """Make the slot free at once; the lease is kept until the end is written."""
+        self._slots.give_back(run.job.queue)
+        self._completer.add(Ending(run, outcome))
+
+    def _told(self, ending: Ending, settled: Settled | None) -> None:
+        if settled is not None and settled.accepted:
+            self.counts[settled.transition.event] += 1
+            self._report(ending.run, settled.transition)
+            if settled.transition.follow_ups:
+                self._wakeup.notify()
+        else:
+            self._discard(ending.run)
+        self._forget(ending.run)
+        self._ended += 1
+        if self._is_worn_out():
+            _log.info("stopping to be started anew after %d runs", self._ended)
+            self.stop()
+
+    def _report(self, run: Run, transition: Transition) -> None:
+        """One line a run: what an operator sees first."""
+        error = transition.error
+        level = logging.INFO if error is None else logging.WARNING
+        if not _log.isEnabledFor(level):
+            return
+        took = (self._clock.now() - run.started_at).total_seconds()
+        what = f"{run.job.job_type} {run.job.job_id} {transition.event} in {took:.3f} s"
+        if error is not None:
+            what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
+        if error is not None and error.detail:
+            what += f"\n{error.detail.rstrip()}"
+        _log.log(level, "%s", what)
+
+    def _is_worn_out(self) -> bool:
+        jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
+        if jobs is not None and self._ended >= jobs:
+            return True
+        return memory is not None and self._ended % 100 == 0 and resident_bytes() > memory
+
+    def _discard(self, run: Run) -> None:
+        self.counts["discarded"] += 1
+        _log.warning("the result of job %s is discarded: the run was over", run.job.job_id)
+
+    def _forget(self, run: Run) -> None:
+        ref = run.ref
+        self._keeper.let_go(ref)
+        if self._active.pop(ref, None) is not None and not self._active:
+            self._nothing_active.set()
+
+    def _stop_run(self, ref: RunRef, cause: Cause) -> None:
+        if active := self._active.get(ref):
+            active.stop(cause)
+
+    def _stop_runs(self, cause: Cause) -> None:
+        for active in list(self._active.values()):
+            active.stop(cause)
+
+    # -- in the background ------------------------------------------------------------------------
+
+    async def _register_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_REGISTER_EVERY_SECONDS)
+            try:
+                await self._register()
+            except Exception as error:
+                _log.warning("could not register this session: %s", error)
+
+    async def _register(self) -> None:
+        await register(
+            self._store,
+            Session(
+                session_id=self.session_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                started_at=self._started_at,
+                last_seen_at=self._clock.now(),
+                queues=self._settings.queues,
+                job_types=self._registry.job_types,
+            ),
+        )
+
+    async def _maintain_for_ever(self) -> None:
+        every = self._settings.maintain_every
+        if every is None:
+            return
+        lease = min(LEADER_LEASE, self._settings.lease)
+        maintenance = Maintenance(self._store, self.session_id, lease=lease)
+        try:
+            while True:
+                try:
+                    report = await maintenance.run_once()
+                    if report and report.reaped.requeued:
+                        self._claimer.wake()
+                except Exception as error:
+                    _log.warning("maintenance failed, trying again: %s", error)
+                await asyncio.sleep(every.total_seconds())
+        finally:
+            await maintenance.resign()

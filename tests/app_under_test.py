@@ -1,0 +1,94 @@
+"""An application for tests: handlers of every kind, on whatever store the test names."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import msgspec
+
+from windlass import Context, Fixed, JobGroup, Permanent, Retry, Snooze, Windlass
+
+group = JobGroup()
+
+
+class Document(msgspec.Struct):
+    document_id: str
+    row_version: int = 1
+
+
+@group.job("index", subject="{document_id}", idempotency_key="doc-{document_id}-v{row_version}")
+async def index(document: Document, ctx: Context) -> dict[str, int]:
+    """Index a document."""
+    await ctx.progress(50, "parsed")
+    return {"pages": len(document.document_id)}
+
+
+@group.job("fail")
+async def fail(code: str) -> None:
+    raise Permanent(code, "for good")
+
+
+@group.job("flaky", retry=Fixed(every=timedelta(0), attempts=3))
+async def flaky(succeeds_at: int, ctx: Context) -> int:
+    if ctx.attempt < succeeds_at:
+        raise Retry("not yet", after=timedelta(0))
+    return ctx.attempt
+
+
+@group.job("snooze")
+async def snooze(times: int, ctx: Context) -> int:
+    if ctx.fence <= times:
+        raise Snooze(timedelta(0))
+    return ctx.attempt
+
+
+@group.job("in-thread")
+def in_thread(value: int) -> str:
+    return f"{value} in {threading.current_thread().name.split('_')[0]}"
+
+
+@group.job("thread-until-stopped")
+def thread_until_stopped(value: None, ctx: Context) -> bool:
+    while not ctx.cancelled:
+        time.sleep(0.005)  # noqa: TID251  # a thread that works for a while
+    return ctx.cancelled
+
+
+@group.job("in-process", run_in="process", timeout=timedelta(seconds=1))
+def in_process(what: str) -> int:
+    match what:
+        case "pid":
+            return os.getpid()
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            time.sleep(60)  # noqa: TID251  # what the kill is for
+        case "print":
+            print("this must not reach the pipe")  # noqa: T201  # on purpose
+        case _:
+            raise Permanent("UNKNOWN", what)
+    return 0
+
+
+@group.job("wait-for-ever", timeout=timedelta(seconds=30))
+async def wait_for_ever(value: None) -> None:
+    await asyncio.Event().wait()
+
+
+@group.job(
+    "times-out", timeout=timedelta(milliseconds=20), retry=Fixed(every=timedelta(0), attempts=1)
+)
+async def times_out(value: None) -> None:
+    await asyncio.Event().wait()
+
+
+@group.job("exit")
+async def exit_(value: None) -> None:
+    raise SystemExit(3)
+
+
+def make_app(store: str) -> Windlass:
+    return Windlass(store, include=[group])

@@ -1,0 +1,374 @@
+"""Stores that break one promise each. The conformance suite must catch every one of them.
+
+Each is the memory store with one thing taken out; its docstring says what goes wrong in the field.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from windlass.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
+from windlass.contract.results import (
+    Applied,
+    ApplyResult,
+    CancelPending,
+    Conflict,
+    DeleteResult,
+    Duplicate,
+    Leadership,
+    Renewal,
+    Stale,
+)
+from windlass.contract.snapshot import Run, RunRef
+from windlass.contract.status import Event, JobStatus
+from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.transition import Guard, RunGuard, StateGuard, Transition
+from windlass.stores.memory import MemoryStore
+from windlass.stores.memory.entry import Entry, Lease
+
+
+class FenceDropped(MemoryStore):
+    """A stale worker ends a run that is no longer its own."""
+
+    def _refuse_guard(
+        self, guard: Guard, entry: Entry, now: datetime
+    ) -> Stale | CancelPending | None:
+        if isinstance(guard, RunGuard) and entry.lease:
+            guard = msgspec.structs.replace(guard, token=entry.lease.token)
+        return super()._refuse_guard(guard, entry, now)
+
+
+class StateRecheckDropped(MemoryStore):
+    """An operator's write lands whatever has become of the job since it was read."""
+
+    def _refuse_guard(
+        self, guard: Guard, entry: Entry, now: datetime
+    ) -> Stale | CancelPending | None:
+        return super()._refuse_guard(guard, entry, now) if isinstance(guard, RunGuard) else None
+
+
+class VersionRecheckDropped(MemoryStore):
+    """A job that left its status and came back is taken for the one that was read."""
+
+    def _refuse_guard(
+        self, guard: Guard, entry: Entry, now: datetime
+    ) -> Stale | CancelPending | None:
+        if isinstance(guard, StateGuard):
+            guard = msgspec.structs.replace(guard, version=None)
+        return super()._refuse_guard(guard, entry, now)
+
+
+class ExpiryRecheckDropped(MemoryStore):
+    """The reaper takes a run away though its worker renewed it meanwhile."""
+
+    def _refuse_guard(
+        self, guard: Guard, entry: Entry, now: datetime
+    ) -> Stale | CancelPending | None:
+        if isinstance(guard, RunGuard):
+            guard = msgspec.structs.replace(guard, only_expired=False)
+        return super()._refuse_guard(guard, entry, now)
+
+
+class CancelRecheckDropped(MemoryStore):
+    """A cancel that arrives just before a retry is forgotten."""
+
+    def _refuse_guard(
+        self, guard: Guard, entry: Entry, now: datetime
+    ) -> Stale | CancelPending | None:
+        if isinstance(guard, RunGuard):
+            guard = msgspec.structs.replace(guard, unless_cancelled=False)
+        return super()._refuse_guard(guard, entry, now)
+
+
+class LeaseUnfenced(MemoryStore):
+    """A zombie renews and reports progress on its successor's run."""
+
+    def _lease_of(self, run: RunRef) -> Lease | None:
+        entry = self._running.get(run.job_id)
+        return entry.lease if entry else None
+
+
+class RenewsByTokenAlone(MemoryStore):
+    """A renewal by a session that does not own the run is accepted."""
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        owners = {run.token: held.session for run in runs if (held := self._lease_of(run))}
+        session = next(iter(owners.values()), session)
+        return await super().renew(session, runs, lease=lease)
+
+
+class ClaimForgetsItsId(MemoryStore):
+    """A claim whose answer was lost is made again: the first runs wait for their lease to end."""
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        return await super().claim(session, uuid4(), wanted, lease=lease)
+
+
+class ClaimNotAtomic(MemoryStore):
+    """Two workers look, then both take the same job."""
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        now = self._clock.now()
+        due = [entry for request in wanted for entry in self._take_due(request, now)]
+        for entry in due:
+            self._enqueue(entry, entry.run_at or now)  # put back: only looked at
+        await asyncio.sleep(0)
+        return [self._start(entry, session, claim_id, now, lease) for entry in due]
+
+
+class ClaimsTheFuture(MemoryStore):
+    """Jobs run before they are due."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> Any:
+        return super()._take_due(request, now + timedelta(days=1))
+
+
+class PriorityIgnored(MemoryStore):
+    """First come, first served, whatever was asked."""
+
+    def _enqueue(self, entry: Entry, run_at: datetime) -> None:
+        entry.priority = 2
+        super()._enqueue(entry, run_at)
+
+
+class FenceFollowsAttempt(MemoryStore):
+    """The fence goes down with the attempt, so an old one is handed out again."""
+
+    def _start(
+        self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
+    ) -> Run:
+        entry.fence = entry.attempt
+        return super()._start(entry, session, claim_id, now, lease)
+
+
+class TokensReused(MemoryStore):
+    """A run token that follows from job and session: the next run has the same."""
+
+    def _start(
+        self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
+    ) -> Run:
+        run = super()._start(entry, session, claim_id, now, lease)
+        assert entry.lease is not None
+        entry.lease.token = UUID(int=(entry.job.job_id.int ^ hash(session)) % 2**128)
+        return msgspec.structs.replace(run, token=entry.lease.token)
+
+
+class ApplyForgetsItsToken(MemoryStore):
+    """A completion whose answer was lost looks like a lost run."""
+
+    def _write(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        super()._write(transition, entry, now)
+        entry.changes.clear()
+
+
+class ApplyTrustsTheToken(MemoryStore):
+    """Any write of an ended run is told that it succeeded."""
+
+    def _apply(self, transition: Transition) -> ApplyResult:
+        entry = self._jobs.get(transition.job_id)
+        if entry and transition.change_id in entry.changes:
+            return Applied(entry.version)
+        return super()._apply(transition)
+
+
+class CountersKept(MemoryStore):
+    """A snooze, a shutdown or a crash costs an attempt."""
+
+    def _write(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        attempt = max(entry.attempt, transition.attempt)
+        super()._write(msgspec.structs.replace(transition, attempt=attempt), entry, now)
+
+
+class FollowUpsFirst(MemoryStore):
+    """Follow-ups are written before it is known whether the completion is."""
+
+    def _apply(self, transition: Transition) -> ApplyResult:
+        for new in transition.follow_ups:
+            self._insert(new, self._clock.now())
+        return super()._apply(transition)
+
+
+class FollowUpsForgotten(MemoryStore):
+    """The job completes, and what should come after it is lost."""
+
+    def _write(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        super()._write(msgspec.structs.replace(transition, follow_ups=()), entry, now)
+
+
+class KeyFreedByAnyone(MemoryStore):
+    """Removing an old job frees the key of the newer one that has it now."""
+
+    def _delete(self, job_id: UUID, guard: StateGuard) -> DeleteResult:
+        entry = self._jobs.get(job_id)
+        if entry and (key := entry.key):
+            self._keys.pop(key.identity, None)
+        return super()._delete(job_id, guard)
+
+
+class KeyNeverFreed(MemoryStore):
+    """A failed job blocks its key for ever."""
+
+    def _keep_or_free(self, key: DedupeKey, transition: Transition, now: datetime) -> None:
+        if transition.to not in (JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED):
+            super()._keep_or_free(key, transition, now)
+
+
+class KeyDiesWithItsJob(MemoryStore):
+    """The same request right after the completion runs the work again."""
+
+    def _keep_or_free(self, key: DedupeKey, transition: Transition, now: datetime) -> None:
+        transition = msgspec.structs.replace(transition, hold_key=timedelta(0))
+        super()._keep_or_free(key, transition, now)
+
+
+class KeyNotRetaken(MemoryStore):
+    """A redriven job runs beside a newer one of the same key."""
+
+    def _keep_or_free(self, key: DedupeKey, transition: Transition, now: datetime) -> None:
+        if transition.event is not Event.REDRIVEN:
+            super()._keep_or_free(key, transition, now)
+
+
+class FingerprintIgnored(MemoryStore):
+    """Another payload under a used key is silently taken for a repeat."""
+
+    def _refuse_insert(self, new: NewJob, now: datetime) -> Duplicate | Conflict | None:
+        refused = super()._refuse_insert(new, now)
+        if isinstance(refused, Conflict) and (key := new.job_key):
+            held = self._held(key.identity, now)
+            return Duplicate(held.job_id, by=key.kind) if held else refused
+        return refused
+
+
+class TenantForgotten(MemoryStore):
+    """Whoever knows an id can read the job."""
+
+    def _visible(self, job_id: UUID, tenant_id: str | None) -> Entry | None:
+        return self._jobs.get(job_id)
+
+
+class PagesByTimeAlone(MemoryStore):
+    """Jobs of the same instant are lost between two pages."""
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        if after:
+            after = Cursor(after.created_at, UUID(int=0))
+        return await super().find(wanted, limit=limit, after=after)
+
+
+class LeaderWithoutOwner(MemoryStore):
+    """A renewal by role alone: two leaders."""
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await super().lead(role, "anyone", lease=lease)
+
+
+class ResignsForOthers(MemoryStore):
+    """A leader of an older term ends the lead of its successor."""
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        leader, held = self._side_data.leaders.get(role, ("", Leadership(0, self._clock.now())))
+        await super().resign(role, leader, held.term)
+
+
+class NumbersReused(MemoryStore):
+    """After pruning, new events get numbers that a consumer has already passed."""
+
+    def _log(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        self._last_sequence = self._events[-1].sequence if self._events else 0
+        super()._log(transition, entry, now)
+
+
+class NumberedBeforeCommit(MemoryStore):
+    """An event gets its number first and becomes visible later: a reader in between skips it."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        answers = await super().apply(transitions)
+        if len(self._events) % 3 == 1:
+            hidden = self._events.pop()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            self._events.append(hidden)
+            self._events.sort(key=lambda event: event.sequence)
+        return answers
+
+
+class PrunesTheUnread(MemoryStore):
+    """Retention removes events that a consumer has yet to read."""
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        return await super().prune(rules, limit=limit)
+
+
+class SweepsOnePage(MemoryStore):
+    """What is behind the first page of expired leases is never rescued."""
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        return [] if after else await super().expired(limit=limit)
+
+
+class NumbersThroughFloat(MemoryStore):
+    """Large integers of a payload come back as others."""
+
+    def _store(self, new: NewJob, now: datetime) -> None:
+        data = msgspec.json.decode(new.job.payload)
+        if isinstance(data, list):
+            data = [float(value) if isinstance(value, int) else value for value in data]
+        payload = msgspec.Raw(msgspec.json.encode(data))
+        job = msgspec.structs.replace(new.job, payload=payload)
+        super()._store(msgspec.structs.replace(new, job=job), now)
+
+
+class RoundsToMilliseconds(MemoryStore):
+    """Instants lose their microseconds."""
+
+    def _enqueue(self, entry: Entry, run_at: datetime) -> None:
+        super()._enqueue(entry, run_at.replace(microsecond=run_at.microsecond // 1000 * 1000))
+
+
+# Each broken store, and one rule that must be among those that catch it.
+BROKEN: dict[type[MemoryStore], str] = {
+    FenceDropped: "fencing.a_run_that_is_over_cannot_end_the_job",
+    StateRecheckDropped: "states.a_verb_works_in_its_statuses_only",
+    VersionRecheckDropped: "applying.an_operator_who_read_an_older_version_is_refused",
+    ExpiryRecheckDropped: "leases.a_run_renewed_at_the_last_moment_is_not_taken_away",
+    CancelRecheckDropped: "applying.a_cancel_that_arrives_before_the_retry_wins",
+    LeaseUnfenced: "fencing.a_run_that_is_over_cannot_be_renewed_or_progress",
+    RenewsByTokenAlone: "leases.a_run_of_another_session_is_reported_lost",
+    ClaimForgetsItsId: "answers.a_claim_is_not_done_twice",
+    ClaimNotAtomic: "races.of_two_claims_each_job_goes_to_one",
+    ClaimsTheFuture: "claiming.what_is_not_due_is_not_claimed",
+    PriorityIgnored: "claiming.the_order_is_priority_then_time_due_then_id",
+    FenceFollowsAttempt: "fencing.the_fence_only_grows",
+    TokensReused: "fencing.a_run_that_is_over_cannot_end_the_job",
+    ApplyForgetsItsToken: "answers.a_whole_life_is_the_same_with_every_answer_lost_once",
+    ApplyTrustsTheToken: "applying.another_end_of_the_same_run_is_stale",
+    CountersKept: "applying.a_snooze_gives_the_attempt_back",
+    FollowUpsFirst: "applying.a_clashing_follow_up_stops_the_whole_transition",
+    FollowUpsForgotten: "crashes.whatever_was_accepted_ends_once",
+    KeyFreedByAnyone: "keys.an_old_job_cannot_free_the_key_of_a_newer_one",
+    KeyNeverFreed: "keys.a_job_that_did_not_complete_frees_its_key",
+    KeyDiesWithItsJob: "keys.a_completed_job_holds_its_key_for_seven_days",
+    KeyNotRetaken: "keys.a_redrive_takes_the_key_again",
+    FingerprintIgnored: "keys.the_same_key_with_another_payload_is_a_conflict",
+    TenantForgotten: "reading.one_tenant_does_not_see_another",
+    PagesByTimeAlone: "reading.pages_lose_no_job_of_the_same_instant",
+    LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
+    ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",
+    NumbersReused: "events.a_number_is_never_handed_out_again",
+    NumberedBeforeCommit: "events.a_reader_beside_many_writers_misses_nothing",
+    PrunesTheUnread: "events.what_a_consumer_has_not_read_is_not_pruned",
+    SweepsOnePage: "maintenance.the_sweep_goes_on_until_nothing_is_left",
+    NumbersThroughFloat: "torture.sound_data_survives_as_payload_and_result",
+    RoundsToMilliseconds: "inserting.microseconds_survive",
+}

@@ -1,0 +1,218 @@
+"""windlass queue, stats, sessions, doctor and db."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import UNCHECKED, Place, assert_refused
+
+COUNTED = {"queued", "scheduled", "running", "completed", "failed", "poisoned", "cancelled"}
+CHECKS = {"check", "result", "advice"}
+
+
+def test_queues_are_listed_with_their_counts(place: Place) -> None:
+    place.submit("index", "1", "--queue", "docs")
+    place.submit("index", "1", "--queue", "docs", "--delay", "60")
+    place.dead()
+    rows = {row["queue"]: row for row in place.json("queue", "list")}
+    assert rows.keys() == {"docs", "default"}
+    assert rows["docs"].keys() == COUNTED | {"queue", "paused"}
+    assert (rows["docs"]["queued"], rows["docs"]["scheduled"]) == (2, 1)  # of the queued
+    assert (rows["default"]["failed"], rows["default"]["paused"]) == (1, False)
+
+
+def test_a_queue_stays_paused_until_it_is_resumed(place: Place) -> None:
+    assert place.json("queue", "pause", "docs") == {"queue": "docs", "paused": True}
+    assert [row["paused"] for row in place.json("queue", "list")] == [True]
+    assert place.json("queue", "resume", "docs") == {"queue": "docs", "paused": False}
+    assert place.json("queue", "list") == []
+
+
+@pytest.mark.parametrize("name", ["", "q" * 10_000, "a\nb", "\x00"], ids=repr)
+def test_a_queue_that_cannot_be_is_not_paused(place: Place, name: str) -> None:
+    assert_refused(place.run("queue", "pause", name[:10_000]), 2)
+
+
+def test_stats_count_the_jobs_of_the_tenant(place: Place) -> None:
+    place.dead("index", tenant_id="other")
+    place.submit("index", "1")
+    (row,) = place.json("stats")
+    assert row.keys() == COUNTED | {"queue", "jobType", "oldestSeconds"}
+    assert (row["queued"], row["failed"]) == (1, 0)
+    assert row["oldestSeconds"] >= 0
+
+
+def test_no_worker_is_no_session(place: Place) -> None:
+    assert place.json("sessions") == []
+
+
+def test_the_doctor_names_what_is_bad_and_what_to_do(place: Place) -> None:
+    place.submit("index", "1")
+    result = place.run("-o", "json", "doctor")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)
+    assert all(row.keys() == CHECKS for row in rows)
+    assert all(row["advice"] for row in rows if row["result"] == "bad")
+    assert any("index" in row["advice"] for row in rows)
+    assert result.stderr.startswith("windlass ")
+
+
+def test_the_doctor_says_when_the_application_cannot_be_imported(place: Place) -> None:
+    rows = json.loads(place.run("-o", "json", "--app", "nope:jobs", "doctor").stdout)
+    assert rows[-1]["result"] == "bad"
+    assert "nope" in rows[-1]["advice"]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "jsonl"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "job list",
+        "dead list",
+        "queue list",
+        "queue pause docs",
+        "queue resume docs",
+        "db status",
+        "stats",
+        "sessions",
+        "config show",
+        "job submit index 1",
+    ],
+)
+def test_every_command_prints_every_form(place: Place, words: str, form: str) -> None:
+    place.submit("index", "1")
+    place.dead()
+    result = place.run("-o", form, *words.split())
+    assert (result.exit_code, result.stderr.replace(f"{UNCHECKED}\n", "")) == (0, "")
+    match form:
+        case "json":
+            json.loads(result.stdout)
+        case "jsonl":
+            assert all(isinstance(json.loads(line), dict) for line in result.stdout.splitlines())
+        case _:
+            assert result.stdout
+
+
+@pytest.mark.parametrize("words", ["job list", "sessions", "config show", "db status"])
+def test_the_output_option_may_also_stand_after_the_command(place: Place, words: str) -> None:
+    """Where everybody types it."""
+    result = place.run(*words.split(), "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert isinstance(json.loads(result.stdout), list)
+
+
+def test_a_form_that_does_not_exist_is_refused_as_usage(place: Place) -> None:
+    assert place.run("-o", "xml", "job", "list").exit_code == 2
+
+
+def test_a_status_before_the_first_use_creates_nothing(place: Place) -> None:
+    assert [row["applied"] for row in place.json("db", "status")] == [False]
+    assert not place.database.exists()
+
+
+def test_a_migrated_store_has_had_every_migration(place: Place) -> None:
+    for _ in range(2):
+        result = place.run("db", "migrate")
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr
+    rows = place.json("db", "status")
+    assert all(row["applied"] for row in rows)
+    assert all(row.keys() == {"number", "name", "applied", "checksum"} for row in rows)
+
+
+def test_the_printed_sql_makes_the_schema(place: Place) -> None:
+    result = place.run("db", "sql")
+    assert (result.exit_code, result.stderr) == (0, "")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(result.stdout)
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+    assert "windlass_job" in names
+    assert place.run("db", "sql", "1").stdout == result.stdout
+
+
+def test_the_sql_of_a_migration_that_is_not_there_is_3(place: Place) -> None:
+    assert_refused(place.run("db", "sql", "99"), 3, "99")
+
+
+def test_the_status_of_a_file_that_is_not_ours_yet_is_nothing_applied(place: Place) -> None:
+    """The file may be the application's own."""
+    with closing(sqlite3.connect(place.database)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    assert [row["applied"] for row in place.json("db", "status")] == [False]
+
+
+NEWER = "INSERT INTO windlass_migration VALUES (99, 'future', 'x', '2030-01-01T00:00:00Z')"
+
+
+def newer(place: Place) -> str:
+    place.run("db", "migrate")
+    with closing(sqlite3.connect(place.database)) as connection, connection:
+        connection.execute(NEWER)
+    return "sqlite:///windlass.db"
+
+
+def no_database(place: Place) -> str:
+    place.database.write_bytes(b"not a database at all" * 100)
+    return "sqlite:///windlass.db"
+
+
+BAD_STORES: dict[str, Any] = {
+    "unknown scheme": lambda place: "nope://x",
+    "no scheme": lambda place: "windlass.db",
+    "empty": lambda place: "",
+    "no file": lambda place: "sqlite://",
+    "host": lambda place: "sqlite://host/x",
+    "bad port": lambda place: "sqlite://[x/y",
+    "unknown option": lambda place: "sqlite:///windlass.db?nope=1",
+    "folder": lambda place: f"sqlite:///{place.folder}",
+    "missing folder": lambda place: "sqlite:///missing/windlass.db",
+    "unwritable folder": lambda place: "sqlite:////proc/windlass.db",
+    "long name": lambda place: f"sqlite:///{'x' * 300}.db",
+    "no database": no_database,
+    "newer schema": newer,
+}
+
+
+@pytest.mark.parametrize("kind", BAD_STORES)
+@pytest.mark.parametrize("words", ["job list", "db migrate", "job submit index 1", "stats"])
+def test_a_store_that_cannot_be_used_is_5(place: Place, words: str, kind: str) -> None:
+    assert_refused(place.run("--store", BAD_STORES[kind](place), *words.split()), 5)
+
+
+@pytest.mark.parametrize("kind", BAD_STORES)
+def test_the_doctor_has_advice_for_a_store_that_cannot_be_used(place: Place, kind: str) -> None:
+    result = place.run("-o", "json", "--store", BAD_STORES[kind](place), "doctor")
+    assert result.exit_code == 5
+    assert isinstance(result.exception, SystemExit)
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in BAD_STORES if kind not in ("missing folder", "unwritable folder")]
+)
+def test_the_status_of_a_store_that_cannot_be_used_is_no_traceback(place: Place, kind: str) -> None:
+    result = place.run("--store", BAD_STORES[kind](place), "db", "status")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (0, 5)
+
+
+def test_a_newer_schema_is_told_with_the_next_step(place: Place) -> None:
+    assert_refused(place.run("--store", newer(place), "job", "list"), 5, "Upgrade")
+
+
+def test_a_status_shows_a_migration_that_this_version_does_not_know(place: Place) -> None:
+    newer(place)
+    assert 99 in [row["number"] for row in place.json("db", "status")]
+
+
+def test_a_store_without_a_schema_has_no_status(place: Place) -> None:
+    assert_refused(place.run("--store", "memory://", "db", "status"), 5, "schema")
+
+
+def test_looking_does_not_create_a_store_elsewhere_than_named(place: Place) -> None:
+    place.run("job", "list")
+    assert [path.name for path in Path().iterdir() if path.suffix == ".db"] == ["windlass.db"]

@@ -1,0 +1,146 @@
+"""What reaches the terminal or the pipe: plain, whole, and one line per error."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import REPOSITORY, Place
+
+ESCAPE = "\x1b"
+
+
+def piped(place: Place, *words: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "windlass.cli.main", *words],
+        cwd=place.folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.decode()
+
+
+def at_a_terminal(place: Place, *words: str, **variables: str) -> str:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "windlass.cli.main", *words],
+        cwd=place.folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color"} | variables,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    text = b""
+    with process:
+        try:
+            while data := os.read(ours, 65536):
+                text += data
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        assert process.wait(60) == 0
+    os.close(ours)
+    return text.decode()
+
+
+def test_a_pipe_gets_plain_text(place: Place) -> None:
+    place.dead()
+    for words in (("job", "list"), ("dead", "list"), ("config", "show")):
+        assert ESCAPE not in piped(place, *words, TERM="xterm-256color")
+
+
+def test_a_terminal_gets_no_colour_with_no_color(place: Place) -> None:
+    place.dead()
+    text = at_a_terminal(place, "job", "list", NO_COLOR="1")
+    assert "broken" in text
+    assert ESCAPE not in text
+
+
+def test_json_at_a_terminal_is_plain(place: Place) -> None:
+    place.dead()
+    assert ESCAPE not in at_a_terminal(place, "-o", "json", "job", "list")
+
+
+def test_a_row_that_is_piped_is_one_whole_line(place: Place) -> None:
+    message = "word " * 100 + "end"
+    dead = place.dead(message=message, subject_id="s" * 150)
+    lines = piped(place, "dead", "list").splitlines()
+    assert len(lines) == 2, f"{len(lines)} lines"
+    assert message in lines[1]
+    lines = piped(place, "job", "list").splitlines()
+    assert len(lines) == 2
+    assert dead in lines[1]
+    assert "s" * 150 in lines[1]
+
+
+def test_a_long_table_that_is_piped_is_not_cut(place: Place) -> None:
+    ids = {place.submit("index", "1") for _ in range(60)}
+    text = piped(place, "job", "list", "--limit", "60")
+    assert all(job_id in text for job_id in ids)
+    assert len(text.splitlines()) == 61
+
+
+def test_a_job_cannot_write_escape_codes_to_a_terminal(place: Place) -> None:
+    """Messages come from strangers; a terminal obeys what it is sent."""
+    dead = place.dead(message=f"{ESCAPE}]0;owned\x07{ESCAPE}[2J")
+    for words in (("job", "list"), ("dead", "list"), ("job", "get", dead)):
+        for text in (at_a_terminal(place, *words), piped(place, *words)):
+            assert f"{ESCAPE}]" not in text, words
+            assert f"{ESCAPE}[2J" not in text, words
+
+
+def test_a_line_break_in_a_message_does_not_break_its_row(place: Place) -> None:
+    place.dead(message="first\nsecond\r\nthird")
+    assert len(piped(place, "dead", "list").splitlines()) == 2
+
+
+def test_brackets_in_a_message_are_not_markup(place: Place) -> None:
+    place.dead(message="[bold]x[/bold] [link]")
+    assert "[bold]x[/bold] [link]" in piped(place, "dead", "list")
+
+
+def test_a_line_of_a_table_has_no_spaces_at_its_end(place: Place) -> None:
+    place.submit("index", "1")
+    for line in piped(place, "job", "list").splitlines():
+        assert line == line.rstrip()
+
+
+def test_the_output_is_utf_8_whatever_the_locale_says(place: Place) -> None:
+    place.dead(message="größer ✓")
+    assert "größer ✓" in piped(place, "dead", "list", LC_ALL="C", PYTHONUTF8="1")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("-h",), ("--version",), ("job", "--help")])
+def test_help_and_version_are_data(place: Place, words: tuple[str, ...]) -> None:
+    result = place.run(*words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout
+
+
+@pytest.mark.parametrize("words", [("nope",), ("job", "nope"), ("job", "get"), ("--nope",)])
+def test_what_is_no_command_is_refused_as_usage(place: Place, words: tuple[str, ...]) -> None:
+    result = place.run(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage:" in result.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_traceback(place: Place) -> None:
+    place.dead(message="x" * 4000)
+    reading, writing = os.pipe()
+    os.close(reading)
+    for form in ("table", "json"):
+        done = subprocess.run(
+            [sys.executable, "-m", "windlass.cli.main", "-o", form, "dead", "list"],
+            cwd=place.folder,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
+    os.close(writing)

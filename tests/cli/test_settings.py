@@ -1,0 +1,147 @@
+"""Settings: flag before environment before windlass.toml before pyproject.toml before default."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Place, assert_refused
+
+ORDER = ["default", "pyproject.toml", "windlass.toml", "WINDLASS_TENANT", "flag"]
+
+
+def shown(place: Place, name: str, *words: str) -> tuple[str, str]:
+    (row,) = [row for row in place.json(*words, "config", "show") if row["setting"] == name]
+    return row["value"], row["source"]
+
+
+@pytest.mark.parametrize("highest", range(len(ORDER)), ids=ORDER)
+def test_the_highest_source_wins_and_is_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch, highest: int
+) -> None:
+    words: tuple[str, ...] = ()
+    if highest >= 1:
+        Path("pyproject.toml").write_text('[tool.windlass]\ntenant = "pyproject.toml"\n')
+    if highest >= 2:
+        Path("windlass.toml").write_text('tenant = "windlass.toml"\n')
+    if highest >= 3:
+        monkeypatch.setenv("WINDLASS_TENANT", "WINDLASS_TENANT")
+    if highest >= 4:
+        words = ("--tenant", "flag")
+    assert shown(place, "tenant", *words) == (ORDER[highest], ORDER[highest])
+
+
+def test_what_windlass_toml_does_not_say_is_taken_from_pyproject_toml(place: Place) -> None:
+    Path("pyproject.toml").write_text('[tool.windlass]\napp = "shop:jobs"\ntenant = "a"\n')
+    Path("windlass.toml").write_text('tenant = "b"\n')
+    assert shown(place, "tenant") == ("b", "windlass.toml")
+    assert shown(place, "app") == ("shop:jobs", "pyproject.toml")
+
+
+def test_the_settings_decide_which_store_is_used(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("windlass.toml").write_text('store = "sqlite:///from-file.db"\n')
+    place.submit("index", "1")
+    monkeypatch.setenv("WINDLASS_STORE", "sqlite:///from-variable.db")
+    place.submit("index", "1")
+    assert place.json("--store", "sqlite:///from-flag.db", "job", "list") == []
+    for name in ("from-file.db", "from-variable.db", "from-flag.db"):
+        assert Path(name).exists()
+    assert not place.database.exists()
+
+
+def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None:
+    rows = place.json("config", "show")
+    names = [
+        "store",
+        "app",
+        "tenant",
+        "queues",
+        "lease_seconds",
+        "poll_seconds",
+        "drain_seconds",
+        "processes",
+    ]
+    assert [row["setting"] for row in rows] == names
+    for row in rows:
+        assert row.keys() == {"setting", "value", "source", "variable", "help"}
+        assert row["variable"] == f"WINDLASS_{row['setting'].upper()}"
+    assert not place.database.exists()
+
+
+@pytest.mark.parametrize("name", ["windlass.toml", "pyproject.toml"])
+def test_an_unknown_setting_is_refused_with_the_known_ones(place: Place, name: str) -> None:
+    head = "[tool.windlass]\n" if name == "pyproject.toml" else ""
+    Path(name).write_text(f'{head}tennant = "a"\n')
+    assert_refused(place.run("config", "show"), 2, name, "tennant", "lease_seconds")
+
+
+@pytest.mark.parametrize("name", ["windlass.toml", "pyproject.toml"])
+@pytest.mark.parametrize("text", [b"tenant = ", b"\xff\xfe", b"[", b"a = 1\na = 2\n"])
+def test_a_file_that_is_no_toml_is_refused_by_name(place: Place, name: str, text: bytes) -> None:
+    Path(name).write_bytes(text)
+    assert_refused(place.run("job", "list"), 2, name)
+
+
+@pytest.mark.parametrize("text", ["tool = 3\n", '[tool]\nwindlass = "x"\n', "[[tool]]\na = 1\n"])
+def test_a_pyproject_of_another_shape_is_refused_by_name(place: Place, text: str) -> None:
+    Path("pyproject.toml").write_text(text)
+    assert_refused(place.run("job", "list"), 2, "pyproject.toml")
+
+
+@pytest.mark.parametrize("text", ['tenant = ["a"]\n', "store = true\n", "[queues]\ndefault = 3\n"])
+def test_a_setting_of_another_type_is_refused_by_name(place: Place, text: str) -> None:
+    Path("windlass.toml").write_text(text)
+    assert_refused(place.run("job", "list"), 2, "windlass.toml", text.split()[0].strip("[]"))
+
+
+def test_a_number_in_a_file_needs_no_quotes(place: Place) -> None:
+    Path("windlass.toml").write_text("lease_seconds = 5\npoll_seconds = 0.5\n")
+    assert shown(place, "lease_seconds") == ("5", "windlass.toml")
+    assert shown(place, "poll_seconds") == ("0.5", "windlass.toml")
+
+
+def test_a_pyproject_without_our_table_says_nothing(place: Place) -> None:
+    Path("pyproject.toml").write_text('[project]\nname = "shop"\n')
+    assert shown(place, "tenant") == ("default", "default")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("WINDLASS_PROCESSES", "many"),
+        ("WINDLASS_PROCESSES", "nan"),
+        ("WINDLASS_PROCESSES", "inf"),
+        ("WINDLASS_PROCESSES", "0"),
+        ("WINDLASS_PROCESSES", "-2"),
+        ("WINDLASS_PROCESSES", "1.5"),
+        ("WINDLASS_LEASE_SECONDS", "0"),
+        ("WINDLASS_LEASE_SECONDS", "-1"),
+        ("WINDLASS_LEASE_SECONDS", "nan"),
+        ("WINDLASS_POLL_SECONDS", "inf"),
+        ("WINDLASS_POLL_SECONDS", "-1"),
+        ("WINDLASS_DRAIN_SECONDS", "soon"),
+        ("WINDLASS_DRAIN_SECONDS", "-1"),
+        ("WINDLASS_QUEUES", "docs:many"),
+        ("WINDLASS_QUEUES", "docs:0"),
+        ("WINDLASS_QUEUES", ":3"),
+        ("WINDLASS_QUEUES", ","),
+    ],
+)
+def test_a_worker_refuses_a_setting_out_of_range_before_it_starts(
+    place: Place, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    Path("shop.py").write_text("from windlass import Windlass\njobs = Windlass()\n")
+    monkeypatch.setenv(variable, text)
+    with (
+        place.process("worker", "shop:jobs", "--drain", "0")
+        if "DRAIN" not in variable
+        else (place.process("worker", "shop:jobs")) as program
+    ):
+        place.eventually(
+            lambda: program.process.poll() is not None or "Working on" in program.stderr,
+            "the worker ends or starts",
+        )
+        assert "Working on" not in program.stderr, "the worker started"
+        assert program.exit_code() == 2, program.stderr
+        assert len(program.stderr.splitlines()) == 1, program.stderr

@@ -1,0 +1,266 @@
+"""windlass worker and dev: what they serve, how they stop, and what they refuse."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Place, Program, assert_refused
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
+
+SHOP = """
+import asyncio
+from pathlib import Path
+from windlass import Windlass
+
+jobs = Windlass()
+
+@jobs.job("hold", queue="docs")
+async def hold(flag: str) -> None:
+    while not Path(flag).exists():
+        await asyncio.sleep(0.02)
+
+@jobs.job("add")
+async def add(number: int) -> int:
+    return number + 1
+"""
+MODULES = {
+    "shop": SHOP,
+    "raises": "raise RuntimeError('boom\\nand more')",
+    "exits": "import sys\nsys.exit(9)",
+    "syntax": "def (",
+    "imports": "import not_installed_anywhere",
+    "without": "x = 1",
+    "two": "from windlass import Windlass\na = Windlass()\nb = Windlass()",
+    "no_app": "jobs = 3",
+}
+
+
+@pytest.fixture
+def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    for name, text in MODULES.items():
+        (place.folder / f"{name}.py").write_text(text)
+    monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
+    return place
+
+
+def stop(program: Program, number: int = signal.SIGTERM) -> None:
+    program.process.send_signal(number)
+    assert program.exit_code() == 0, program.stderr
+    assert program.stdout == ""
+    assert "Traceback" not in program.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_says_what_it_serves_and_stops_with_0(shop: Place, number: int) -> None:
+    with shop.process("worker", "shop:jobs") as program:
+        program.wait_for("Working on default (10), docs (10).")
+        stop(program, number)
+        assert "Stopped." in program.stderr
+
+
+def test_a_worker_serves_the_queues_that_are_named(shop: Place) -> None:
+    with shop.process("worker", "shop:jobs", "-q", "docs:3,default") as program:
+        program.wait_for("Working on docs (3), default (10).")
+        stop(program)
+
+
+def test_a_module_with_one_application_needs_no_name(shop: Place) -> None:
+    with shop.process("worker", "shop") as program:
+        program.wait_for("Working on")
+        stop(program)
+
+
+@pytest.mark.parametrize("words", [("worker",), ("dev",)])
+def test_the_application_may_be_named_by_the_settings(shop: Place, words: tuple[str]) -> None:
+    (shop.folder / "windlass.toml").write_text('app = "shop:jobs"\n')
+    with shop.process(*words) as program:
+        program.wait_for("Working on")
+        stop(program)
+
+
+def test_a_watched_job_that_completes_is_0_and_has_its_result(shop: Place) -> None:
+    job_id = shop.submit("add", "1")
+    with shop.process("worker", "shop:jobs") as program:
+        with shop.process("job", "watch", job_id) as watch:
+            assert watch.exit_code() == 0, watch.stderr
+        stop(program)
+    assert shop.json("job", "get", job_id)["result"] == 2
+
+
+def test_sessions_show_the_worker_until_it_stops(shop: Place) -> None:
+    with shop.process("worker", "shop:jobs") as program:
+        shop.eventually(lambda: bool(shop.json("sessions")), "there is a session")
+        (session,) = shop.json("sessions")
+        assert session["pid"] == program.process.pid
+        assert session["queues"] == {"default": 10, "docs": 10}
+        assert set(session["jobTypes"]) == {"add", "hold"}
+        assert {"sessionId", "host", "version", "startedAt", "draining"} <= session.keys()
+        assert shop.run("doctor").exit_code == 0
+        stop(program)
+    assert shop.json("sessions") == []
+
+
+@pytest.mark.parametrize("source", ["flag", "file"])
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_works_on_the_store_that_the_settings_name(
+    shop: Place, source: str, processes: str
+) -> None:
+    """The same store as `job submit` uses: a worker beside it would wait for ever."""
+    flags: tuple[str, ...] = ("--store", "sqlite:///other.db")
+    if source == "file":
+        (shop.folder / "windlass.toml").write_text('store = "sqlite:///other.db"\n')
+        flags = ()
+    job_id = shop.json(*flags, "job", "submit", "add", "1")["jobId"]
+    with shop.process(*flags, "worker", "shop:jobs", "--processes", processes) as program:
+        program.wait_for("Working on")
+        with shop.process(*flags, "job", "watch", job_id, "--timeout", "10") as watch:
+            assert watch.exit_code() == 0, watch.stderr
+    assert not shop.database.exists()
+
+
+def test_a_killed_child_is_started_anew(shop: Place) -> None:
+    def pids() -> set[int]:
+        return {row["pid"] for row in shop.json("sessions")}
+
+    with shop.process("worker", "shop:jobs", "--processes", "2") as program:
+        shop.eventually(lambda: len(pids()) == 2, "two children are registered")
+        first = pids()
+        killed = min(first)
+        os.kill(killed, signal.SIGKILL)  # a child of the process that this test started
+        shop.eventually(lambda: bool(pids() - first), "a new child is registered")
+        program.wait_for(f"worker {killed} ended with -9")
+        program.wait_for("Working on", times=3)
+        stop(program)
+
+
+def test_ctrl_c_at_a_terminal_lets_the_jobs_of_all_processes_finish(shop: Place) -> None:
+    """A terminal sends the signal to the whole group: children must not count it twice."""
+    flag = shop.folder / "flag"
+    job_id = shop.submit("hold", f'"{flag}"', "--queue", "docs")
+    with shop.process("worker", "shop:jobs", "--processes", "2") as program:
+        program.wait_for("Working on", times=2)
+        shop.eventually(lambda: shop.status(job_id) == "Running", "the job runs")
+        os.killpg(program.process.pid, signal.SIGINT)  # the group that this test started
+        program.wait_for("Stopping when", times=2)
+        assert shop.run("job", "watch", job_id, "--timeout", "1").exit_code == 124
+        flag.touch()
+        assert program.exit_code() == 0
+    assert shop.status(job_id) == "Completed"
+
+
+def test_a_stop_while_a_killed_child_waits_to_start_again_is_0(shop: Place) -> None:
+    with shop.process("worker", "shop:jobs", "--processes", "2") as program:
+        shop.eventually(lambda: len(shop.json("sessions")) == 2, "two children are registered")
+        killed = min(row["pid"] for row in shop.json("sessions"))
+        os.kill(killed, signal.SIGKILL)  # a child of the process that this test started
+        program.wait_for(f"worker {killed} ended with -9")
+        stop(program)
+
+
+@pytest.mark.parametrize("words", [("worker",), ("dev", "--no-reload")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("nope:jobs", "There is no module 'nope'"),
+        ("nope.deeper:jobs", "There is no module 'nope.deeper'"),
+        ("raises:jobs", "RuntimeError: boom"),
+        ("syntax:jobs", "SyntaxError"),
+        ("exits:jobs", "exits"),
+        ("imports:jobs", "not_installed_anywhere"),
+        ("without", "without"),
+        ("without:jobs", "without:jobs"),
+        ("two", "two"),
+        ("no_app:jobs", "no_app:jobs"),
+        ("shop:add", "shop:add"),
+        (":jobs", "module"),
+        ("..:jobs", "module"),
+    ],
+)
+def test_what_is_no_application_is_refused_in_one_line(
+    shop: Place, words: tuple[str, ...], target: str, why: str
+) -> None:
+    assert_refused(shop.run(*words, target), 2, why)
+
+
+def test_a_module_is_not_missing_because_one_that_it_imports_is(shop: Place) -> None:
+    """`shop_client` is there and imports `shop_c`, which is not: say that, not the contrary."""
+    (shop.folder / "shop_client.py").write_text("import shop_c")
+    assert_refused(shop.run("worker", "shop_client:jobs"), 2, "'shop_c'")
+
+
+def test_a_missing_attribute_is_told_as_missing(shop: Place) -> None:
+    """A typing error is not the same as a wrong object."""
+    result = shop.run("worker", "shop:jbos")
+    assert_refused(result, 2, "jbos", "shop:jobs")
+
+
+def test_many_processes_of_no_application_are_refused_in_one_line(shop: Place) -> None:
+    with shop.process("worker", "nope:jobs", "--processes", "2") as program:
+        assert program.exit_code() == 2
+        assert len(program.stderr.splitlines()) == 1, program.stderr
+
+
+def test_no_application_at_all_is_refused_with_the_next_step(shop: Place) -> None:
+    assert_refused(shop.run("worker"), 2, "module:name")
+    assert_refused(shop.run("dev", "--no-reload"), 2, "module:name")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--log-level", "nope"),
+        ("--drain", "-1"),
+        ("--drain", "nan"),
+        ("--recycle", "sometimes"),
+        ("--processes", "0"),
+        ("-q", "docs:x"),
+        ("-q", "docs:0"),
+        ("-q", ","),
+    ],
+    ids=" ".join,
+)
+def test_an_option_out_of_range_is_refused_before_the_worker_starts(
+    shop: Place, options: tuple[str, str]
+) -> None:
+    with shop.process("worker", "shop:jobs", *options) as program:
+        shop.eventually(
+            lambda: program.process.poll() is not None or "Working on" in program.stderr,
+            "the worker ends or starts",
+        )
+        assert "Working on" not in program.stderr, "the worker started"
+        assert program.exit_code() == 2, program.stderr
+        assert "Traceback" not in program.stderr
+
+
+def test_the_log_level_reaches_the_children(shop: Place) -> None:
+    (shop.folder / "loud.py").write_text(
+        SHOP + "\nimport logging\nlogging.getLogger('loud').debug('heard')\n"
+    )
+    words = ("worker", "loud:jobs", "--processes", "2", "--log-level", "DEBUG")
+    with shop.process(*words) as program:
+        program.wait_for("Working on", times=2)
+        stop(program)
+        assert program.stderr.count("heard") >= 3, "once here and once in each child"
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_on_a_store_that_cannot_be_used_is_5(
+    shop: Place, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    monkeypatch.setenv("WINDLASS_STORE", f"sqlite:///{Path('missing/windlass.db')}")
+    with shop.process("worker", "shop:jobs", "--processes", processes) as program:
+        program.wait_for("Error: ")
+        assert program.exit_code(20) == 5
+        assert len(program.stderr.splitlines()) == 1, program.stderr
+
+
+def test_a_module_with_a_bad_store_url_is_told_as_such(shop: Place) -> None:
+    (shop.folder / "bad_store.py").write_text(
+        "from windlass import Windlass\njobs = Windlass('nope://x')\n"
+    )
+    result = shop.run("worker", "bad_store:jobs")
+    assert_refused(result, result.exit_code, "nope")
+    assert result.exit_code in (2, 5)

@@ -1,0 +1,1 @@
+"""Tests of the contract: pure values, no store."""

@@ -1,0 +1,54 @@
+"""The harnesses of our own stores, for the conformance suite."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Literal, cast
+
+from windlass.contract.store import JobStore
+from windlass.stores.memory import MemoryStore
+from windlass.stores.sqlite import SqliteStore
+from windlass.stores.sqlite.location import Location
+from windlass.testing.clock import FakeClock
+
+
+class MemoryHarness:
+    """One memory store; every handle is the same object."""
+
+    def __init__(self, make: Callable[..., JobStore] = MemoryStore) -> None:
+        self.clock = FakeClock()
+        self._store = make(clock=self.clock)
+
+    async def open(self, *, before_commit: Callable[[], None] | None = None) -> JobStore:
+        return self._store
+
+    async def close(self) -> None:
+        """Nothing to remove."""
+
+
+class SqliteHarness:
+    """One file in a folder of its own; every handle has its own connections and threads."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self._folder = Path(mkdtemp(prefix="windlass-test-"))
+        self._handles: list[SqliteStore] = []
+
+    async def open(self, *, before_commit: Callable[[], None] | None = None) -> JobStore:
+        location = Location(self._folder / "windlass.db", sync=sqlite_sync())
+        store = SqliteStore(location, clock=self.clock, before_commit=before_commit)
+        await store.open()
+        self._handles.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._handles:
+            await store.close()
+        rmtree(self._folder)
+
+
+def sqlite_sync() -> Literal["full", "normal"]:
+    """The matrix runs the suite again with the weaker setting."""
+    return cast("Literal['full', 'normal']", os.environ.get("WINDLASS_TEST_SQLITE_SYNC", "full"))

@@ -1,0 +1,68 @@
+"""A worker process for the kill test: claims and finishes until nothing is left, or until killed.
+
+    python -m tests.killed_worker FILE SESSION JOURNAL
+
+Every run that the store accepted is appended to the journal, so that the test can compare.
+"""
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from windlass.contract.clock import SystemClock
+from windlass.contract.outcome import Success
+from windlass.contract.snapshot import Run
+from windlass.contract.store import JobStore
+from windlass.manager.maintenance import Maintenance
+from windlass.manager.manager import Ending, JobManager
+from windlass.stores.sqlite import SqliteStore
+from windlass.stores.sqlite.location import Location
+from windlass.testing.factories import wanting
+
+LEASE = timedelta(seconds=2)
+BATCH = 10
+IDLE_SECONDS = 0.05
+WORK_SECONDS = 0.01
+
+
+async def work(path: Path, session: str, journal: int) -> None:
+    clock = SystemClock()
+    store = SqliteStore(Location(path, busy_seconds=30), clock=clock)
+    await store.open()
+    manager = JobManager(store)
+    maintenance = Maintenance(store, session, lease=LEASE)
+    swept_at = 0.0
+    while True:
+        if clock.monotonic() - swept_at > LEASE.total_seconds() / 4:
+            await maintenance.run_once()
+            swept_at = clock.monotonic()
+        runs = await manager.claim(session, uuid4(), wanting(limit=BATCH), lease=LEASE)
+        if runs:
+            await run_and_settle(manager, runs, journal)
+        elif await is_drained(store):
+            break
+        else:
+            await asyncio.sleep(IDLE_SECONDS)
+    await store.close()
+
+
+async def run_and_settle(manager: JobManager, runs: list[Run], journal: int) -> None:
+    await asyncio.sleep(WORK_SECONDS)
+    settled = await manager.settle([Ending(run, Success()) for run in runs])
+    accepted = [run.token.hex for run, answer in zip(runs, settled, strict=True) if answer.accepted]
+    # One write of whole lines: a kill leaves all of it or nothing.
+    os.write(journal, "".join(f"{token}\n" for token in accepted).encode())
+
+
+async def is_drained(store: JobStore) -> bool:
+    counts = await store.counts(tenant_id=None)
+    return all(lane.queued == lane.running == 0 for lane in counts)
+
+
+if __name__ == "__main__":
+    _, file, name, journal_file = sys.argv
+    descriptor = os.open(journal_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    asyncio.run(work(Path(file), name, descriptor))

@@ -1,0 +1,119 @@
+"""The kit for users' own tests."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from windlass import Context, Permanent, Windlass
+from windlass.testing.faults import Crash
+from windlass.testing.kit import JobsTest
+
+pytest_plugins = ["windlass.testing.plugin"]
+
+jobs = Windlass("sqlite:///never-made.db")
+
+
+class Order(msgspec.Struct):
+    order_id: str
+
+
+@jobs.job("ship")
+async def ship(order: Order, ctx: Context) -> str:
+    ctx.follow_up(thank, order.order_id)
+    return order.order_id
+
+
+@jobs.job("thank")
+def thank(order_id: str) -> None:
+    """In a thread."""
+
+
+@jobs.job("flaky")
+async def flaky(succeeds_at: int, ctx: Context) -> None:
+    if ctx.attempt < succeeds_at:
+        raise ConnectionError
+
+
+@jobs.job("wrong")
+async def wrong(value: None) -> None:
+    raise Permanent("WRONG", "wrong")
+
+
+async def test_what_was_submitted_can_be_seen() -> None:
+    async with JobsTest(jobs) as kit:
+        await ship.submit(Order("o-1"), priority=1)
+        order = (await kit.submitted(ship)).one()
+        assert (order.payload, order.status.priority) == (Order("o-1"), 1)
+        assert len(await kit.submitted(thank)) == 0
+        with pytest.raises(AssertionError, match="0 jobs of type 'thank'"):
+            (await kit.submitted(thank)).one()
+
+
+async def test_a_drain_runs_what_is_due_and_what_follows() -> None:
+    async with JobsTest(jobs) as kit:
+        await ship.submit(Order("o-1"))
+        await wrong.submit(None)
+        drained = await kit.drain()
+        assert (drained.completed, drained.failed) == (2, 1)
+        assert (await kit.submitted(thank)).payloads == ["o-1"]
+
+
+async def test_time_is_the_test_s() -> None:
+    async with JobsTest(jobs) as kit:
+        await flaky.submit(2)
+        assert (await kit.drain()).retried == 1
+        assert (await kit.drain()).completed == 0
+        kit.clock.advance(3)
+        assert (await kit.drain()).completed == 1
+        await ship.submit(Order("later"), delay=timedelta(hours=1))
+        assert (await kit.drain()).completed == 0
+        kit.clock.advance(timedelta(hours=1))
+        assert (await kit.drain()).completed == 2
+
+
+async def test_what_is_rolled_back_was_never_submitted() -> None:
+    async with JobsTest(jobs) as kit:
+        connection = sqlite3.connect(kit.path)
+        connection.execute("CREATE TABLE orders (id)")
+        await ship.submit(Order("lost"), connection=connection)
+        connection.rollback()
+        await ship.submit(Order("kept"), connection=connection)
+        connection.commit()
+        connection.close()
+        assert (await kit.submitted(ship)).payloads == [Order("kept")]
+
+
+async def test_inline_runs_a_job_when_it_is_submitted() -> None:
+    async with JobsTest(jobs, inline=True):
+        handle = await ship.submit(Order("o-1"))
+        assert await handle.result(timeout=1) == "o-1"
+
+
+async def test_a_crash_can_be_put_after_any_store_call() -> None:
+    async with JobsTest(jobs) as kit:
+        handle = await ship.submit(Order("o-1"))
+        kit.crash_after("claim")
+        with pytest.raises(Crash):
+            await kit.drain()
+        await kit.expire_leases()
+        assert (await kit.drain()).completed == 2
+        assert (await handle.status()).crashes == 1
+
+
+async def test_the_application_is_given_back_as_it_was() -> None:
+    before = (jobs.store_source, jobs.clock)
+    async with JobsTest(jobs):
+        assert jobs.store_source != before[0]
+    assert (jobs.store_source, jobs.clock) == before
+
+
+async def test_the_fixture_opens_and_closes_a_kit(
+    jobs_test: Callable[[Windlass], Awaitable[JobsTest]],
+) -> None:
+    kit = await jobs_test(jobs)
+    await asyncio.gather(*(ship.submit(Order(str(n))) for n in range(3)))
+    assert (await kit.drain()).completed == 6

@@ -1,0 +1,319 @@
+"""SQLite against the memory store as oracle: any sequence of verbs, the same answers and state."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from windlass.contract.errors import IllegalTransition
+from windlass.contract.outcome import (
+    ErrorInfo,
+    Failure,
+    LeaseLost,
+    Outcome,
+    Released,
+    Snoozed,
+    Stopped,
+    Success,
+    TypeDisabled,
+)
+from windlass.contract.policy import DEFAULT_POLICY
+from windlass.contract.query import JobFilter, LaneRequest, PruneRule
+from windlass.contract.records import RecordWrite
+from windlass.contract.snapshot import JobSnapshot, Progress, Run
+from windlass.contract.status import JobStatus
+from windlass.contract.store import JobStore
+from windlass.contract.submission import DedupeKey, KeyKind, NewJob
+from windlass.contract.transition import StateGuard, Transition
+from windlass.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
+from windlass.stores.memory import MemoryStore
+from windlass.stores.sqlite import SqliteStore
+from windlass.stores.sqlite.location import Location
+from windlass.testing.clock import FakeClock
+from windlass.testing.factories import make_new, number
+
+TYPES = ("index", "parse", "mail")
+QUEUES = ("default", "slow")
+TENANTS = ("one", "two")
+LEASE = timedelta(seconds=60)
+ALL = JobFilter(tenant_id=None)
+
+new_jobs = st.builds(
+    make_new,
+    st.integers(0, 2),
+    # Few ids and keys, so that they are met again.
+    job_id=st.integers(1, 30).map(number),
+    job_type=st.sampled_from(TYPES),
+    queue=st.sampled_from(QUEUES),
+    tenant_id=st.sampled_from(TENANTS),
+    priority=st.integers(0, 3),
+    max_attempts=st.integers(1, 3),
+    idempotency_key=st.sampled_from(("", "", "k1", "k2")),
+    subject_id=st.sampled_from(("", "s1")),
+    delay=st.sampled_from((timedelta(0), timedelta(0), timedelta(seconds=90))),
+    request_key=st.none()
+    | st.builds(
+        DedupeKey,
+        st.just(KeyKind.REQUEST),
+        st.just("one"),
+        st.just("user"),
+        st.sampled_from(("r1", "r2")),
+        st.sampled_from((b"a", b"b")),
+        st.just(timedelta(hours=1)),
+    ),
+)
+record_writes = st.builds(
+    RecordWrite,
+    st.just("space"),
+    st.sampled_from(("a", "b")),
+    st.sampled_from((b"1", b"2", None)),
+    st.none() | st.integers(0, 2),
+    st.sampled_from((None, timedelta(seconds=100))),
+)
+once_keys = st.builds(
+    DedupeKey,
+    st.just(KeyKind.ONCE),
+    st.sampled_from(TENANTS),
+    st.just("scope"),
+    st.sampled_from(("o1", "o2")),
+    st.just(b""),
+    st.just(timedelta(hours=1)),
+)
+error = ErrorInfo("CODE", "message", "detail")
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(
+        Success,
+        st.sampled_from((None, b"1")),
+        follow_ups=st.lists(new_jobs, max_size=2).map(tuple),
+        once=st.lists(once_keys, max_size=1).map(tuple),
+        records=st.lists(record_writes, max_size=1).map(tuple),
+    ),
+    st.just(Failure(error)),
+    st.just(Failure(error, retryable=False)),
+    st.just(Failure(error, retry_after=timedelta(0))),
+    st.builds(Snoozed, st.sampled_from((timedelta(0), timedelta(seconds=30)))),
+    st.just(Released()),
+    st.just(Stopped()),
+    st.just(TypeDisabled()),
+)
+
+
+class StoresAgree(RuleBasedStateMachine):
+    """Does everything to both stores and compares what they say and what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.clock = FakeClock()
+        self.folder = Path(mkdtemp(prefix="windlass-oracle-"))
+        self.runs: list[Run] = []
+        self.applied: list[Transition] = []
+        self.claims = count(1)
+
+    @initialize()
+    def open_both(self) -> None:
+        self.oracle: JobStore = MemoryStore(clock=self.clock, tokens=_tokens())
+        location = Location(self.folder / "windlass.db", sync="normal")
+        self.store: JobStore = SqliteStore(location, clock=self.clock, tokens=_tokens())
+        self.loop.run(self.store.open())
+
+    def teardown(self) -> None:
+        self.loop.run(self.store.close())
+        self.loop.close()
+        rmtree(self.folder)
+
+    def both(self, call: Callable[[JobStore], Awaitable[Any]]) -> Any:
+        async def ask() -> tuple[Any, Any]:
+            return await call(self.oracle), await call(self.store)
+
+        expected, got = self.loop.run(ask())
+        assert got == expected
+        return expected
+
+    def job(self, job_id: UUID) -> JobSnapshot | None:
+        found: list[JobSnapshot | None] = self.loop.run(_get(self.oracle, job_id))
+        return found[0]
+
+    def apply(self, transitions: list[Transition]) -> None:
+        self.applied = [*self.applied, *transitions][-20:]
+        self.both(lambda store: store.apply(transitions))
+
+    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=4))
+    def insert(self, jobs: list[NewJob]) -> None:
+        self.both(lambda store: store.insert(jobs))
+
+    @rule(
+        types=st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
+        queues=st.lists(st.sampled_from(QUEUES), min_size=1),
+        limit=st.integers(0, 4),
+        session=st.sampled_from(("w1", "w2")),
+        again=st.booleans(),
+    )
+    def claim(
+        self, types: list[str], queues: list[str], limit: int, session: str, again: bool
+    ) -> None:
+        claim_id = number(next(self.claims))
+        wanted = [LaneRequest(queue, tuple(types), limit) for queue in queues]
+        for _ in range(2 if again else 1):
+            started = self.both(
+                lambda store: _sorted_runs(store.claim(session, claim_id, wanted, lease=LEASE))
+            )
+        self.runs = [*self.runs, *started][-15:]
+
+    @precondition(lambda self: self.runs)
+    @rule(pick=st.data(), outcome=outcomes)
+    def settle(self, pick: st.DataObject, outcome: Outcome) -> None:
+        run = pick.draw(st.sampled_from(self.runs))
+        self.apply([decide(run, outcome, DEFAULT_POLICY, jitter=0.0)])
+
+    @precondition(lambda self: len(self.runs) > 1)
+    @rule(pick=st.data(), some=st.lists(outcomes, min_size=2, max_size=4))
+    def settle_many(self, pick: st.DataObject, some: list[Outcome]) -> None:
+        """Each carries no more than its own end: what one call's items do to each other is open."""
+        runs = [pick.draw(st.sampled_from(self.runs)) for _ in some]
+        bare = [Success() if isinstance(outcome, Success) else outcome for outcome in some]
+        self.apply(
+            [
+                decide(run, outcome, DEFAULT_POLICY, jitter=0.0)
+                for run, outcome in zip(runs, bare, strict=True)
+            ]
+        )
+
+    @precondition(lambda self: self.applied)
+    @rule(pick=st.data())
+    def repeat(self, pick: st.DataObject) -> None:
+        """A caller who never heard the answer."""
+        transition = pick.draw(st.sampled_from(self.applied))
+        self.both(lambda store: store.apply([transition]))
+
+    @precondition(lambda self: self.runs)
+    @rule(session=st.sampled_from(("w1", "w2")), percent=st.floats(0, 100))
+    def renew_and_progress(self, session: str, percent: float) -> None:
+        refs = [run.ref for run in self.runs]
+        self.both(lambda store: store.renew(session, refs, lease=LEASE))
+        self.both(lambda store: store.progress([Progress(refs[-1], percent, "phase")]))
+
+    @rule(job_id=st.integers(1, 30).map(number), operate=st.integers(0, 2))
+    def operate(self, job_id: UUID, operate: int) -> None:
+        job = self.job(job_id)
+        if job is None:
+            return
+        try:
+            transition = (
+                decide_cancel(job, actor="op", version=None),
+                decide_redrive(job, actor="op") if operate == 1 else None,
+                decide_no_handler(job) if job.status is JobStatus.QUEUED else None,
+            )[operate]
+        except IllegalTransition:
+            return
+        if transition:
+            self.apply([transition])
+
+    @rule(job_id=st.integers(1, 30).map(number), status=st.sampled_from(JobStatus))
+    def delete(self, job_id: UUID, status: JobStatus) -> None:
+        self.both(lambda store: store.delete([(job_id, StateGuard(status, None))]))
+
+    @rule()
+    def reap(self) -> None:
+        late = self.both(lambda store: store.expired(limit=100))
+        self.apply([decide(run, LeaseLost(), DEFAULT_POLICY, jitter=0.0) for run in late])
+
+    @rule(age=st.sampled_from((timedelta(0), timedelta(minutes=5))), keep=st.none() | st.just(3))
+    def prune(self, age: timedelta, keep: int | None) -> None:
+        rules = [
+            PruneRule(status, self.clock.now() - age) for status in JobStatus if status.is_terminal
+        ]
+        self.both(lambda store: store.prune(rules, limit=100, keep_events_after=keep))
+
+    @rule(writes=st.lists(record_writes, min_size=1, max_size=3))
+    def write_records(self, writes: list[RecordWrite]) -> None:
+        self.both(lambda store: store.write_records(writes))
+
+    @rule(owner=st.sampled_from(("a", "b")), resign=st.booleans(), term=st.integers(0, 3))
+    def lead(self, owner: str, resign: bool, term: int) -> None:
+        if resign:
+            self.both(lambda store: store.resign("role", owner, term))
+        else:
+            self.both(lambda store: store.lead("role", owner, lease=LEASE))
+
+    @rule(seconds=st.sampled_from((0.000001, 1, 30, 61, 4000)))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def they_hold_the_same(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        ids = [number(value) for value in range(1, 31)]
+        self.both(lambda store: store.get(ids, tenant_id=None))
+        self.both(lambda store: store.counts(tenant_id=None))
+        self.both(lambda store: store.counts(tenant_id="one"))
+        self.both(lambda store: store.events(after=0, limit=1000))
+        self.both(lambda store: store.read_records("space"))
+        self.both(lambda store: store.find(ALL, limit=7))
+        dead = JobFilter(tenant_id="one", statuses=frozenset({JobStatus.FAILED, JobStatus.QUEUED}))
+        self.both(lambda store: store.find(dead, limit=3))
+        keys = [
+            DedupeKey(KeyKind.JOB, tenant, kind, key)
+            for tenant in TENANTS
+            for kind in TYPES
+            for key in ("k1", "k2")
+        ]
+        self.both(lambda store: store.held(keys))
+
+
+async def _get(store: JobStore, job_id: UUID) -> list[JobSnapshot | None]:
+    return await store.get([job_id], tenant_id=None)
+
+
+async def _sorted_runs(runs: Awaitable[list[Run]]) -> list[Run]:
+    """A repeated claim promises the same runs, not their order."""
+    return sorted(await runs, key=lambda run: run.job.job_id)
+
+
+def _tokens() -> Callable[[], UUID]:
+    numbers = count(1)
+    return lambda: number(next(numbers))
+
+
+def _settings(**options: Any) -> settings:
+    return settings(
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        **options,
+    )
+
+
+def test_sqlite_agrees_with_the_oracle() -> None:
+    run_state_machine_as_test(
+        StoresAgree,
+        settings=_settings(derandomize=True, max_examples=60, stateful_step_count=40),
+    )
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_sqlite_agrees_with_the_oracle_at_length() -> None:
+    """New examples every time; `WINDLASS_EXAMPLES` says how many."""
+    examples = int(os.environ.get("WINDLASS_EXAMPLES", "1000"))
+    run_state_machine_as_test(
+        StoresAgree, settings=_settings(max_examples=examples, stateful_step_count=60)
+    )

@@ -1,0 +1,147 @@
+"""Worker processes that are stopped, blocked, killed and drained, as an operator would see them."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.chaos_app import block_the_loop, hold, innocent, jobs, killer
+from windlass import Handle, JobStatus
+from windlass.contract.snapshot import JobSnapshot
+from windlass.contract.status import Event
+from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+
+
+class Place:
+    """One database file, our own application on it, and worker processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/windlass.db"
+        self._count = 0
+
+    @asynccontextmanager
+    async def worker(
+        self, *options: str, lease_seconds: float = 1
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        self._count += 1
+        log = self.folder / f"worker-{self._count}.log"
+        environment = os.environ | {
+            "WINDLASS_STORE": self.url,
+            "WINDLASS_LEASE_SECONDS": str(lease_seconds),
+            "WINDLASS_POLL_SECONDS": "0.1",
+        }
+        command = [sys.executable, "-m", "windlass.cli.main", "worker", "tests.chaos_app:jobs"]
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, *options, env=environment, stdout=output, stderr=output
+            )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                await process.wait()
+
+    def log(self, number: int) -> str:
+        return (self.folder / f"worker-{number}.log").read_text()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    jobs.move_to(place.url)
+    async with jobs:
+        yield place
+
+
+async def until(handle: Handle[int], reached: Callable[[JobSnapshot], bool]) -> JobSnapshot:
+    async with asyncio.timeout(60):
+        while not reached(job := await handle.status()):  # noqa: ASYNC110  # in another process
+            await asyncio.sleep(0.02)
+    return job
+
+
+async def test_a_worker_that_wakes_after_its_job_was_taken_over_cannot_change_it(
+    place: Place,
+) -> None:
+    flag = place.folder / "flag"
+    handle = await hold.submit(str(flag))
+    async with place.worker() as frozen:
+        await until(handle, lambda job: job.status is JobStatus.RUNNING)
+        frozen.send_signal(signal.SIGSTOP)
+        async with place.worker():
+            await until(handle, lambda job: job.fence == 2 and job.run is not None)
+            frozen.send_signal(signal.SIGCONT)
+            async with asyncio.timeout(20):
+                while "is discarded" not in place.log(1):  # noqa: ASYNC110  # in another process
+                    await asyncio.sleep(0.05)
+            assert (await handle.status()).fence == 2
+            flag.touch()
+            assert await handle.result(timeout=20) == 2
+    rows = await jobs.manager.history(handle.job_id, tenant_id=None)
+    assert [row.event for row in rows] == [Event.CRASHED, Event.COMPLETED]
+
+
+async def test_a_worker_whose_loop_is_blocked_for_a_lease_exits_with_stacks(place: Place) -> None:
+    handle = await block_the_loop.submit(30.0)
+    async with place.worker() as blocked:
+        async with asyncio.timeout(30):
+            assert await blocked.wait() == EXIT_LOOP_BLOCKED
+    assert "block_the_loop" in place.log(1)
+    assert "stood still for a whole lease" in place.log(1)
+    async with place.worker():
+        assert await handle.result(timeout=30) == 2
+    job = await handle.status()
+    assert (job.attempt, job.crashes) == (1, 1)
+
+
+async def test_of_one_killer_and_99_innocents_only_the_killer_is_poisoned(place: Place) -> None:
+    innocents = await innocent.submit_many([0.05] * 50)
+    guilty = await killer.submit(1)
+    innocents += await innocent.submit_many([0.05] * 49)
+    async with place.worker("--processes", "2"):
+        async with asyncio.timeout(100):
+            for handle in [*innocents, guilty]:
+                await handle.wait()
+    job = await guilty.status()
+    assert (job.status, job.crashes) == (JobStatus.POISONED, 3)
+    for handle in innocents:
+        job = await handle.status()
+        assert (job.status, job.attempt) == (JobStatus.COMPLETED, 1)
+    assert "ended with -9" in place.log(1)
+
+
+async def test_a_drain_under_load_loses_nothing_and_burns_no_attempt(place: Place) -> None:
+    handles = await innocent.submit_many([0.2] * 200)
+    async with place.worker("-q", "default:20", "--drain", "0.1", lease_seconds=60) as process:
+        await until(handles[30], lambda job: job.status is JobStatus.COMPLETED)  # type: ignore[arg-type]  # of no result
+        process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    seen = [await handle.status() for handle in handles]
+    assert {job.status for job in seen} == {JobStatus.QUEUED, JobStatus.COMPLETED}
+    for job in seen:
+        assert job.attempt == (1 if job.status is JobStatus.COMPLETED else 0)
+        assert job.crashes == 0
+    assert sum(job.status is JobStatus.QUEUED for job in seen) > 100
+
+
+async def test_a_second_signal_stops_at_once(place: Place) -> None:
+    handle = await hold.submit(str(place.folder / "never"))
+    async with place.worker(lease_seconds=60) as process:
+        await until(handle, lambda job: job.status is JobStatus.RUNNING)
+        process.terminate()
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    job = await handle.status()
+    assert (job.status, job.attempt) == (JobStatus.QUEUED, 0)

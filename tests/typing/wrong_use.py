@@ -1,0 +1,51 @@
+"""Wrong uses that mypy must refuse; the test reads the expected codes off the comments."""
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass import Context, Handle, Windlass
+
+jobs = Windlass("memory://")
+
+
+class Order(msgspec.Struct):
+    order_id: str
+
+
+@jobs.job("ship")
+async def ship(order: Order, ctx: Context) -> dict[str, int]:
+    return {"parcels": 1}
+
+
+@jobs.job("plain")
+def plain(number: int) -> str:
+    return str(number)
+
+
+async def right() -> None:
+    handle = await ship.submit(Order("o-1"), delay=timedelta(minutes=1), priority=1, tenant="t")
+    result: dict[str, int] = await handle.result(timeout=5)
+    text: str = await plain.submit_sync(3).result()
+    many: list[Handle[str]] = await plain.submit_many([1, 2])
+    del result, text, many
+
+
+async def wrong() -> None:
+    await ship.submit("o-1")  # expect: arg-type
+    await ship.submit(Order("o-1"), delay=5)  # expect: arg-type
+    await ship.submit(Order("o-1"), nonsense=True)  # expect: call-arg
+    await plain.submit("three")  # expect: arg-type
+    await plain.submit_many(["one"])  # expect: list-item
+    handle = await plain.submit(3)
+    number: int = await handle.result()  # expect: assignment
+    parcels = (await (await ship.submit(Order("o-1"))).result()).parcels  # expect: attr-defined
+    del number, parcels
+
+
+@jobs.job("three")  # expect: arg-type
+async def three(a: int, b: int, c: int) -> None: ...
+
+
+def in_a_handler(ctx: Context) -> None:
+    ctx.follow_up(plain, "three")  # expect: misc
