@@ -1,9 +1,20 @@
-"""Turns every skip into a failure when CI=true: a proof that did not run proves nothing."""
+"""Servers that tests share; and every skip is a failure when CI=true: what did not run proves
+nothing."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+
+from tests.servers.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server that all tests of this process share. Who wants to kill one starts its own."""
+    server = PostgresServer()
+    yield server
+    server.stop()
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

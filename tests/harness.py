@@ -6,9 +6,15 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Literal, cast
+from uuid import uuid4
 
+from psycopg import AsyncConnection
+
+from tests.servers.postgres import PostgresServer
 from windlass.contract.store import JobStore
 from windlass.stores.memory import MemoryStore
+from windlass.stores.postgres import PostgresStore
+from windlass.stores.postgres.location import parse_url
 from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import Location
 from windlass.testing.clock import FakeClock
@@ -26,6 +32,29 @@ class MemoryHarness:
 
     async def close(self) -> None:
         """Nothing to remove."""
+
+
+class PostgresHarness:
+    """A schema of its own in a server that many tests share; every handle has its connections."""
+
+    def __init__(self, server: PostgresServer, **options: str) -> None:
+        self.clock = FakeClock()
+        self._handles: list[PostgresStore] = []
+        self.location = parse_url(server.url(schema=f"w{uuid4().hex}", **options))
+
+    async def open(self, *, before_commit: Callable[[], None] | None = None) -> JobStore:
+        store = PostgresStore(self.location, clock=self.clock, before_commit=before_commit)
+        await store.open()
+        self._handles.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._handles:
+            await store.close()
+        async with await AsyncConnection.connect(
+            self.location.conninfo, autocommit=True
+        ) as connection:
+            await connection.execute(f"DROP SCHEMA {self.location.schema} CASCADE".encode())
 
 
 class SqliteHarness:

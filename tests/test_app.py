@@ -528,7 +528,7 @@ async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
         alone.execute("BEGIN")
         bad = msgspec.structs.replace(order.prepare(4), request_key=EMPTY_KEY)
         with pytest.raises(StoreError):
-            jobs.store.insert_in(alone, [order.prepare(5), bad])
+            await jobs.store.insert_in(alone, [order.prepare(5), bad])
         alone.execute("COMMIT")
         alone.close()
         (lane,) = await jobs.store.counts(tenant_id=None)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.harness import MemoryHarness, SqliteHarness
+from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.servers.postgres import PostgresServer
 from windlass.testing.conformance import Rule, all_rules
 
 pytestmark = pytest.mark.matrix
@@ -16,3 +17,8 @@ async def test_memory(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", all_rules(), ids=str)
 async def test_sqlite(rule: Rule) -> None:
     await rule.check(SqliteHarness())
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=str)
+async def test_postgres(rule: Rule, postgres: PostgresServer) -> None:
+    await rule.check(PostgresHarness(postgres))

@@ -193,7 +193,7 @@ class Windlass(Declarations):
         await self._ready_to_submit()
         await self._admission.check(job_type.name, jobs=1, max_depth=job_type.max_depth)
         if connection is not None:
-            answer = self.store.insert_in(connection, [new])[0]
+            answer = (await self.store.insert_in(connection, [new]))[0]
         else:
             answer = await self._batcher().add(new)
             self.wakeup.notify()

@@ -48,7 +48,8 @@ def later(instant: datetime, span: timedelta) -> datetime:
 
 
 def span_micros(span: timedelta) -> int:
-    return span // _MICROSECOND
+    """Count the microseconds of a span; none is longer than all of time."""
+    return min(span // _MICROSECOND, LAST_MICROS)
 
 
 def later_micros(now: int, span: timedelta) -> int:

@@ -111,7 +111,7 @@ class JobStore(JobReader, Protocol):
         """
         ...
 
-    def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Insert in the caller's own transaction, which the caller commits or rolls back.
 
         Where `capabilities.caller_transaction` is False, raise StoreMisconfigured.

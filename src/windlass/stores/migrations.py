@@ -13,6 +13,7 @@ from typing import NamedTuple
 from windlass.contract.errors import SchemaMismatch
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_WORKS_WITH = re.compile(r"^-- Works with code of migration (\d+)\.$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
@@ -21,6 +22,12 @@ class Migration(NamedTuple):
     number: int
     name: str
     sql: str
+
+    @property
+    def works_with(self) -> int:
+        """The oldest code, by the last migration it knows, that can go on beside this step."""
+        said = _WORKS_WITH.search(self.sql)
+        return int(said[1]) if said else self.number
 
     @property
     def checksum(self) -> str:
@@ -33,6 +40,7 @@ class AppliedMigration(NamedTuple):
     number: int
     name: str
     checksum: str
+    works_with: int | None = None
 
 
 def load_migrations(package: str) -> list[Migration]:
@@ -51,7 +59,8 @@ def load_migrations(package: str) -> list[Migration]:
 
 def plan(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> list[Migration]:
     """Say what is still to be applied; refuse a database that this code must not touch."""
-    if len(applied) > len(known):
+    newer = applied[len(known) :]
+    if any((step.works_with or step.number) > len(known) for step in newer):
         raise SchemaMismatch(
             f"The database has schema {applied[-1].number} ({applied[-1].name}); this version of "
             f"Windlass knows {len(known)}.",

@@ -115,7 +115,7 @@ class MemoryStore:
             now = self._clock.now()
             return [self._insert(new, now) for new in jobs]
 
-    def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         raise StoreMisconfigured(
             "A memory store has no transactions to join.",
             next_step="Submit without `connection`, or use a SQL store.",

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 from windlass.contract.errors import (
@@ -98,6 +99,11 @@ def translated(location: Location, connection: sqlite3.Connection | None = None)
         if isinstance(error, StoreError):
             raise
         raise translate(error, location) from error
+
+
+def is_open_on(connection: sqlite3.Connection, file: Path) -> bool:
+    files = [row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"]
+    return any(name and Path(name).samefile(file) for name in files)
 
 
 @contextmanager

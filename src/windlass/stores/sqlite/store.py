@@ -40,7 +40,7 @@ from windlass.contract.transition import StateGuard, Transition
 from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
-from windlass.stores.sqlite.connection import joined
+from windlass.stores.sqlite.connection import is_open_on, joined
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder
 from windlass.stores.sqlite.location import Location, check_place
@@ -174,11 +174,10 @@ class SqliteStore:
             lambda connection: insert(connection, jobs, self._now())
         )
 
-    def insert_in(
+    async def insert_in(
         self, connection: sqlite3.Connection, jobs: Sequence[NewJob]
     ) -> list[InsertResult]:
-        files = {row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"}
-        if not any(name and Path(name).samefile(self.path) for name in files):
+        if not is_open_on(connection, self.path):
             raise StoreMisconfigured(
                 f"The connection is not open on {self.path}, where the jobs are.",
                 next_step="Open it on the same file, or submit without `connection`.",

@@ -5,6 +5,7 @@ from datetime import timedelta
 from windlass.contract.outcome import Success
 from windlass.contract.results import Renewal
 from windlass.contract.status import JobStatus
+from windlass.manager.sequencer import Sequencer
 from windlass.testing.conformance.bench import HOUR, LEASE, PERMANENT, Bench
 from windlass.testing.conformance.rule import rule, rule_for
 
@@ -53,6 +54,7 @@ async def versions_fences_and_events_keep_their_order(bench: Bench, jump: timede
     await bench.finish(again)
     rows = await bench.store.history(run.job.job_id, tenant_id=None)
     assert [row.version for row in rows] == sorted({row.version for row in rows})
+    await Sequencer(bench.store).run_once()
     events = await bench.store.events(after=0, limit=10)
     assert [event.entry for event in events] == rows
 

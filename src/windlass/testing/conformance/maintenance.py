@@ -12,6 +12,7 @@ from windlass.manager.manager import Ending
 from windlass.manager.orphans import OrphanSweeper
 from windlass.manager.pruner import CURSORS, Pruner, Retention
 from windlass.manager.reaper import Reaped
+from windlass.manager.sequencer import Sequencer
 from windlass.manager.sessions import Session, register
 from windlass.manager.switches import SWITCHES, Switches
 from windlass.testing.conformance.bench import HOUR, Bench
@@ -132,6 +133,7 @@ async def exempt_jobs_do_not_hide_old_ones_behind_them(bench: Bench) -> None:
 async def the_slowest_durable_cursor_holds_the_pruner_back(bench: Bench) -> None:
     await bench.bring_to(JobStatus.COMPLETED)
     await bench.bring_to(JobStatus.COMPLETED)
+    await Sequencer(bench.store).run_once()
     bench.clock.advance(2 * HOUR)
     pruner = Pruner(bench.store, retention=Retention(HOUR, HOUR))
     await bench.store.write_records(

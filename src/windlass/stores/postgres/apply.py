@@ -1,0 +1,293 @@
+"""apply: decided changes under their guards, each with its follow-ups, keys, records and log row.
+
+Most changes end a run and carry nothing else; those go through `settle`. The others are looked at
+under a lock, and written in the same transaction.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.records import write_is_allowed
+from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
+from windlass.contract.status import Event, JobStatus
+from windlass.contract.submission import DedupeKey, KeyKind, NewJob
+from windlass.contract.transition import StateGuard, Transition, refusal
+from windlass.stores.postgres import keys, records
+from windlass.stores.postgres.arrays import Uuids
+from windlass.stores.postgres.heads import Head, heads
+from windlass.stores.postgres.insert import insert
+from windlass.stores.postgres.lanes import Lanes
+from windlass.stores.postgres.settle import is_plain, settle
+from windlass.stores.postgres.sql import Row, Sql
+from windlass.stores.postgres.tally import Tally
+
+_REPEATED = """
+SELECT 1 FROM windlass.log WHERE job_id = %s AND change_id = %s AND event::text = %s
+"""
+_LOG = """
+INSERT INTO windlass.log (
+    job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes, snoozes,
+    fence, priority, session, started_at, error_code, error_message, error_detail, result,
+    result_omitted, actor, created_at, is_end)
+VALUES (%s, %s, %s, %s, %s, %s::text::windlass.job_event, %s::text::windlass.job_status, %s, %s, %s,
+        %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_READY = """
+INSERT INTO windlass.ready (
+    run_at, job_id, lane, priority, tenant, version, attempt, crashes, snoozes, fence, created_at,
+    keyed)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_ASK_TO_STOP = "UPDATE windlass.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+_LEAVE_LEASE = "DELETE FROM windlass.lease WHERE job_id = ANY (%s)"
+_LEAVE_READY = "DELETE FROM windlass.ready WHERE job_id = ANY (%s)"
+_LEAVE_END = "UPDATE windlass.log SET is_end = false WHERE id = %s"
+
+
+async def apply(
+    sql: Sql, transitions: Sequence[Transition], *, lanes: Lanes, now: int | None
+) -> list[ApplyResult]:
+    """Apply in the caller's transaction; where all are plain, none is needed.
+
+    The lanes of follow-ups must have been learnt.
+    """
+    answers: dict[int, ApplyResult] = {}
+    # A job may come twice in one call; each round takes every job once, and sees the one before.
+    for round_ in _rounds(transitions):
+        plain = [(place, one) for place, one in round_ if is_plain(one)]
+        others = [(place, one) for place, one in round_ if not is_plain(one)]
+        if plain:
+            settled = await settle(sql, [one for _, one in plain], now)
+            answers |= zip((place for place, _ in plain), settled, strict=True)
+        if others:
+            answers |= await _apply_one_by_one(sql, others, lanes, now)
+    return [answers[place] for place in range(len(transitions))]
+
+
+def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
+    return (new for transition in transitions for new in transition.follow_ups)
+
+
+def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
+    rest = list(enumerate(transitions))
+    while rest:
+        first: dict[UUID, tuple[int, Transition]] = {}
+        later = []
+        for item in rest:
+            if item[1].job_id in first:
+                later.append(item)
+            else:
+                first[item[1].job_id] = item
+        yield list(first.values())
+        rest = later
+
+
+async def _apply_one_by_one(
+    sql: Sql, transitions: Sequence[tuple[int, Transition]], lanes: Lanes, now: int | None
+) -> dict[int, ApplyResult]:
+    found = await heads(sql, [one.job_id for _, one in transitions])
+    if now is None:
+        now = (await sql.rows("SELECT windlass.micros()"))[0][0]
+    change = _Change(sql, lanes, now)
+    answers = {place: await change.add(one, found.get(one.job_id)) for place, one in transitions}
+    await change.write()
+    return answers
+
+
+class _Change:
+    """Collects the rows of many transitions and writes them table by table."""
+
+    def __init__(self, sql: Sql, lanes: Lanes, now: int) -> None:
+        self._sql = sql
+        self._lanes = lanes
+        self._now = now
+        self._clear()
+
+    def _clear(self) -> None:
+        self._tally = Tally()
+        self._left_lease: list[UUID] = []
+        self._left_ready: list[UUID] = []
+        self._left_end: list[Row] = []
+        self._asked: list[Row] = []
+        self._queued: list[Row] = []
+        self._logged: list[Row] = []
+        self._keys_held: list[Row] = []
+        self._keys_freed: list[Row] = []
+        self._keys_taken: list[tuple[DedupeKey, UUID]] = []
+
+    async def add(self, transition: Transition, head: Head | None) -> ApplyResult:
+        if head is None:
+            return NotFound()
+        if isinstance(transition.guard, StateGuard) and await self._is_repeated(transition):
+            return Applied(head.version)  # asked first: its guard may well hold again
+        refused = refusal(
+            transition.guard,
+            status=head.status,
+            version=head.version,
+            token=head.token,
+            lease_until=None if head.until is None else from_micros(head.until),
+            cancel_requested=head.cancel_requested,
+            now=from_micros(self._now),
+        )
+        if refused is not None:
+            repeated = isinstance(refused, Stale) and await self._is_repeated(transition)
+            return Applied(head.version) if repeated else refused
+        if _reaches_beyond_its_job(transition):
+            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+            await self.write()
+            conflict = await self._write_cargo(transition, head)
+            if conflict is not None:
+                return conflict
+            self._collect(transition, head)
+            await self.write()
+        else:
+            self._collect(transition, head)
+        return Applied(head.version + 1)
+
+    async def _is_repeated(self, transition: Transition) -> bool:
+        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
+        place = (transition.job_id, transition.change_id, transition.event.value)
+        return await self._sql.row(_REPEATED, *place) is not None
+
+    async def write(self) -> None:
+        if self._left_lease:
+            await self._sql.run(_LEAVE_LEASE, Uuids(self._left_lease))
+        if self._left_ready:
+            await self._sql.run(_LEAVE_READY, Uuids(self._left_ready))
+        await self._sql.each(_LEAVE_END, self._left_end)
+        await self._sql.each(_ASK_TO_STOP, self._asked)
+        await self._sql.each(_READY, self._queued)
+        await self._sql.each(_LOG, self._logged)
+        await self._sql.each(keys.HOLD, self._keys_held)
+        await self._sql.each(keys.FREE, self._keys_freed)
+        await keys.take(self._sql, self._keys_taken, self._now)
+        await self._tally.write(self._sql)
+        self._clear()
+
+    # -- what a transition carries ----------------------------------------------------------------
+
+    async def _write_cargo(self, transition: Transition, head: Head) -> Conflict | None:
+        """Write follow-ups and records at once, or say what of them does not fit."""
+        if transition.event is Event.REDRIVEN and (key := head.key):
+            held = await keys.holder(self._sql, key, self._now)
+            if held and held.job_id != head.job_id:
+                return Conflict(by=KeyKind.JOB)
+        for write in sorted(transition.records, key=lambda write: (write.namespace, write.key)):
+            current = await records.current(self._sql, write.namespace, write.key, self._now)
+            if not write_is_allowed(write, current):
+                return Conflict(by=f"{write.namespace}/{write.key}")
+        if transition.follow_ups:
+            conflict = await self._insert_follow_ups(transition)
+            if conflict is not None:
+                return conflict
+        await records.write_all(self._sql, transition.records, self._now)
+        return None
+
+    async def _insert_follow_ups(self, transition: Transition) -> Conflict | None:
+        """All of them or, by a savepoint, none."""
+        try:
+            async with self._sql.connection.transaction():
+                for answer in await insert(
+                    self._sql, transition.follow_ups, lanes=self._lanes, now=self._now
+                ):
+                    if isinstance(answer, Conflict):
+                        raise _FollowUpConflict(answer)
+        except _FollowUpConflict as clash:
+            return clash.answer
+        return None
+
+    # -- the rows of the job itself ---------------------------------------------------------------
+
+    def _collect(self, transition: Transition, head: Head) -> None:
+        version = head.version + 1
+        self._logged.append(self._log_row(transition, head, version))
+        if transition.event is Event.CANCEL_REQUESTED:
+            self._asked.append((version, head.job_id))
+            return
+        self._leave(head)
+        self._tally.move(head.tenant, head.lane, head.status, transition.to)
+        if transition.to is JobStatus.QUEUED:
+            self._queued.append(self._ready_row(transition, head, version))
+        if key := head.key:
+            self._keep_or_free(key, transition, head)
+        self._keys_taken += [(key, head.job_id) for key in transition.once]
+
+    def _leave(self, head: Head) -> None:
+        match head.status:
+            case JobStatus.RUNNING:
+                self._left_lease.append(head.job_id)
+            case JobStatus.QUEUED:
+                self._left_ready.append(head.job_id)
+            case _:
+                self._left_end.append((head.end,))
+
+    def _keep_or_free(self, key: DedupeKey, transition: Transition, head: Head) -> None:
+        owned = (key.tenant_id, key.scope, key.key, head.job_id)
+        if transition.event is Event.REDRIVEN:
+            self._keys_taken.append((key, head.job_id))
+        elif transition.to is JobStatus.COMPLETED:
+            self._keys_held.append((later_micros(self._now, transition.hold_key), *owned))
+        elif transition.to.is_terminal:
+            self._keys_freed.append(owned)
+
+    def _ready_row(self, transition: Transition, head: Head, version: int) -> Row:
+        return (
+            later_micros(self._now, transition.delay),
+            head.job_id,
+            head.lane,
+            transition.priority,
+            head.tenant,
+            version,
+            transition.attempt,
+            transition.crashes,
+            transition.snoozes,
+            head.fence,
+            head.created_at,
+            bool(head.idempotency_key),
+        )
+
+    def _log_row(self, transition: Transition, head: Head, version: int) -> Row:
+        error = transition.error
+        counted = transition if transition.sets_counters else head
+        return (
+            head.job_id,
+            version,
+            transition.change_id,
+            head.tenant,
+            head.lane,
+            transition.event.value,
+            transition.to.value,
+            transition.reason.value,
+            self._now,
+            counted.attempt,
+            counted.crashes,
+            counted.snoozes,
+            head.fence,
+            counted.priority,
+            head.session,
+            head.started_at,
+            error.code if error else None,
+            error.message if error else None,
+            error.detail if error else None,
+            transition.result,
+            transition.result_omitted,
+            transition.actor,
+            head.created_at,
+            transition.to.is_terminal,
+        )
+
+
+class _FollowUpConflict(Exception):
+    def __init__(self, answer: Conflict) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def _reaches_beyond_its_job(transition: Transition) -> bool:
+    return bool(
+        transition.follow_ups
+        or transition.records
+        or transition.once
+        or transition.event is Event.REDRIVEN
+    )

@@ -1,0 +1,180 @@
+"""claim: due jobs from ready to lease; and reading the runs that are under way."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from windlass.contract.clock import span_micros
+from windlass.contract.query import LaneRequest
+from windlass.contract.snapshot import Run
+from windlass.stores.postgres.arrays import Bigints, Integers, Uuids
+from windlass.stores.postgres.calls import Calls
+from windlass.stores.postgres.floors import Floors, Range
+from windlass.stores.postgres.lanes import Lanes
+from windlass.stores.postgres.rows import (
+    JOB_COLUMNS,
+    RUN_COLUMNS,
+    RUN_WIDTH,
+    job_from_row,
+    run_from_row,
+)
+from windlass.stores.postgres.sql import Row, Sql
+
+_CLAIM = "SELECT * FROM windlass.claim_jobs(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_HEADS = """
+SELECT wanted.lane, wanted.priority, head.run_at, head.job_id
+FROM unnest(%s, %s) AS wanted (lane, priority)
+CROSS JOIN LATERAL (
+    SELECT run_at, job_id FROM windlass.ready
+    WHERE ready.lane = wanted.lane AND ready.priority = wanted.priority
+      AND ready.run_at <= coalesce(%s, windlass.micros())
+    ORDER BY run_at, job_id LIMIT 1
+) AS head
+"""
+_EXPIRED = f"""
+SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type
+FROM windlass.lease
+JOIN windlass.job ON job.id = lease.job_id
+JOIN windlass.lane ON lane.id = lease.lane
+WHERE lease.until <= coalesce(%s, windlass.micros()) AND lease.job_id > %s
+ORDER BY lease.job_id LIMIT %s
+"""  # noqa: S608  # constants only
+_RUN_AT, _LANE, _JOB = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
+
+
+class Claims:
+    """The claims of one process, with what it remembers between them."""
+
+    def __init__(self, calls: Calls, lanes: Lanes) -> None:
+        self._calls = calls
+        self._lanes = lanes
+        self._floors = Floors()
+
+    async def claim(
+        self,
+        session: str,
+        claim_id: UUID,
+        wanted: Sequence[LaneRequest],
+        *,
+        lease: timedelta,
+        now: int | None,
+    ) -> list[Run]:
+        wanted = _merged(wanted)
+        await self._lanes.learn(
+            (request.queue, kind) for request in wanted for kind in request.job_types
+        )
+        return await self._calls.run(
+            lambda sql: self._claim(sql, session, claim_id, wanted, lease, now)
+        )
+
+    async def _claim(
+        self,
+        sql: Sql,
+        session: str,
+        claim_id: UUID,
+        wanted: Sequence[LaneRequest],
+        lease: timedelta,
+        now: int | None,
+    ) -> list[Run]:
+        looks_behind = self._floors.begin()
+        rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+        if looks_behind:
+            self._floors.looked_behind()
+        elif not rows and self._floors.begin(found_nothing=True):
+            rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+            self._floors.looked_behind()
+        return [
+            run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))
+            for row in rows
+        ]
+
+    async def _rows(
+        self,
+        sql: Sql,
+        session: str,
+        claim_id: UUID,
+        wanted: Sequence[LaneRequest],
+        lease: timedelta,
+        now: int | None,
+    ) -> list[Row]:
+        ranges = [await self._ranges(sql, request, now) for request in wanted]
+        rows = await sql.rows(
+            _CLAIM,
+            now,
+            session,
+            claim_id,
+            span_micros(lease),
+            Integers([request.limit for request in wanted]),
+            *_columns(ranges),
+        )
+        rows.sort(key=self._order(wanted))
+        self._remember(wanted, ranges, rows)
+        return rows
+
+    async def _ranges(self, sql: Sql, request: LaneRequest, now: int | None) -> list[Range]:
+        lanes = [self._lanes[(request.queue, kind)] for kind in request.job_types]
+        if not self._floors.are_many(lanes):
+            return self._floors.all_of(lanes)
+        if not (promising := self._floors.promising(lanes)):
+            every = self._floors.all_of(lanes)
+            columns = (
+                Bigints([one.lane for one in every]),
+                Integers([one.priority for one in every]),
+            )
+            heads = await sql.rows(_HEADS, *columns, now)
+            self._floors.promise((row[0], row[1], (row[2], row[3])) for row in heads)
+            promising = self._floors.promising(lanes)
+        return promising
+
+    def _order(self, wanted: Sequence[LaneRequest]) -> "_Order":
+        queues = {request.queue: number for number, request in enumerate(wanted)}
+        return _Order(self._lanes, queues)
+
+    def _remember(
+        self, wanted: Sequence[LaneRequest], ranges: list[list[Range]], rows: list[Row]
+    ) -> None:
+        self._floors.took(
+            (row[_LANE], row[7], (row[_RUN_AT], row[_JOB])) for row in rows if row[_RUN_AT]
+        )
+        for request, opened in zip(wanted, ranges, strict=True):
+            found = sum(self._lanes.place_of(row[_LANE])[0] == request.queue for row in rows)
+            if found < request.limit:
+                self._floors.exhausted(opened)
+
+
+class _Order:
+    """Sorts as a claim promises: by request, priority, time due, id."""
+
+    def __init__(self, lanes: Lanes, queues: dict[str, int]) -> None:
+        self._lanes = lanes
+        self._queues = queues
+
+    def __call__(self, row: Row) -> tuple[int, int, int, UUID]:
+        queue = self._lanes.place_of(row[_LANE])[0]
+        return self._queues.get(queue, 0), row[7], row[_RUN_AT], row[_JOB]
+
+
+def _merged(wanted: Sequence[LaneRequest]) -> list[LaneRequest]:
+    """One request per queue and set of types: rows that we lock twice would be taken twice."""
+    limits: dict[tuple[str, tuple[str, ...]], int] = {}
+    for request in wanted:
+        if request.limit > 0 and request.job_types:
+            place = (request.queue, tuple(sorted(set(request.job_types))))
+            limits[place] = limits.get(place, 0) + request.limit
+    return [LaneRequest(queue, kinds, limit) for (queue, kinds), limit in limits.items()]
+
+
+def _columns(ranges: list[list[Range]]) -> tuple[Integers, Bigints, Integers, Bigints, Uuids]:
+    flat = [(place, one) for place, some in enumerate(ranges, start=1) for one in some]
+    return (
+        Integers([place for place, _ in flat]),
+        Bigints([one.lane for _, one in flat]),
+        Integers([one.priority for _, one in flat]),
+        Bigints([one.floor[0] for _, one in flat]),
+        Uuids([one.floor[1] for _, one in flat]),
+    )
+
+
+async def expired(sql: Sql, *, limit: int, after: UUID | None, now: int | None) -> list[Run]:
+    rows = await sql.rows(_EXPIRED, now, after or UUID(int=0), limit)
+    return [run_from_row(row, job_from_row(row[RUN_WIDTH:-2], row[-2:])) for row in rows]

@@ -1,0 +1,62 @@
+"""Lanes: the number of each queue and type, looked up once and remembered. They never change."""
+
+from collections.abc import Iterable
+
+from windlass.stores.postgres.arrays import Texts
+from windlass.stores.postgres.calls import Calls
+from windlass.stores.postgres.sql import Sql
+
+Place = tuple[str, str]
+"""A queue and a type."""
+
+_FIND = """
+SELECT lane.queue, lane.job_type, lane.id
+FROM unnest(%s, %s) AS wanted (queue, job_type)
+JOIN windlass.lane ON lane.queue = wanted.queue AND lane.job_type = wanted.job_type
+"""
+_ADD = """
+INSERT INTO windlass.lane (queue, job_type)
+SELECT * FROM unnest(%s, %s) AS wanted (queue, job_type) ORDER BY queue, job_type
+ON CONFLICT (queue, job_type) DO NOTHING
+"""
+
+
+class Lanes:
+    """What this process knows of the lanes of one database.
+
+    Learnt by calls of their own: in a transaction that is rolled back later, a new lane would be
+    remembered that nobody else ever sees.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._numbers: dict[Place, int] = {}
+        self._places: dict[int, Place] = {}
+
+    def __getitem__(self, place: Place) -> int:
+        return self._numbers[place]
+
+    def place_of(self, number: int) -> Place:
+        return self._places[number]
+
+    async def learn(self, places: Iterable[Place]) -> None:
+        """Know the numbers of these lanes; those that are new to the database are added."""
+        unknown = sorted({place for place in places if place not in self._numbers})
+        if unknown:
+            await self._calls.run(lambda sql: self._learn(sql, unknown))
+
+    async def _learn(self, sql: Sql, unknown: list[Place]) -> None:
+        if await self._find(sql, unknown) < len(unknown):
+            await sql.run(_ADD, *_columns(unknown))
+            await self._find(sql, unknown)
+
+    async def _find(self, sql: Sql, places: list[Place]) -> int:
+        rows = await sql.rows(_FIND, *_columns(places))
+        for queue, job_type, number in rows:
+            self._numbers[(queue, job_type)] = number
+            self._places[number] = (queue, job_type)
+        return len(rows)
+
+
+def _columns(places: list[Place]) -> tuple[Texts, Texts]:
+    return Texts([place[0] for place in places]), Texts([place[1] for place in places])

@@ -1,0 +1,405 @@
+-- The verbs that many items go through at once, one call each. As functions their plans are kept by
+-- the server even where a pooler forbids prepared statements, and every step of one sees what was
+-- committed before it. The settings keep a plan made while a table was empty from reading all of it
+-- once it is full.
+
+CREATE FUNCTION windlass.micros() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Adds a span; what would be past the last instant there is (of Python's datetime), is that instant.
+CREATE FUNCTION windlass.later(at bigint, span bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT least(at::numeric + span, 253402300799999999)::bigint
+$$;
+
+-- Stores jobs and takes their keys; gives a row for each that it refuses. Ids and keys must differ
+-- within a call. `p_patience_ms` bounds how long somebody's open transaction is waited for.
+CREATE FUNCTION windlass.insert_jobs(
+    p_now bigint, p_patience_ms integer,
+    p_id uuid[], p_tenant text[], p_lane bigint[], p_subject text[], p_correlation text[],
+    p_idempotency_key text[], p_fingerprint bytea[], p_attempt integer[], p_max_attempts integer[],
+    p_payload bytea[], p_payload_version integer[], p_priority integer[], p_created_at bigint[],
+    p_scheduled_at bigint[], p_delay bigint[], p_created_by text[], p_parent uuid[],
+    p_trace_context text[],
+    p_request_tenant text[], p_request_scope text[], p_request_key text[],
+    p_request_fingerprint bytea[], p_request_hold bigint[])
+RETURNS TABLE (place bigint, outcome text, existing uuid, by_kind text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := coalesce(p_now, windlass.micros());
+    v_is_keyed boolean := EXISTS (
+        SELECT FROM unnest(p_idempotency_key, p_request_key) AS k (job, request)
+        WHERE k.job <> '' OR k.request IS NOT NULL);
+    v_refused bigint[] := '{}';
+    v_outcomes text[] := '{}';
+    v_existing uuid[] := '{}';
+    v_kinds text[] := '{}';
+BEGIN
+    IF p_patience_ms IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', p_patience_ms::text, true);
+    END IF;
+    FOR v_round IN 1..10 LOOP
+        -- A job without keys is seldom there already, so the first round does not look.
+        IF v_is_keyed OR v_round > 1 THEN
+            WITH input AS (
+                SELECT i.*, lane.job_type
+                FROM unnest(p_id, p_tenant, p_lane, p_fingerprint, p_idempotency_key,
+                            p_request_tenant, p_request_scope, p_request_key, p_request_fingerprint)
+                     WITH ORDINALITY AS i (id, tenant, lane, fingerprint, key, request_tenant,
+                                           request_scope, request_key, request_fingerprint, place)
+                JOIN windlass.lane ON lane.id = i.lane
+            ), found AS (
+                SELECT i.place, 0 AS rank, job.id AS existing, NULL AS kind,
+                       (job.tenant, lane.job_type, job.fingerprint)
+                       = (i.tenant, i.job_type, i.fingerprint) AS is_same
+                FROM input AS i
+                JOIN windlass.job ON job.id = i.id
+                JOIN windlass.lane ON lane.id = job.lane
+                UNION ALL
+                SELECT i.place, 1, held.job_id, 'job', held.fingerprint = i.fingerprint
+                FROM input AS i
+                JOIN windlass.dedupe AS held
+                  ON held.tenant = i.tenant AND held.scope = i.job_type AND held.key = i.key
+                 AND held.kind = 'job' AND (held.until IS NULL OR held.until > v_now)
+                WHERE i.key <> ''
+                UNION ALL
+                SELECT i.place, 2, held.job_id, 'request', held.fingerprint = i.request_fingerprint
+                FROM input AS i
+                JOIN windlass.dedupe AS held
+                  ON held.tenant = i.request_tenant AND held.scope = i.request_scope
+                 AND held.key = i.request_key AND held.kind = 'request'
+                 AND (held.until IS NULL OR held.until > v_now)
+            ), first AS (
+                SELECT DISTINCT ON (found.place) * FROM found ORDER BY found.place, found.rank
+            )
+            SELECT coalesce(array_agg(first.place), '{}'),
+                   coalesce(array_agg(
+                       CASE WHEN first.is_same THEN 'duplicate' ELSE 'conflict' END), '{}'),
+                   coalesce(array_agg(first.existing), '{}'),
+                   coalesce(array_agg(first.kind), '{}')
+            INTO v_refused, v_outcomes, v_existing, v_kinds
+            FROM first;
+        END IF;
+        BEGIN
+            WITH added AS (
+                INSERT INTO windlass.job (
+                    id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt,
+                    max_attempts, payload, payload_version, priority, created_at, scheduled_at,
+                    created_by, parent, trace_context)
+                SELECT i.id, i.tenant, i.lane, i.subject, i.correlation, i.key, i.fingerprint,
+                       i.attempt, i.max_attempts, i.payload, i.payload_version, i.priority,
+                       i.created_at,
+                       CASE WHEN i.scheduled_at IS NOT NULL THEN i.scheduled_at
+                            WHEN i.delay > 0 THEN windlass.later(v_now, i.delay) END,
+                       i.created_by, i.parent, i.trace_context
+                FROM unnest(p_id, p_tenant, p_lane, p_subject, p_correlation, p_idempotency_key,
+                            p_fingerprint, p_attempt, p_max_attempts, p_payload, p_payload_version,
+                            p_priority, p_created_at, p_scheduled_at, p_delay, p_created_by,
+                            p_parent, p_trace_context)
+                     WITH ORDINALITY AS i (
+                         id, tenant, lane, subject, correlation, key, fingerprint, attempt,
+                         max_attempts, payload, payload_version, priority, created_at, scheduled_at,
+                         delay, created_by, parent, trace_context, place)
+                WHERE v_refused = '{}' OR i.place <> ALL (v_refused)
+                RETURNING id, tenant, lane, idempotency_key, attempt, priority, created_at,
+                          scheduled_at
+            ), queued AS (
+                INSERT INTO windlass.ready (
+                    lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority,
+                    keyed, job_id, tenant)
+                SELECT lane, greatest(v_now, scheduled_at), 1, 0, created_at, attempt - 1, 0, 0,
+                       priority, idempotency_key <> '', id, tenant
+                FROM added
+            )
+            INSERT INTO windlass.tally_delta (
+                lane, live, completed, failed, poisoned, cancelled, tenant)
+            SELECT lane, count(*), 0, 0, 0, 0, tenant FROM added GROUP BY tenant, lane;
+            IF v_is_keyed THEN
+                PERFORM windlass.take_keys(v_now, array_agg(k.kind), array_agg(k.tenant),
+                    array_agg(k.scope), array_agg(k.key), array_agg(k.id),
+                    array_agg(k.fingerprint), array_agg(k.hold))
+                FROM (
+                    SELECT 'job' AS kind, i.tenant, lane.job_type AS scope, i.key, i.id,
+                           i.fingerprint, NULL::bigint AS hold
+                    FROM unnest(p_id, p_tenant, p_lane, p_idempotency_key, p_fingerprint)
+                         WITH ORDINALITY AS i (id, tenant, lane, key, fingerprint, place)
+                    JOIN windlass.lane ON lane.id = i.lane
+                    WHERE i.key <> '' AND i.place <> ALL (v_refused)
+                    UNION ALL
+                    SELECT 'request', i.tenant, i.scope, i.key, i.id, i.fingerprint, i.hold
+                    FROM unnest(p_id, p_request_tenant, p_request_scope, p_request_key,
+                                p_request_fingerprint, p_request_hold)
+                         WITH ORDINALITY AS i (id, tenant, scope, key, fingerprint, hold, place)
+                    WHERE i.key IS NOT NULL AND i.place <> ALL (v_refused)
+                ) AS k
+                HAVING count(*) > 0;
+            END IF;
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN
+            -- Somebody was faster; by now that is committed and the next look sees it. Not so under
+            -- a caller's older snapshot: there it stays an error.
+            IF v_round = 10 THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    RETURN QUERY SELECT * FROM unnest(v_refused, v_outcomes, v_existing, v_kinds);
+END
+$$;
+
+-- Gives keys to jobs; one that is held by another job is a unique violation. In one order, so that
+-- two callers with the same keys do not wait for each other.
+CREATE FUNCTION windlass.take_keys(
+    p_now bigint, p_kind text[], p_tenant text[], p_scope text[], p_key text[], p_job uuid[],
+    p_fingerprint bytea[], p_hold bigint[])
+RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    DELETE FROM windlass.dedupe AS held
+    USING unnest(p_kind, p_tenant, p_scope, p_key) AS k (kind, tenant, scope, key)
+    WHERE held.tenant = k.tenant AND held.scope = k.scope AND held.key = k.key
+      AND held.kind = k.kind::windlass.key_kind AND held.until <= p_now;
+    INSERT INTO windlass.dedupe (until, kind, job_id, tenant, scope, key, fingerprint)
+    SELECT windlass.later(p_now, k.hold), k.kind::windlass.key_kind, k.job_id, k.tenant, k.scope,
+           k.key, k.fingerprint
+    FROM unnest(p_kind, p_tenant, p_scope, p_key, p_job, p_fingerprint, p_hold)
+         AS k (kind, tenant, scope, key, job_id, fingerprint, hold)
+    ORDER BY k.tenant, k.scope, k.key, k.kind;
+END
+$$;
+
+-- Starts runs of due jobs. A request is a queue with a limit; a range is a lane and a priority of it,
+-- looked at from its floor on. First it is found out, without a lock, how much of each range comes
+-- next; then that much of it is locked, passing over what others hold.
+CREATE FUNCTION windlass.claim_jobs(
+    p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_limit integer[],
+    p_request integer[], p_lane bigint[], p_priority integer[], p_floor bigint[], p_floor_id uuid[])
+RETURNS TABLE (
+    token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
+    snoozes integer, priority smallint, started_at bigint, until bigint, cancel_requested boolean,
+    run_at bigint, lane bigint, id uuid, tenant text, subject text, correlation text,
+    idempotency_key text, job_attempt integer, max_attempts integer, payload bytea,
+    payload_version integer, job_priority smallint, created_at bigint, scheduled_at bigint,
+    created_by text, parent uuid, trace_context text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint;
+BEGIN
+    -- The same claim twice at once: the second waits and finds what the first has started.
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
+    v_now := coalesce(p_now, windlass.micros());
+    RETURN QUERY
+    SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes,
+           lease.snoozes, lease.priority, lease.started_at, lease.until, lease.cancel_requested,
+           0::bigint, lease.lane, job.id, job.tenant, job.subject, job.correlation,
+           job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
+           job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
+           job.trace_context
+    FROM windlass.lease JOIN windlass.job ON job.id = lease.job_id
+    WHERE lease.claim_id = p_claim;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH wanted AS (
+        SELECT w.*, p_limit[w.request] AS most
+        FROM unnest(p_request, p_lane, p_priority, p_floor, p_floor_id)
+             AS w (request, lane, priority, floor, floor_id)
+    ), next AS (
+        SELECT w.request, w.lane, w.priority, w.floor, w.floor_id, count(*) AS share
+        FROM (
+            SELECT w.*, row_number() OVER (
+                       PARTITION BY w.request ORDER BY w.priority, due.run_at, due.job_id) AS place
+            FROM wanted AS w CROSS JOIN LATERAL (
+                SELECT ready.run_at, ready.job_id FROM windlass.ready
+                WHERE ready.lane = w.lane AND ready.priority = w.priority
+                  AND (ready.run_at, ready.job_id) >= (w.floor, w.floor_id)
+                  AND ready.run_at <= v_now
+                ORDER BY ready.run_at, ready.job_id LIMIT w.most
+            ) AS due
+        ) AS w
+        WHERE w.place <= w.most
+        GROUP BY w.request, w.lane, w.priority, w.floor, w.floor_id
+    ), picked AS (
+        SELECT due.spot
+        FROM next CROSS JOIN LATERAL (
+            SELECT ready.ctid AS spot FROM windlass.ready
+            WHERE ready.lane = next.lane AND ready.priority = next.priority
+              AND (ready.run_at, ready.job_id) >= (next.floor, next.floor_id)
+              AND ready.run_at <= v_now
+            ORDER BY ready.run_at, ready.job_id LIMIT next.share
+            FOR UPDATE SKIP LOCKED
+        ) AS due
+    ), taken AS (
+        DELETE FROM windlass.ready WHERE ctid = ANY (ARRAY(SELECT spot FROM picked)) RETURNING *
+    ), leased AS (
+        INSERT INTO windlass.lease (
+            lane, version, fence, created_at, started_at, until, attempt, crashes, snoozes,
+            priority, keyed, job_id, token, claim_id, session, tenant)
+        SELECT lane, version + 1, fence + 1, created_at, v_now, windlass.later(v_now, p_lease),
+               attempt + 1, crashes, snoozes, priority, keyed, job_id, gen_random_uuid(), p_claim,
+               p_session, tenant
+        FROM taken
+        RETURNING *
+    )
+    SELECT leased.token, leased.fence, leased.session, leased.version, leased.attempt,
+           leased.crashes, leased.snoozes, leased.priority, leased.started_at, leased.until, false,
+           taken.run_at, leased.lane, job.id, job.tenant, job.subject, job.correlation,
+           job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
+           job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
+           job.trace_context
+    FROM leased
+    JOIN taken ON taken.job_id = leased.job_id
+    JOIN windlass.job ON job.id = leased.job_id;
+END
+$$;
+
+-- Ends runs that carry nothing beyond their job, if they are still the current ones; gives a row for
+-- each that it ended. Jobs must differ within a call. A lapsed lease is not waited for: whoever has it
+-- locked is about to end it.
+CREATE FUNCTION windlass.settle_runs(
+    p_now bigint, p_job uuid[], p_token uuid[], p_unless_cancelled boolean[],
+    p_only_expired boolean[], p_event text[], p_status text[], p_reason text[], p_attempt integer[],
+    p_crashes integer[], p_snoozes integer[], p_priority integer[], p_delay bigint[],
+    p_hold bigint[], p_error_code text[], p_error_message text[], p_error_detail text[],
+    p_result bytea[], p_result_omitted text[])
+RETURNS TABLE (place bigint, version bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := coalesce(p_now, windlass.micros());
+BEGIN
+    RETURN QUERY
+    WITH gone AS (
+        DELETE FROM windlass.lease
+        USING unnest(p_job, p_token, p_unless_cancelled, p_only_expired, p_event, p_status,
+                     p_reason, p_attempt, p_crashes, p_snoozes, p_priority, p_delay, p_hold,
+                     p_error_code, p_error_message, p_error_detail, p_result, p_result_omitted)
+              WITH ORDINALITY AS t (
+                  job_id, token, unless_cancelled, only_expired, event, status, reason, attempt,
+                  crashes, snoozes, priority, delay, hold, error_code, error_message, error_detail,
+                  result, result_omitted, place)
+        WHERE lease.job_id = t.job_id AND lease.token = t.token
+          AND NOT (t.unless_cancelled AND lease.cancel_requested)
+          AND (NOT t.only_expired OR (lease.until <= v_now AND EXISTS (
+                  SELECT FROM windlass.lease AS free WHERE free.job_id = t.job_id
+                  FOR UPDATE SKIP LOCKED)))
+        RETURNING t.*, lease.lane, lease.version + 1 AS new_version, lease.fence, lease.created_at,
+                  lease.started_at, lease.keyed, lease.session, lease.tenant
+    ), logged AS (
+        INSERT INTO windlass.log (
+            version, lane, fence, at, created_at, started_at, event, status, attempt, crashes,
+            snoozes, priority, is_end, job_id, change_id, tenant, reason, session, actor,
+            error_code, error_message, error_detail, result, result_omitted)
+        SELECT new_version, lane, fence, v_now, created_at, started_at, event::windlass.job_event,
+               status::windlass.job_status, attempt, crashes, snoozes, priority, status <> 'Queued',
+               job_id, token, tenant, reason, session, '', error_code, error_message, error_detail,
+               result, result_omitted
+        FROM gone
+    ), queued AS (
+        INSERT INTO windlass.ready (
+            lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed,
+            job_id, tenant)
+        SELECT lane, windlass.later(v_now, delay), new_version, fence, created_at, attempt, crashes,
+               snoozes, priority, keyed, job_id, tenant
+        FROM gone WHERE status = 'Queued'
+    ), counted AS (
+        INSERT INTO windlass.tally_delta (
+            lane, live, completed, failed, poisoned, cancelled, tenant)
+        SELECT lane, -count(*), count(*) FILTER (WHERE status = 'Completed'),
+               count(*) FILTER (WHERE status = 'Failed'),
+               count(*) FILTER (WHERE status = 'Poisoned'),
+               count(*) FILTER (WHERE status = 'Cancelled'), tenant
+        FROM gone WHERE status <> 'Queued' GROUP BY tenant, lane
+    ), kept AS (
+        UPDATE windlass.dedupe AS held SET until = windlass.later(v_now, gone.hold)
+        FROM gone
+        JOIN windlass.job ON job.id = gone.job_id
+        JOIN windlass.lane ON lane.id = gone.lane
+        WHERE gone.keyed AND gone.status = 'Completed'
+          AND held.tenant = gone.tenant AND held.scope = lane.job_type
+          AND held.key = job.idempotency_key AND held.kind = 'job' AND held.job_id = gone.job_id
+    ), freed AS (
+        DELETE FROM windlass.dedupe AS held
+        USING gone
+        JOIN windlass.job ON job.id = gone.job_id
+        JOIN windlass.lane ON lane.id = gone.lane
+        WHERE gone.keyed AND gone.status NOT IN ('Completed', 'Queued')
+          AND held.tenant = gone.tenant AND held.scope = lane.job_type
+          AND held.key = job.idempotency_key AND held.kind = 'job' AND held.job_id = gone.job_id
+    )
+    SELECT gone.place, gone.new_version FROM gone;
+END
+$$;
+
+-- Numbers log rows that have been committed; gives how many. See event_batch and event_gap.
+-- Every log row is written after its transaction has changed something else, so whoever took an id
+-- had its transaction number before: no id that is missed now can come from a later transaction.
+CREATE FUNCTION windlass.sequence_events(p_limit integer) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_last bigint;
+    v_high bigint;
+    v_oldest xid8;
+    v_late bigint[];
+    v_new bigint[];
+    v_all bigint[];
+BEGIN
+    SELECT last, high INTO v_last, v_high FROM windlass.event_cursor WHERE only_row = 1 FOR UPDATE;
+    -- Before the look: whatever was over by now, the look sees.
+    v_oldest := pg_snapshot_xmin(pg_current_snapshot());
+    v_late := ARRAY(
+        SELECT gap.log_id FROM windlass.event_gap AS gap
+        JOIN windlass.log ON log.id = gap.log_id ORDER BY gap.log_id LIMIT p_limit);
+    DELETE FROM windlass.event_gap AS gap
+    WHERE gap.log_id = ANY (v_late)
+       OR (gap.watched_until <= v_oldest
+           AND NOT EXISTS (SELECT FROM windlass.log WHERE log.id = gap.log_id));
+    v_new := ARRAY(
+        SELECT log.id FROM windlass.log WHERE log.id > v_high ORDER BY log.id
+        LIMIT p_limit - cardinality(v_late));
+    v_all := v_late || v_new;
+    IF v_all = '{}' THEN
+        RETURN 0;
+    END IF;
+    IF v_new <> '{}' THEN
+        INSERT INTO windlass.event_gap (log_id, watched_until)
+        SELECT missing, pg_snapshot_xmax(pg_current_snapshot())
+        FROM (
+            SELECT generate_series(v_high + 1, v_new[cardinality(v_new)]) EXCEPT SELECT unnest(v_new)
+        ) AS skipped (missing);
+        v_high := v_new[cardinality(v_new)];
+    END IF;
+    INSERT INTO windlass.event_batch (last, first, log_ids)
+    VALUES (v_last + cardinality(v_all), v_last + 1, v_all);
+    UPDATE windlass.event_cursor SET last = v_last + cardinality(v_all), high = v_high
+    WHERE only_row = 1;
+    RETURN cardinality(v_all);
+END
+$$;
+
+-- Adds up what was counted since the last time, a bounded number of rows.
+CREATE FUNCTION windlass.fold_tally(p_limit integer) RETURNS void LANGUAGE sql AS $$
+    WITH moved AS (
+        DELETE FROM windlass.tally_delta
+        WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM windlass.tally_delta LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING *
+    )
+    INSERT INTO windlass.tally AS sum (
+        tenant, lane, live, completed, failed, poisoned, cancelled)
+    SELECT tenant, lane, sum(live), sum(completed), sum(failed), sum(poisoned), sum(cancelled)
+    FROM moved GROUP BY tenant, lane ORDER BY tenant, lane
+    ON CONFLICT (tenant, lane) DO UPDATE SET
+        live = sum.live + excluded.live, completed = sum.completed + excluded.completed,
+        failed = sum.failed + excluded.failed, poisoned = sum.poisoned + excluded.poisoned,
+        cancelled = sum.cancelled + excluded.cancelled
+$$;

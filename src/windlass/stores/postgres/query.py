@@ -1,0 +1,281 @@
+"""Reading: jobs as they stand, pages of them, counts, history and events."""
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from windlass.contract.clock import from_micros, to_micros
+from windlass.contract.errors import StoreCorrupt
+from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from windlass.contract.status import JobStatus
+from windlass.stores.postgres.arrays import Texts, Uuids
+from windlass.stores.postgres.rows import (
+    JOB_COLUMNS,
+    JOB_WIDTH,
+    LOG_COLUMNS,
+    LOG_WIDTH,
+    current_run_from_row,
+    job_from_row,
+    log_from_row,
+)
+from windlass.stores.postgres.sql import Row, Sql
+
+_SNAPSHOT = f"""
+SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
+       {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
+       ready.run_at, ready.version, ready.attempt, ready.crashes, ready.snoozes, ready.fence,
+       ready.priority,
+       lease.version, lease.attempt, lease.crashes, lease.snoozes, lease.fence, lease.priority,
+       lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
+       lease.cancel_requested
+FROM windlass.job
+JOIN windlass.lane ON lane.id = job.lane
+LEFT JOIN windlass.ready ON ready.job_id = job.id
+LEFT JOIN windlass.lease ON lease.job_id = job.id
+LEFT JOIN LATERAL (
+    SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
+) AS log ON true
+WHERE job.id = ANY (%s)
+"""  # noqa: S608  # constants only
+_HISTORY = f"""
+SELECT {LOG_COLUMNS} FROM windlass.log
+WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
+"""  # noqa: S608  # constants only
+# Batches whose rows were pruned give nothing, so their number is told apart from that of the rows.
+_EVENTS = f"""
+SELECT batch.last, batch.first + item.place - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
+FROM (
+    SELECT * FROM windlass.event_batch WHERE last > %(after)s ORDER BY last LIMIT %(batches)s
+) AS batch
+CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
+LEFT JOIN windlass.log ON log.id = item.log_id
+LEFT JOIN windlass.lane ON lane.id = log.lane
+WHERE batch.first + item.place - 1 > %(after)s
+ORDER BY 2
+"""  # noqa: S608  # constants only
+_BATCHES_AT_ONCE: Final = 20
+
+_COUNTS = """
+WITH ended AS (
+    SELECT lane, sum(live) AS live, sum(completed) AS completed, sum(failed) AS failed,
+           sum(poisoned) AS poisoned, sum(cancelled) AS cancelled
+    FROM (
+        SELECT lane, live, completed, failed, poisoned, cancelled, tenant FROM windlass.tally
+        UNION ALL
+        SELECT lane, live, completed, failed, poisoned, cancelled, tenant
+        FROM windlass.tally_delta
+    ) AS part
+    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
+    GROUP BY lane
+), running AS (
+    SELECT lane, count(*) AS running FROM windlass.lease
+    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
+    GROUP BY lane
+)
+SELECT lane.id, lane.queue, lane.job_type, (ended.live - coalesce(running.running, 0))::bigint,
+       coalesce(running.running, 0), ended.completed::bigint, ended.failed::bigint,
+       ended.poisoned::bigint, ended.cancelled::bigint
+FROM ended
+JOIN windlass.lane ON lane.id = ended.lane
+LEFT JOIN running ON running.lane = ended.lane
+WHERE ended.live + ended.completed + ended.failed + ended.poisoned + ended.cancelled > 0
+ORDER BY lane.queue COLLATE "C", lane.job_type COLLATE "C"
+"""
+_WAITING = """
+SELECT wanted.lane, sum(later.jobs)::bigint, min(first.run_at)
+FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
+CROSS JOIN generate_series(0, 3) AS level (priority)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM windlass.ready
+    WHERE ready.lane = wanted.lane AND ready.priority = level.priority
+      AND ready.run_at > coalesce(%(now)s, windlass.micros())
+      AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
+) AS later
+LEFT JOIN LATERAL (
+    SELECT ready.run_at FROM windlass.ready
+    WHERE ready.lane = wanted.lane AND ready.priority = level.priority
+      AND ready.run_at <= coalesce(%(now)s, windlass.micros())
+      AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
+    ORDER BY ready.run_at LIMIT 1
+) AS first ON true
+GROUP BY wanted.lane
+"""
+
+# Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
+_MANY_QUEUED: Final = 20_000
+_QUEUED_JOBS = """
+SELECT count(*) FROM (SELECT FROM windlass.ready LIMIT %s) AS few
+"""
+_PLACES: Final = {
+    None: "windlass.job",
+    JobStatus.QUEUED: "windlass.ready JOIN windlass.job ON job.id = ready.job_id",
+    JobStatus.RUNNING: "windlass.lease JOIN windlass.job ON job.id = lease.job_id",
+}
+_ENDED: Final = "windlass.log JOIN windlass.job ON job.id = log.job_id"
+_LAST_REASON: Final = (
+    "(SELECT last.reason FROM windlass.log AS last WHERE last.job_id = job.id "
+    "ORDER BY last.version DESC LIMIT 1)"
+)
+
+
+async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
+    rows = await sql.rows(_SNAPSHOT, Uuids(list(dict.fromkeys(job_ids))))
+    found = {row[2]: row for row in rows}
+    asked = [found.get(job_id) for job_id in job_ids]
+    return [
+        _snapshot(row) if row is not None and tenant_id in (None, row[3]) else None for row in asked
+    ]
+
+
+def _snapshot(row: Row) -> JobSnapshot:
+    job, log = row[2:], row[2 + JOB_WIDTH :]
+    ready = log[LOG_WIDTH + 3 :]
+    lease = ready[7:]
+    last = log_from_row(log) if log[0] is not None else None
+    common: dict[str, Any] = {"job": job_from_row(job, (row[0], row[1])), "last": last}
+    if ready[0] is not None:
+        status, counters, common["run_at"] = JobStatus.QUEUED, ready[1:7], from_micros(ready[0])
+    elif lease[0] is not None:
+        status, counters, common["run"] = (
+            JobStatus.RUNNING,
+            lease[:6],
+            current_run_from_row(lease[6:]),
+        )
+    elif last is not None and last.status.is_terminal:
+        crashes, snoozes, priority = log[LOG_WIDTH : LOG_WIDTH + 3]
+        status = last.status
+        counters = (last.version, last.attempt, crashes, snoozes, last.fence, priority)
+    else:
+        raise StoreCorrupt(
+            f"Job {row[2]} is neither queued, running nor ended.",
+            next_step="Restore a backup, or delete the job's row.",
+        )
+    version, attempt, crashes, snoozes, fence, priority = counters
+    return JobSnapshot(
+        status=status,
+        version=version,
+        attempt=attempt,
+        crashes=crashes,
+        snoozes=snoozes,
+        fence=fence,
+        priority=priority,
+        **common,
+    )
+
+
+async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
+    scans = [await _places_of(sql, wanted, status, limit + 1, after) for status in statuses]
+    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
+    ids = [job_id for _, job_id in found[:limit]]
+    items = tuple(job for job in await get(sql, ids, wanted.tenant_id) if job) if ids else ()
+    last = found[limit - 1] if len(found) > limit > 0 else None
+    return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
+
+
+async def _places_of(
+    sql: Sql, wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
+) -> list[Row]:
+    """The (created_at, id) of matching jobs in one status, newest first."""
+    source, order = _PLACES.get(status, _ENDED), ("job.created_at", "job.id")
+    conditions, values = _conditions(wanted)
+    if status is JobStatus.QUEUED and await _are_many_queued(sql):
+        source = _PLACES[None]
+        conditions.append("EXISTS (SELECT FROM windlass.ready WHERE ready.job_id = job.id)")
+    elif source == _ENDED:
+        order = ("log.created_at", "log.job_id")
+        conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
+        values.append(str(status))
+        if wanted.tenant_id is not None:
+            conditions.append("log.tenant = %s")
+            values.append(wanted.tenant_id)
+    if after:
+        conditions.append(f"({order[0]}, {order[1]}) < (%s, %s)")
+        values += [to_micros(after.created_at), after.job_id]
+    where = " AND ".join(conditions) or "true"
+    return await sql.rows(
+        f"""
+        SELECT {order[0]}, {order[1]}
+        FROM {source} JOIN windlass.lane ON lane.id = job.lane
+        WHERE {where} ORDER BY {order[0]} DESC, {order[1]} DESC LIMIT %s
+        """,  # noqa: S608  # built from constants; every value is a parameter
+        *values,
+        limit,
+    )
+
+
+def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
+    equal = {
+        "job.tenant = %s": wanted.tenant_id,
+        "job.subject = %s": wanted.subject_id,
+        "job.created_by = %s": wanted.created_by,
+        "job.correlation = %s": wanted.correlation_id,
+        "job.parent = %s": wanted.parent_job_id,
+        "job.created_at >= %s": wanted.created_from and to_micros(wanted.created_from),
+        "job.created_at < %s": wanted.created_before and to_micros(wanted.created_before),
+    }
+    among = {
+        "lane.job_type": wanted.job_types,
+        "lane.queue": wanted.queues,
+        _LAST_REASON: wanted.reasons,
+    }
+    conditions = [condition for condition, value in equal.items() if value is not None]
+    values: list[object] = [value for value in equal.values() if value is not None]
+    for column, choices in among.items():
+        if choices:
+            conditions.append(f"{column} = ANY (%s)")
+            values.append(Texts(sorted(choices)))
+    if wanted.subject_id:
+        conditions.append("job.subject <> ''")  # lets the partial index be used
+    return conditions, values
+
+
+async def _are_many_queued(sql: Sql) -> bool:
+    row = await sql.row(_QUEUED_JOBS, _MANY_QUEUED)
+    return row is not None and row[0] >= _MANY_QUEUED
+
+
+async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneCounts]:
+    lanes: dict[int, LaneCounts] = {}
+    for row in await sql.named(_COUNTS, {"tenant": tenant_id}):
+        number, queue, job_type, queued, running, completed, failed, poisoned, cancelled = row
+        lanes[number] = LaneCounts(
+            queue=queue,
+            job_type=job_type,
+            queued=queued,
+            running=running,
+            completed=completed,
+            failed=failed,
+            poisoned=poisoned,
+            cancelled=cancelled,
+        )
+    waiting = [number for number, counted in lanes.items() if counted.queued]
+    values = {"lanes": waiting, "tenant": tenant_id, "now": now}
+    for number, scheduled, oldest in await sql.named(_WAITING, values) if waiting else ():
+        lanes[number].scheduled = scheduled
+        lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)
+    return list(lanes.values())
+
+
+async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
+    rows = await sql.named(_HISTORY, {"job": job_id, "tenant": tenant_id})
+    return [log_from_row(row) for row in rows]
+
+
+async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
+    found: list[LoggedEvent] = []
+    while len(found) < limit:
+        values = {"after": after, "batches": _BATCHES_AT_ONCE}
+        rows = await sql.named(_EVENTS, values)
+        if not rows:
+            break
+        found += [
+            LoggedEvent(row[1], row[2], row[3], log_from_row(row[4:]))
+            for row in rows
+            if row[2] is not None
+        ]
+        after = rows[-1][1]
+    return found[:limit]

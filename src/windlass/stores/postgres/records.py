@@ -1,0 +1,114 @@
+"""Records and leadership: the small side data."""
+
+from collections.abc import Sequence
+
+from psycopg.errors import SerializationFailure
+
+from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_allowed
+from windlass.contract.results import Applied, Conflict, Leadership
+from windlass.stores.postgres.sql import Row, Sql
+
+_COLUMNS = "namespace, key, value, version, expires_at"
+_CURRENT = f"""
+SELECT {_COLUMNS} FROM windlass.record WHERE namespace = %s AND key = %s FOR UPDATE
+"""  # noqa: S608  # constants only
+_LIST = f"""
+SELECT {_COLUMNS} FROM windlass.record
+WHERE namespace = %s AND key > %s AND starts_with(key, %s)
+  AND (expires_at IS NULL OR expires_at > coalesce(%s, windlass.micros()))
+ORDER BY key LIMIT %s
+"""  # noqa: S608  # constants only
+# A row that is there was locked when it was looked at; one that was not may be there by now.
+_ADD = """
+INSERT INTO windlass.record (namespace, key, value, version, expires_at)
+VALUES (%s, %s, %s, %s, %s) ON CONFLICT (namespace, key) DO NOTHING
+"""
+_CHANGE = """
+UPDATE windlass.record SET value = %s, version = %s, expires_at = %s
+WHERE namespace = %s AND key = %s
+"""
+_DELETE = "DELETE FROM windlass.record WHERE namespace = %s AND key = %s"
+_LEAD = """
+INSERT INTO windlass.leader AS held (role, owner, term, until)
+SELECT %(role)s, %(owner)s, 1, windlass.later(now, %(lease)s)
+FROM coalesce(%(now)s, windlass.micros()) AS now
+ON CONFLICT (role) DO UPDATE
+SET owner = excluded.owner, until = excluded.until,
+    term = held.term + (held.owner <> excluded.owner
+                        OR held.until <= coalesce(%(now)s, windlass.micros()))::integer
+WHERE held.owner = excluded.owner OR held.until <= coalesce(%(now)s, windlass.micros())
+RETURNING term, until
+"""
+_RESIGN = """
+UPDATE windlass.leader SET until = coalesce(%s, windlass.micros()), owner = ''
+WHERE role = %s AND owner = %s AND term = %s
+"""
+
+
+async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None:
+    """Read and lock a record; None when there is none or it has expired."""
+    row = await sql.row(_CURRENT, namespace, key)
+    return _record(row) if row and (row[4] is None or row[4] > now) else None
+
+
+async def read(
+    sql: Sql, namespace: str, *, prefix: str, after: str, limit: int, now: int | None
+) -> list[Record]:
+    rows = await sql.rows(_LIST, namespace, after, prefix, now, limit)
+    return [_record(row) for row in rows]
+
+
+async def write_checked(
+    sql: Sql, writes: Sequence[RecordWrite], now: int | None
+) -> list[Applied | Conflict]:
+    if now is None:
+        now = (await sql.rows("SELECT windlass.micros()"))[0][0]
+    answers: list[Applied | Conflict] = []
+    for write in writes:
+        before = await current(sql, write.namespace, write.key, now)
+        if write_is_allowed(write, before):
+            answers.append(Applied(await _write(sql, write, before, now)))
+        else:
+            answers.append(Conflict(by=f"{write.namespace}/{write.key}"))
+    return answers
+
+
+async def write_all(sql: Sql, writes: Sequence[RecordWrite], now: int) -> None:
+    """Write what the caller has found to be allowed."""
+    for write in writes:
+        before = await current(sql, write.namespace, write.key, now)
+        await _write(sql, write, before, now)
+
+
+async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) -> int:
+    if is_repeat(write, before):
+        return before.version if before else 0
+    place = (write.namespace, write.key)
+    if write.value is None:
+        await sql.run(_DELETE, *place)
+        return 0
+    version = (before.version if before else 0) + 1
+    until = later_micros(now, write.time_to_live) if write.time_to_live else None
+    if await sql.run(_CHANGE, write.value, version, until, *place):
+        return version
+    if not await sql.run(_ADD, *place, write.value, version, until):
+        raise SerializationFailure("a record was written meanwhile")
+    return version
+
+
+def _record(row: Row) -> Record:
+    namespace, key, value, version, until = row
+    return Record(namespace, key, value, version, None if until is None else from_micros(until))
+
+
+async def lead(
+    sql: Sql, role: str, owner: str, *, lease_micros: int, now: int | None
+) -> Leadership | None:
+    values = {"role": role, "owner": owner, "lease": lease_micros, "now": now}
+    rows = await sql.named(_LEAD, values)
+    return Leadership(rows[0][0], from_micros(rows[0][1])) if rows else None
+
+
+async def resign(sql: Sql, role: str, owner: str, term: int, now: int | None) -> None:
+    await sql.run(_RESIGN, now, role, owner, term)

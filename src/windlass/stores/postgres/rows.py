@@ -1,0 +1,113 @@
+"""Between rows and structs: the one place that knows how a job is spelt in columns."""
+
+from typing import Final
+
+import msgspec
+
+from windlass.contract.clock import from_micros
+from windlass.contract.job import Job
+from windlass.contract.outcome import ErrorInfo
+from windlass.contract.snapshot import CurrentRun, LogEntry, Run
+from windlass.contract.status import Event, JobStatus
+from windlass.stores.postgres.lanes import Place
+from windlass.stores.postgres.sql import Row
+
+JOB_COLUMNS: Final = (
+    "job.id, job.tenant, job.subject, job.correlation, job.idempotency_key, job.attempt, "
+    "job.max_attempts, job.payload, job.payload_version, job.priority, job.created_at, "
+    "job.scheduled_at, job.created_by, job.parent, job.trace_context"
+)
+JOB_WIDTH: Final = 15
+
+RUN_COLUMNS: Final = (
+    "lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes, "
+    "lease.snoozes, lease.priority, lease.started_at, lease.until, lease.cancel_requested"
+)
+RUN_WIDTH: Final = 11
+
+LOG_COLUMNS: Final = (
+    "log.job_id, log.version, log.event::text, log.status::text, log.reason, log.at, log.attempt, "
+    "log.fence, log.session, log.started_at, log.error_code, log.error_message, log.error_detail, "
+    "log.result, log.result_omitted, log.actor"
+)
+LOG_WIDTH: Final = 16
+
+
+def job_from_row(row: Row, place: Place) -> Job:
+    """Read JOB_COLUMNS."""
+    return Job(
+        job_id=row[0],
+        tenant_id=row[1],
+        subject_id=row[2],
+        correlation_id=row[3],
+        idempotency_key=row[4],
+        attempt=row[5],
+        max_attempts=row[6],
+        payload=msgspec.Raw(row[7]),
+        payload_version=row[8],
+        priority=row[9],
+        created_at=from_micros(row[10]),
+        scheduled_at=None if row[11] is None else from_micros(row[11]),
+        created_by=row[12],
+        parent_job_id=row[13],
+        trace_context=None if row[14] is None else _trace_context(row[14]),
+        queue=place[0],
+        job_type=place[1],
+    )
+
+
+def _trace_context(text: str) -> dict[str, str] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        return None  # a hint for tracing; never a reason to lose a job
+
+
+def run_from_row(row: Row, job: Job) -> Run:
+    """Read RUN_COLUMNS."""
+    return Run(
+        job=job,
+        token=row[0],
+        fence=row[1],
+        session=row[2],
+        version=row[3],
+        attempt=row[4],
+        crashes=row[5],
+        snoozes=row[6],
+        priority=row[7],
+        started_at=from_micros(row[8]),
+        lease_until=from_micros(row[9]),
+        cancel_requested=row[10],
+    )
+
+
+def current_run_from_row(row: Row) -> CurrentRun:
+    """Read session, started_at, until, percent, phase, cancel_requested."""
+    return CurrentRun(
+        session=row[0],
+        started_at=from_micros(row[1]),
+        lease_until=from_micros(row[2]),
+        percent=row[3],
+        phase=row[4],
+        cancel_requested=row[5],
+    )
+
+
+def log_from_row(row: Row) -> LogEntry:
+    """Read LOG_COLUMNS."""
+    return LogEntry(
+        job_id=row[0],
+        version=row[1],
+        event=Event(row[2]),
+        status=JobStatus(row[3]),
+        reason=row[4],
+        at=from_micros(row[5]),
+        attempt=row[6],
+        fence=row[7],
+        session=row[8],
+        started_at=None if row[9] is None else from_micros(row[9]),
+        error=None if row[10] is None else ErrorInfo(row[10], row[11], row[12] or ""),
+        result=row[13],
+        result_omitted=row[14],
+        actor=row[15],
+    )

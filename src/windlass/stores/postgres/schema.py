@@ -1,0 +1,63 @@
+"""Bringing a database to the schema that this version knows. Safe beside others that do so."""
+
+from typing import Final
+
+from windlass.contract.errors import SchemaMismatch
+from windlass.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.sql import Sql
+
+PACKAGE: Final = "windlass.stores.postgres.migrations"
+
+_IS_THERE = "SELECT to_regclass(%s)"
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS windlass.migration (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    works_with integer NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+_DONE = """
+INSERT INTO windlass.migration (number, name, checksum, works_with) VALUES (%s, %s, %s, %s)
+"""
+_APPLIED = "SELECT number, name, checksum, works_with FROM windlass.migration ORDER BY number"
+
+
+async def applied_migrations(sql: Sql, location: Location) -> list[AppliedMigration]:
+    """Which steps the database has had; none where our schema is not there yet."""
+    row = await sql.row(_IS_THERE, f"{location.schema}.migration")
+    if row is None or row[0] is None:
+        return []
+    return [AppliedMigration(*row) for row in await sql.rows(_APPLIED)]
+
+
+async def pending(
+    sql: Sql, location: Location, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Say what is still to be applied."""
+    known = load_migrations(PACKAGE) if known is None else known
+    return plan(known, await applied_migrations(sql, location))
+
+
+async def migrate(sql: Sql, location: Location, known: list[Migration] | None = None) -> None:
+    """Apply what is missing, in the transaction that the caller has begun."""
+    if not await pending(sql, location, known):
+        return
+    await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
+    await sql.script(f"CREATE SCHEMA IF NOT EXISTS {location.schema}")
+    await sql.script(_HISTORY)
+    for step in await pending(sql, location, known):
+        await sql.script(step.sql)
+        await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)
+
+
+async def check(sql: Sql, location: Location) -> None:
+    """Refuse a database that lacks something, where it is not ours to change it."""
+    if missing := await pending(sql, location):
+        raise SchemaMismatch(
+            f"The schema {location.schema!r} lacks {len(missing)} migrations, "
+            f"{missing[0].name!r} first.",
+            next_step="Run `windlass db migrate`, or let a DBA run `windlass db sql`.",
+        )

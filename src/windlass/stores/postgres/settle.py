@@ -1,0 +1,103 @@
+"""settle: runs that end and carry nothing beyond their job, many in one call of the server's
+function; and why it refused one."""
+
+from collections.abc import Sequence
+
+from windlass.contract.clock import span_micros
+from windlass.contract.results import Applied, ApplyResult, CancelPending, NotFound, Stale
+from windlass.contract.transition import RunGuard, Transition
+from windlass.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
+from windlass.stores.postgres.sql import Sql
+
+_COLUMNS = ", ".join(["%s"] * 19)
+_SETTLE = f"SELECT * FROM windlass.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
+_EXPLAIN = """
+SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, false),
+       coalesce(lease.cancel_requested, false), coalesce(lease.version, ready.version, last.version),
+       EXISTS (
+           SELECT FROM windlass.log
+           WHERE log.job_id = wanted.job_id AND log.change_id = wanted.token
+             AND log.event::text = wanted.event)
+FROM unnest(%s, %s, %s) WITH ORDINALITY AS wanted (job_id, token, event, place)
+LEFT JOIN windlass.job ON job.id = wanted.job_id
+LEFT JOIN windlass.lease ON lease.job_id = wanted.job_id
+LEFT JOIN windlass.ready ON ready.job_id = wanted.job_id
+LEFT JOIN LATERAL (
+    SELECT version FROM windlass.log WHERE log.job_id = wanted.job_id
+    ORDER BY version DESC LIMIT 1
+) AS last ON true
+"""
+
+
+def is_plain(transition: Transition) -> bool:
+    """Whether it ends a run and writes nothing beyond its job."""
+    return isinstance(transition.guard, RunGuard) and not (
+        transition.follow_ups or transition.records or transition.once or transition.actor
+    )
+
+
+async def settle(sql: Sql, transitions: Sequence[Transition], now: int | None) -> list[ApplyResult]:
+    """Write plain transitions of different jobs, in the order of their ids, as all lock them."""
+    places = sorted(range(len(transitions)), key=lambda place: transitions[place].job_id)
+    ordered = [transitions[place] for place in places]
+    answers: list[ApplyResult | None] = [None] * len(transitions)
+    for row in await sql.rows(_SETTLE, now, *_columns(ordered)):
+        answers[places[row[0] - 1]] = Applied(row[1])
+    refused = [place for place, answer in enumerate(answers) if answer is None]
+    if refused:
+        reasons = await _explained(sql, [transitions[place] for place in refused])
+        for place, reason in zip(refused, reasons, strict=True):
+            answers[place] = reason
+    return [answer for answer in answers if answer is not None]
+
+
+async def _explained(sql: Sql, refused: Sequence[Transition]) -> list[ApplyResult]:
+    rows = await sql.rows(
+        _EXPLAIN,
+        Uuids([one.job_id for one in refused]),
+        Uuids([one.change_id for one in refused]),
+        Texts([one.event.value for one in refused]),
+    )
+    return [_reason(one, *row[1:]) for one, row in zip(refused, sorted(rows), strict=True)]
+
+
+def _reason(
+    transition: Transition,
+    is_there: bool,
+    is_current: bool,
+    cancel_requested: bool,
+    version: int,
+    is_repeated: bool,
+) -> ApplyResult:
+    if not is_there:
+        return NotFound()
+    if is_repeated:
+        return Applied(version)
+    guard = transition.guard
+    is_asked = isinstance(guard, RunGuard) and guard.unless_cancelled and cancel_requested
+    return CancelPending() if is_current and is_asked else Stale()
+
+
+def _columns(transitions: Sequence[Transition]) -> list[Array]:
+    guards = [one.guard for one in transitions if isinstance(one.guard, RunGuard)]
+    errors = [one.error for one in transitions]
+    return [
+        Uuids([one.job_id for one in transitions]),
+        Uuids([guard.token for guard in guards]),
+        Booleans([guard.unless_cancelled for guard in guards]),
+        Booleans([guard.only_expired for guard in guards]),
+        Texts([one.event.value for one in transitions]),
+        Texts([one.to.value for one in transitions]),
+        Texts([one.reason.value for one in transitions]),
+        Integers([one.attempt for one in transitions]),
+        Integers([one.crashes for one in transitions]),
+        Integers([one.snoozes for one in transitions]),
+        Integers([one.priority for one in transitions]),
+        Bigints([span_micros(one.delay) for one in transitions]),
+        Bigints([span_micros(one.hold_key) for one in transitions]),
+        Texts([error and error.code for error in errors]),
+        Texts([error and error.message for error in errors]),
+        Texts([error and error.detail for error in errors]),
+        Bytes([one.result for one in transitions]),
+        Texts([one.result_omitted for one in transitions]),
+    ]

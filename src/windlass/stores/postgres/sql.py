@@ -1,0 +1,49 @@
+"""One connection, spoken to in our SQL: statements name the schema `windlass`, rows are tuples."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from windlass.stores.postgres.location import Location
+
+Row = tuple[Any, ...]
+
+
+class Sql:
+    """Runs statements. What it is given stays one round trip each."""
+
+    def __init__(self, connection: AsyncConnection[Row], location: Location) -> None:
+        self.connection = connection
+        self._location = location
+
+    async def rows(self, text: str, *values: object) -> list[Row]:
+        """Run a statement; return all its rows."""
+        async with self.connection.cursor(binary=True) as cursor:
+            await cursor.execute(self._location.sql(text), values or None)
+            return await cursor.fetchall()
+
+    async def named(self, text: str, values: Mapping[str, object]) -> list[Row]:
+        """The same with values by name, for those that come more than once."""
+        async with self.connection.cursor(binary=True) as cursor:
+            await cursor.execute(self._location.sql(text), values)
+            return await cursor.fetchall()
+
+    async def row(self, text: str, *values: object) -> Row | None:
+        found = await self.rows(text, *values)
+        return found[0] if found else None
+
+    async def run(self, text: str, *values: object) -> int:
+        """Run a statement that gives no rows; return how many it touched."""
+        async with self.connection.cursor(binary=True) as cursor:
+            await cursor.execute(self._location.sql(text), values or None)
+            return cursor.rowcount
+
+    async def script(self, text: str) -> None:
+        """Run statements without values, many at once."""
+        await self.connection.execute(self._location.sql(text), prepare=False)
+
+    async def each(self, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run a statement once per row."""
+        for row in rows:
+            await self.run(text, *row)

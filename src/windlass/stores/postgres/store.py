@@ -1,0 +1,294 @@
+"""PostgresStore: every verb on one schema of a PostgreSQL database, shared by many hosts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from windlass.contract.capabilities import Capabilities
+from windlass.contract.clock import Clock, from_micros, span_micros, to_micros
+from windlass.contract.errors import StoreBusy, StoreUnavailable
+from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
+from windlass.contract.query import (
+    Cursor,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+)
+from windlass.contract.records import Record, RecordWrite
+from windlass.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.transition import StateGuard, Transition
+from windlass.stores.postgres import leases, query, records, removal, schema
+from windlass.stores.postgres.apply import apply, follow_ups_of
+from windlass.stores.postgres.callers import insert_through
+from windlass.stores.postgres.calls import Calls, Purpose
+from windlass.stores.postgres.claim import Claims, expired
+from windlass.stores.postgres.insert import as_first_time, insert, places_of
+from windlass.stores.postgres.keys import holder
+from windlass.stores.postgres.lanes import Lanes
+from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.settle import is_plain
+from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.transaction import PostgresTransaction
+
+# How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
+_PATIENCE_MS: Final = 200
+_TALLY_ROWS_AT_ONCE: Final = 10_000
+
+
+class _Opened:
+    """What an open store holds, and what it remembers of its database."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.lanes = Lanes(calls)
+        self.claims = Claims(calls, self.lanes)
+
+
+class PostgresStore:
+    """Keep jobs in PostgreSQL. Callable from several event loops."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        clock: Clock | None = None,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
+        self.location = location
+        self._clock = clock
+        self._before_commit = before_commit
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+        self._sync_commit = "on"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        survives = self._sync_commit != "off"
+        return Capabilities(
+            durability="power_loss" if survives else "process",
+            ack_lost_on="the loss of the disk, or a failover to a standby that is not synchronous"
+            if survives
+            else "a crash of the server, for the commits of its last moments",
+            caller_transaction=True,
+            clock="server",
+            writers="many",
+            event_lag=timedelta(seconds=1),
+            count_staleness=timedelta(0),
+            retention_completed=timedelta(days=7),
+            retention_dead=timedelta(days=90),
+            max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+        )
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is not None:
+                return
+            calls = Calls(self.location, before_commit=self._before_commit)
+            try:
+                await calls.run(self._prepare, atomic=True)
+            except BaseException:
+                await calls.close()
+                raise
+            self._opened = _Opened(calls)
+
+    async def _prepare(self, sql: Sql) -> None:
+        if self.location.auto_migrate:
+            await schema.migrate(sql, self.location)
+        else:
+            await schema.check(sql, self.location)
+        row = await sql.row("SELECT current_setting('synchronous_commit')")
+        self._sync_commit = row[0] if row else "on"
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.calls.close()
+
+    @property
+    def _parts(self) -> "_Opened":
+        if self._opened is None:
+            raise StoreUnavailable("The store is not open.", next_step="Call open() first.")
+        return self._opened
+
+    @property
+    def calls(self) -> Calls:
+        return self._parts.calls
+
+    def _now(self) -> int | None:
+        """The instant to use instead of the server's."""
+        return None if self._clock is None else to_micros(self._clock.now())
+
+    async def ping(self) -> datetime:
+        async def ask(sql: Sql) -> datetime:
+            rows = await sql.rows("SELECT coalesce(%s, windlass.micros())", self._now())
+            return from_micros(rows[0][0])
+
+        return await self.calls.run(ask)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        jobs = tuple(jobs)
+        if not jobs:
+            return []
+        try:
+            return await self._insert(jobs, patience_ms=_PATIENCE_MS if len(jobs) > 1 else None)
+        except StoreBusy:
+            # One of them waits for a key; the others must not.
+            alone = [self._insert((new,), patience_ms=None) for new in jobs]
+            return [answers[0] for answers in await asyncio.gather(*alone)]
+
+    async def _insert(
+        self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
+    ) -> list[InsertResult]:
+        attempts, lanes = 0, self._parts.lanes
+        await lanes.learn(places_of(jobs))
+
+        async def write(sql: Sql) -> list[InsertResult]:
+            nonlocal attempts
+            attempts += 1
+            return await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+
+        answers = await self.calls.run(write, atomic=len(jobs) > 1)
+        return answers if attempts == 1 else as_first_time(answers, jobs)
+
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        return await insert_through(connection, jobs, location=self.location, now=self._now())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PostgresTransaction]:
+        async with self.calls.transaction() as sql:
+            yield PostgresTransaction(sql, self._parts.lanes, self._now())
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        return await self._parts.claims.claim(
+            session, claim_id, wanted, lease=lease, now=self._now()
+        )
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        runs = tuple(runs)
+        if not runs:
+            return Renewal()
+        return await self.calls.run(
+            lambda sql: leases.renew(
+                sql, session, runs, now=self._now(), lease_micros=span_micros(lease)
+            ),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        updates = tuple(updates)
+        return await self.calls.run(
+            lambda sql: leases.progress(sql, updates), atomic=len(updates) > 1
+        )
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        transitions, lanes = tuple(transitions), self._parts.lanes
+        await lanes.learn(places_of(follow_ups_of(transitions)))
+        return await self.calls.run(
+            lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
+            atomic=not all(map(is_plain, transitions)),
+        )
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        jobs = tuple(jobs)
+        return await self.calls.run(lambda sql: removal.delete(sql, jobs), atomic=True)
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        return await self.calls.run(
+            lambda sql: removal.prune(
+                sql, rules, limit=limit, keep_events_after=keep_events_after, now=self._now()
+            ),
+            atomic=True,
+        )
+
+    async def sequence(self, *, limit: int) -> int:
+        async def number(sql: Sql) -> int:
+            await sql.rows("SELECT windlass.fold_tally(%s)", _TALLY_ROWS_AT_ONCE)
+            rows = await sql.rows("SELECT windlass.sequence_events(%s)", limit)
+            return int(rows[0][0])
+
+        return await self.calls.run(number)
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await self.calls.run(
+            lambda sql: records.lead(
+                sql, role, owner, lease_micros=span_micros(lease), now=self._now()
+            ),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        await self.calls.run(
+            lambda sql: records.resign(sql, role, owner, term, self._now()),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        writes = tuple(writes)
+        return await self.calls.run(
+            lambda sql: records.write_checked(sql, writes, self._now()), atomic=True
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self.calls.run(lambda sql: query.find(sql, wanted, limit=limit, after=after))
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        return await self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now()))
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        return await self.calls.run(lambda sql: query.events(sql, after=after, limit=limit))
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        return await self.calls.run(
+            lambda sql: expired(sql, limit=limit, after=after, now=self._now())
+        )
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        async def look(sql: Sql) -> list[UUID | None]:
+            found = [await holder(sql, key, self._now()) for key in keys]
+            return [held.job_id if held else None for held in found]
+
+        return await self.calls.run(look)
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        return await self.calls.run(
+            lambda sql: records.read(
+                sql, namespace, prefix=prefix, after=after, limit=limit, now=self._now()
+            )
+        )

