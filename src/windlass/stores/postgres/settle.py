@@ -13,7 +13,8 @@ _COLUMNS = ", ".join(["%s"] * 19)
 _SETTLE = f"SELECT * FROM windlass.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
 _EXPLAIN = """
 SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, false),
-       coalesce(lease.cancel_requested, false), coalesce(lease.version, ready.version, last.version),
+       coalesce(lease.cancel_requested, false),
+       coalesce(lease.version, ready.version, last.version),
        EXISTS (
            SELECT FROM windlass.log
            WHERE log.job_id = wanted.job_id AND log.change_id = wanted.token
