@@ -16,8 +16,11 @@ WITH wanted AS (
     SELECT * FROM unnest(%s, %s) AS wanted (job_id, token)
 ), held AS (
     SELECT lease.job_id, lease.token, lease.cancel_requested
-    FROM wanted JOIN windlass.lease
-      ON lease.job_id = wanted.job_id AND lease.token = wanted.token AND lease.session = %s
+    FROM wanted CROSS JOIN LATERAL (
+        SELECT * FROM windlass.lease
+        WHERE lease.job_id = wanted.job_id AND lease.token = wanted.token AND lease.session = %s
+        OFFSET 0
+    ) AS lease
 ), free AS (
     SELECT lease.job_id FROM windlass.lease
     WHERE lease.job_id = ANY (ARRAY(SELECT job_id FROM held)) FOR UPDATE SKIP LOCKED

@@ -66,6 +66,7 @@ CREATE TABLE windlass.lease (
     version          bigint NOT NULL CHECK (version >= 1),
     fence            bigint NOT NULL CHECK (fence >= 1),
     created_at       bigint NOT NULL,
+    due_at           bigint NOT NULL,
     started_at       bigint NOT NULL,
     until            bigint NOT NULL,
     percent          double precision NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),
