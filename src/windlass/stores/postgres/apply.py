@@ -52,6 +52,8 @@ async def apply(
 
     The lanes of follow-ups must have been learnt.
     """
+    if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
+        return await settle(sql, transitions, now)
     answers: dict[int, ApplyResult] = {}
     # A job may come twice in one call; each round takes every job once, and sees the one before.
     for round_ in _rounds(transitions):
@@ -67,6 +69,10 @@ async def apply(
 
 def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
     return (new for transition in transitions for new in transition.follow_ups)
+
+
+def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
+    return len({transition.job_id for transition in transitions}) == len(transitions)
 
 
 def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:

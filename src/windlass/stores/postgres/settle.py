@@ -38,12 +38,10 @@ def is_plain(transition: Transition) -> bool:
 
 
 async def settle(sql: Sql, transitions: Sequence[Transition], now: int | None) -> list[ApplyResult]:
-    """Write plain transitions of different jobs, in the order of their ids, as all lock them."""
-    places = sorted(range(len(transitions)), key=lambda place: transitions[place].job_id)
-    ordered = [transitions[place] for place in places]
+    """Write plain transitions of different jobs."""
     answers: list[ApplyResult | None] = [None] * len(transitions)
-    for row in await sql.rows(_SETTLE, now, *_columns(ordered)):
-        answers[places[row[0] - 1]] = Applied(row[1])
+    for place, version in await sql.rows(_SETTLE, now, *_columns(transitions)):
+        answers[place - 1] = Applied(version)
     refused = [place for place, answer in enumerate(answers) if answer is None]
     if refused:
         reasons = await _explained(sql, [transitions[place] for place in refused])

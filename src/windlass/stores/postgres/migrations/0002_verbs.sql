@@ -181,9 +181,10 @@ $$;
 
 -- Starts runs of due jobs. A request is a queue with a limit; a range is a lane and a priority of it,
 -- looked at from its floor on. First it is found out, without a lock, how much of each range comes
--- next; then that much of it is locked, passing over what others hold.
+-- next; then that much of it is locked, passing over what others hold. The tokens are given, as many
+-- as the limits allow, because making one here costs as much as writing the lease (1.6 µs).
 CREATE FUNCTION windlass.claim_jobs(
-    p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_limit integer[],
+    p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_token uuid[], p_limit integer[],
     p_request integer[], p_lane bigint[], p_priority integer[], p_floor bigint[], p_floor_id uuid[])
 RETURNS TABLE (
     token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
@@ -253,8 +254,8 @@ BEGIN
             lane, version, fence, created_at, due_at, started_at, until, attempt, crashes, snoozes,
             priority, keyed, job_id, token, claim_id, session, tenant)
         SELECT lane, version + 1, fence + 1, created_at, run_at, v_now, v_until,
-               attempt + 1, crashes, snoozes, priority, keyed, job_id, gen_random_uuid(), p_claim,
-               p_session, tenant
+               attempt + 1, crashes, snoozes, priority, keyed, job_id,
+               p_token[row_number() OVER ()], p_claim, p_session, tenant
         FROM taken
         RETURNING *
     )
