@@ -35,7 +35,7 @@ SELECT held.token, held.cancel_requested,
 FROM held
 """
 # How long to wait for a lock that may be a reaper's: if it is, the run is lost and we want to know.
-_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
+LOCK_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
 _PROGRESS = """
 UPDATE windlass.lease SET percent = %s, phase = %s, version = version + 1
 WHERE job_id = %s AND token = %s RETURNING version
@@ -47,7 +47,7 @@ async def renew(
 ) -> Renewal:
     held: dict[UUID, bool] = {}
     rest = sorted(runs, key=lambda run: run.job_id)
-    for wait in (0.0, *_WAITS_SECONDS):
+    for wait in (0.0, *LOCK_WAITS_SECONDS):
         if wait:
             await asyncio.sleep(wait)
         ids, tokens = Uuids([run.job_id for run in rest]), Uuids([run.token for run in rest])

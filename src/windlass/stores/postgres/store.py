@@ -39,6 +39,7 @@ from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
 from windlass.stores.postgres.calls import Calls, Purpose
 from windlass.stores.postgres.claim import Claims, expired
+from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
@@ -59,6 +60,7 @@ class _Opened:
         self.calls = calls
         self.lanes = Lanes(calls)
         self.claims = Claims(calls, self.lanes)
+        self.counts = Counts()
 
 
 class PostgresStore:
@@ -91,7 +93,7 @@ class PostgresStore:
             clock="server",
             writers="many",
             event_lag=timedelta(seconds=1),
-            count_staleness=timedelta(0),
+            count_staleness=timedelta(seconds=10),
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
@@ -264,7 +266,10 @@ class PostgresStore:
         return await self.calls.run(lambda sql: query.find(sql, wanted, limit=limit, after=after))
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
-        return await self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now()))
+        return await self._parts.counts.get(
+            tenant_id,
+            lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
+        )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))

@@ -59,6 +59,7 @@ CREATE TABLE windlass.ready (
         autovacuum_vacuum_cost_delay = 0);
 
 CREATE UNIQUE INDEX ready_by_job ON windlass.ready (job_id);
+CREATE INDEX ready_by_tenant ON windlass.ready (tenant, created_at, job_id);
 
 -- `until` is in no index, so that a renewal rewrites the row within its page (HOT).
 CREATE TABLE windlass.lease (
