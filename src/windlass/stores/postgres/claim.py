@@ -20,7 +20,7 @@ from windlass.stores.postgres.rows import (
     job_from_row,
     run_from_row,
 )
-from windlass.stores.postgres.sql import Row, Sql
+from windlass.stores.postgres.sql import Row, Sql, looked_up
 
 _CLAIM = f"SELECT * FROM windlass.claim_jobs({', '.join(['%s'] * 11)})"  # noqa: S608
 _HEADS = """
@@ -36,8 +36,8 @@ CROSS JOIN LATERAL (
 _EXPIRED = f"""
 SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type
 FROM windlass.lease
-JOIN windlass.job ON job.id = lease.job_id
-JOIN windlass.lane ON lane.id = lease.lane
+{looked_up("job", "id", "lease.job_id")}
+{looked_up("lane", "id", "lease.lane")}
 WHERE lease.until <= coalesce(%s, windlass.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only

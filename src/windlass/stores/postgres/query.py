@@ -20,7 +20,7 @@ from windlass.stores.postgres.rows import (
     job_from_row,
     log_from_row,
 )
-from windlass.stores.postgres.sql import Row, Sql
+from windlass.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
 
 _SNAPSHOT = f"""
 SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
@@ -31,9 +31,9 @@ SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
        lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
        lease.cancel_requested
 FROM windlass.job
-JOIN windlass.lane ON lane.id = job.lane
-LEFT JOIN windlass.ready ON ready.job_id = job.id
-LEFT JOIN windlass.lease ON lease.job_id = job.id
+{looked_up("lane", "id", "job.lane")}
+{looked_up_if_there("ready", "job_id", "job.id")}
+{looked_up_if_there("lease", "job_id", "job.id")}
 LEFT JOIN LATERAL (
     SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
@@ -50,8 +50,8 @@ FROM (
     SELECT * FROM windlass.event_batch WHERE last > %(after)s ORDER BY last LIMIT %(batches)s
 ) AS batch
 CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
-LEFT JOIN windlass.log ON log.id = item.log_id
-LEFT JOIN windlass.lane ON lane.id = log.lane
+{looked_up_if_there("log", "id", "item.log_id")}
+{looked_up_if_there("lane", "id", "log.lane")}
 WHERE batch.first + item.place - 1 > %(after)s
 ORDER BY 2
 """  # noqa: S608  # constants only
@@ -108,20 +108,20 @@ _JOBS: Final = ("windlass.job", "job.tenant", "job.created_at", "job.id")
 _PLACES: Final = {
     None: _JOBS,
     JobStatus.QUEUED: (
-        "windlass.ready JOIN windlass.job ON job.id = ready.job_id",
+        f"windlass.ready {looked_up('job', 'id', 'ready.job_id')}",
         "ready.tenant",
         "ready.created_at",
         "ready.job_id",
     ),
     JobStatus.RUNNING: (
-        "windlass.lease JOIN windlass.job ON job.id = lease.job_id",
+        f"windlass.lease {looked_up('job', 'id', 'lease.job_id')}",
         "lease.tenant",
         "lease.created_at",
         "lease.job_id",
     ),
 }
 _ENDED: Final = (
-    "windlass.log JOIN windlass.job ON job.id = log.job_id",
+    f"windlass.log {looked_up('job', 'id', 'log.job_id')}",
     "log.tenant",
     "log.created_at",
     "log.job_id",
@@ -207,7 +207,7 @@ async def _places_of(
     return await sql.rows(
         f"""
         SELECT {created_at}, {job_id}
-        FROM {source} JOIN windlass.lane ON lane.id = job.lane
+        FROM {source} {looked_up("lane", "id", "job.lane")}
         WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
         """,  # noqa: S608  # built from constants; every value is a parameter
         *values,

@@ -10,11 +10,11 @@ from windlass.contract.results import Applied, ApplyResult, CancelPending, NotFo
 from windlass.contract.transition import RunGuard, Transition
 from windlass.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from windlass.stores.postgres.leases import LOCK_WAITS_SECONDS
-from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.sql import Sql, looked_up_if_there
 
 _COLUMNS = ", ".join(["%s"] * 19)
 _SETTLE = f"SELECT * FROM windlass.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
-_EXPLAIN = """
+_EXPLAIN = f"""
 SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, false),
        coalesce(lease.until <= coalesce(%s, windlass.micros()), false),
        coalesce(lease.cancel_requested, false),
@@ -24,14 +24,14 @@ SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, fa
            WHERE log.job_id = wanted.job_id AND log.change_id = wanted.token
              AND log.event::text = wanted.event)
 FROM unnest(%s, %s, %s) WITH ORDINALITY AS wanted (job_id, token, event, place)
-LEFT JOIN windlass.job ON job.id = wanted.job_id
-LEFT JOIN windlass.lease ON lease.job_id = wanted.job_id
-LEFT JOIN windlass.ready ON ready.job_id = wanted.job_id
+{looked_up_if_there("job", "id", "wanted.job_id")}
+{looked_up_if_there("lease", "job_id", "wanted.job_id")}
+{looked_up_if_there("ready", "job_id", "wanted.job_id")}
 LEFT JOIN LATERAL (
     SELECT version FROM windlass.log WHERE log.job_id = wanted.job_id
     ORDER BY version DESC LIMIT 1
 ) AS last ON true
-"""
+"""  # noqa: S608  # constants only
 
 
 def is_plain(transition: Transition) -> bool:

@@ -72,11 +72,13 @@ class PostgresStore:
         *,
         clock: Clock | None = None,
         before_commit: Callable[[], None] | None = None,
+        make_calls: Callable[..., Calls] = Calls,
     ) -> None:
         """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
         self.location = location
         self._clock = clock
         self._before_commit = before_commit
+        self._make_calls = make_calls
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
         self._sync_commit = "on"
@@ -103,7 +105,7 @@ class PostgresStore:
         async with self._opening:
             if self._opened is not None:
                 return
-            calls = Calls(self.location, before_commit=self._before_commit)
+            calls = self._make_calls(self.location, before_commit=self._before_commit)
             try:
                 await calls.run(self._prepare, atomic=True)
             except BaseException:
