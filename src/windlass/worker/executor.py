@@ -33,7 +33,7 @@ from windlass.contract.outcome import (
 from windlass.contract.payload import encode_result
 from windlass.contract.snapshot import Run
 from windlass.worker.active import ActiveRun
-from windlass.worker.context import Context, RunPort, entered
+from windlass.worker.context import Context, RunPort, enter, leave
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.handler import Handler, RunIn
 from windlass.worker.processes import ProcessPool
@@ -99,6 +99,7 @@ class Executor:
             return active.outcome_of(error)
         finally:
             active.is_over = True
+            self._deadlines.remove(active)
 
     async def _perform(self, active: ActiveRun) -> Outcome | None:
         handler = active.handler
@@ -108,14 +109,14 @@ class Executor:
             return decoded
         if handler.run_in is RunIn.PROCESS:
             return await self._in_process(active)
-        leave = entered(active.context)
+        token = enter(active.context)
         try:
             if self._hooks or handler.dependencies:
                 result = await self._with_surroundings(active, decoded)
             else:
                 result = await self._call(active, decoded, {})
         finally:
-            leave()
+            leave(token)
         return self._success(active, result)
 
     async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:

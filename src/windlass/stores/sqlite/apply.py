@@ -6,9 +6,9 @@ The write lock is held, so looking first and writing after is one atomic step.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
-from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.clock import later_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.records import write_is_allowed
 from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
 from windlass.contract.status import Event, JobStatus
@@ -59,6 +59,8 @@ _ASK_TO_STOP = "UPDATE windlass_lease SET cancel_requested = 1, version = ? WHER
 _LEAVE_LEASES = "DELETE FROM windlass_lease WHERE job_id IN {}"
 _LEAVE_END = "UPDATE windlass_log SET is_end = 0 WHERE sequence = ?"
 
+_STATUSES = {status.value: status for status in JobStatus}
+
 
 class Head(NamedTuple):
     """Where a job stands. The last five are of its run."""
@@ -99,7 +101,7 @@ def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[byte
     for statement in (_RUNNING, _QUEUED, _ENDED):
         rest = [job_id for job_id in job_ids if job_id not in found]
         for row in select_in(connection, statement, rest):
-            found[row[0]] = Head(row[0], JobStatus(row[1]), *row[2:])
+            found[row[0]] = Head(row[0], _STATUSES[row[1]], *row[2:])
     return found
 
 
@@ -107,26 +109,25 @@ def apply(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now: int
 ) -> list[ApplyResult]:
     change = _Change(connection, now)
-    # A job may come twice in one call; each round takes every job once, and sees the one before.
+    ids = [transition.job_id.bytes for transition in transitions]
     answers: dict[int, ApplyResult] = {}
-    for round_ in _rounds(transitions):
-        found = heads(connection, [transition.job_id.bytes for _, transition in round_])
-        for place, transition in round_:
-            answers[place] = change.add(transition, found.get(transition.job_id.bytes))
+    for places in _rounds(ids):
+        found = heads(connection, [ids[place] for place in places])
+        for place in places:
+            answers[place] = change.add(transitions[place], found.get(ids[place]))
         change.write()
-    return [answers[place] for place in range(len(transitions))]
+    return [answers[place] for place in range(len(ids))]
 
 
-def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
-    rest = list(enumerate(transitions))
+def _rounds(job_ids: list[bytes]) -> Iterator[list[int]]:
+    """A job may come twice in one call: each round takes every job once, and sees the one before.
+
+    Yields places in the list.
+    """
+    rest = list(range(len(job_ids)))
     while rest:
-        first: dict[UUID, tuple[int, Transition]] = {}
-        later = []
-        for item in rest:
-            if item[1].job_id in first:
-                later.append(item)
-            else:
-                first[item[1].job_id] = item
+        first: dict[bytes, int] = {}
+        later = [place for place in rest if first.setdefault(job_ids[place], place) != place]
         yield list(first.values())
         rest = later
 
@@ -146,7 +147,6 @@ class _Change:
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._connection = connection
         self._now = now
-        self._instant = from_micros(now)
         self._clear()
 
     def _clear(self) -> None:
@@ -170,10 +170,9 @@ class _Change:
             transition.guard,
             status=head.status,
             version=head.version,
-            token=UUID(bytes=head.token) if head.token else None,
-            lease_until=None if head.until is None else from_micros(head.until),
+            token=uuid_from_bytes(head.token) if head.token else None,
+            has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=bool(head.cancel_requested),
-            now=self._instant,
         )
         if refused is not None:
             repeated = isinstance(refused, Stale) and self._is_repeated(transition)

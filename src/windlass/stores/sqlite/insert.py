@@ -2,9 +2,9 @@
 
 import sqlite3
 from collections.abc import Sequence
-from uuid import UUID
 
 from windlass.contract.clock import later_micros, to_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, NewJob
@@ -52,7 +52,7 @@ class Insertion:
             if held := self._holder(key):
                 if held.fingerprint != key.fingerprint:
                     return Conflict(by=key.kind)
-                return Duplicate(UUID(bytes=held.job_id), by=key.kind)
+                return Duplicate(uuid_from_bytes(held.job_id), by=key.kind)
         self._known[job_id] = identity
         for key in wanted:
             self._taken[key.identity] = keys.HeldKey(job_id, key.fingerprint)

@@ -1,14 +1,14 @@
 """Between rows and structs: the one place that knows how a job is spelt in columns."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
 from windlass.contract.clock import from_micros, to_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.job import Job
 from windlass.contract.outcome import ErrorInfo
 from windlass.contract.snapshot import CurrentRun, LogEntry, Run
@@ -44,7 +44,7 @@ LOG_WIDTH: Final = 16
 def job_from_row(row: Row) -> Job:
     """Read JOB_COLUMNS."""
     return Job(
-        job_id=UUID(bytes=row[0]),
+        job_id=uuid_from_bytes(row[0]),
         tenant_id=row[1],
         subject_id=row[2],
         correlation_id=row[3],
@@ -57,7 +57,7 @@ def job_from_row(row: Row) -> Job:
         created_at=from_micros(row[10]),
         scheduled_at=None if row[11] is None else from_micros(row[11]),
         created_by=row[12],
-        parent_job_id=None if row[13] is None else UUID(bytes=row[13]),
+        parent_job_id=None if row[13] is None else uuid_from_bytes(row[13]),
         trace_context=None if row[14] is None else _trace_context(row[14]),
         queue=row[15],
         job_type=row[16],
@@ -100,7 +100,7 @@ def run_from_row(job: Job, row: Row) -> Run:
     """Read RUN_COLUMNS."""
     return Run(
         job=job,
-        token=UUID(bytes=row[0]),
+        token=uuid_from_bytes(row[0]),
         fence=row[1],
         session=row[2],
         version=row[3],
@@ -129,7 +129,7 @@ def current_run_from_row(row: Row) -> CurrentRun:
 def log_from_row(row: Row) -> LogEntry:
     """Read LOG_COLUMNS."""
     return LogEntry(
-        job_id=UUID(bytes=row[0]),
+        job_id=uuid_from_bytes(row[0]),
         version=row[1],
         event=Event(row[2]),
         status=JobStatus(row[3]),
@@ -147,12 +147,14 @@ def log_from_row(row: Row) -> LogEntry:
 
 
 def select_in(
-    connection: sqlite3.Connection, statement: str, values: Iterable[object]
-) -> Iterator[Row]:
+    connection: sqlite3.Connection, statement: str, values: Sequence[object]
+) -> list[Row]:
     """Run a statement that ends in `IN (…)`, written as `IN {}`, over any number of values."""
-    rest = iter(values)
-    while chunk := list(islice(rest, CHUNK)):
-        yield from connection.execute(statement.format(marks(chunk)), chunk)
+    rows: list[Row] = []
+    for start in range(0, len(values), CHUNK):
+        chunk = values[start : start + CHUNK]
+        rows += connection.execute(statement.format(marks(chunk)), chunk).fetchall()
+    return rows
 
 
 def insert_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
