@@ -504,6 +504,19 @@ async def test_many_callers_share_writes(file_url: str) -> None:
         assert lane.queued == 300
 
 
+async def test_many_callers_share_wake_ups(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Windlass(file_url)
+    notified: list[None] = []
+    monkeypatch.setattr(jobs.wakeup, "notify", lambda: notified.append(None))
+
+    @jobs.job("n")
+    async def n(value: int) -> None: ...
+
+    async with jobs:
+        await asyncio.gather(*(n.submit(value) for value in range(300)))
+        assert 1 <= len(notified) <= 3
+
+
 async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
     file_url: str, tmp_path: Path
 ) -> None:

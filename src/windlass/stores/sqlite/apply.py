@@ -25,7 +25,7 @@ _HEAD = (
     "{0}.tenant, job.created_at, job.idempotency_key"
 )
 _RUNNING = f"""
-SELECT lease.job_id, 'Running', NULL, {_HEAD.format("lease")}, job.fingerprint, lane.job_type,
+SELECT lease.job_id, NULL, {_HEAD.format("lease")}, job.fingerprint, lane.job_type,
        lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
 FROM windlass_lease AS lease
 JOIN windlass_job AS job ON job.id = lease.job_id
@@ -33,14 +33,14 @@ JOIN windlass_lane AS lane ON lane.id = job.lane
 WHERE lease.job_id IN {{}}
 """  # noqa: S608  # constants only
 _QUEUED = f"""
-SELECT ready.job_id, 'Queued', NULL, {_HEAD.format("ready")}, job.fingerprint, lane.job_type
+SELECT ready.job_id, NULL, {_HEAD.format("ready")}, job.fingerprint, lane.job_type
 FROM windlass_ready AS ready
 JOIN windlass_job AS job ON job.id = ready.job_id
 JOIN windlass_lane AS lane ON lane.id = job.lane
 WHERE ready.job_id IN {{}}
 """  # noqa: S608  # constants only
 _ENDED = f"""
-SELECT log.job_id, log.status, log.sequence, {_HEAD.format("log")}, job.fingerprint, lane.job_type
+SELECT log.status, log.job_id, log.sequence, {_HEAD.format("log")}, job.fingerprint, lane.job_type
 FROM windlass_log AS log
 JOIN windlass_job AS job ON job.id = log.job_id
 JOIN windlass_lane AS lane ON lane.id = job.lane
@@ -59,14 +59,12 @@ _ASK_TO_STOP = "UPDATE windlass_lease SET cancel_requested = 1, version = ? WHER
 _LEAVE_LEASES = "DELETE FROM windlass_lease WHERE job_id IN {}"
 _LEAVE_END = "UPDATE windlass_log SET is_end = 0 WHERE sequence = ?"
 
-_STATUSES = {status.value: status for status in JobStatus}
-
 
 class Head(NamedTuple):
     """Where a job stands. The last five are of its run."""
 
-    job_id: bytes
     status: JobStatus
+    job_id: bytes
     end: int | None
     version: int
     fence: int
@@ -98,10 +96,14 @@ class Head(NamedTuple):
 def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[bytes, Head]:
     """Find where jobs stand; most are running when asked for."""
     found: dict[bytes, Head] = {}
-    for statement in (_RUNNING, _QUEUED, _ENDED):
-        rest = [job_id for job_id in job_ids if job_id not in found]
-        for row in select_in(connection, statement, rest):
-            found[row[0]] = Head(row[0], _STATUSES[row[1]], *row[2:])
+    for row in select_in(connection, _RUNNING, job_ids):
+        found[row[0]] = Head(JobStatus.RUNNING, *row)
+    rest = [job_id for job_id in job_ids if job_id not in found]
+    for row in select_in(connection, _QUEUED, rest):
+        found[row[0]] = Head(JobStatus.QUEUED, *row)
+    rest = [job_id for job_id in rest if job_id not in found]
+    for row in select_in(connection, _ENDED, rest):
+        found[row[1]] = Head(JobStatus(row[0]), *row[1:])
     return found
 
 
