@@ -17,7 +17,7 @@ from windlass.contract.transition import StateGuard, Transition, refusal
 from windlass.stores.sqlite import keys, records
 from windlass.stores.sqlite.insert import Insertion
 from windlass.stores.sqlite.ready import ReadyRow, enqueue, leave
-from windlass.stores.sqlite.rows import CHUNK, Row, insert_rows, marks, select_in
+from windlass.stores.sqlite.rows import Row, execute_in, insert_rows
 from windlass.stores.sqlite.tally import Tally
 
 _HEAD = (
@@ -96,13 +96,13 @@ class Head(NamedTuple):
 def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[bytes, Head]:
     """Find where jobs stand; most are running when asked for."""
     found: dict[bytes, Head] = {}
-    for row in select_in(connection, _RUNNING, job_ids):
+    for row in execute_in(connection, _RUNNING, job_ids):
         found[row[0]] = Head(JobStatus.RUNNING, *row)
     rest = [job_id for job_id in job_ids if job_id not in found]
-    for row in select_in(connection, _QUEUED, rest):
+    for row in execute_in(connection, _QUEUED, rest):
         found[row[0]] = Head(JobStatus.QUEUED, *row)
     rest = [job_id for job_id in rest if job_id not in found]
-    for row in select_in(connection, _ENDED, rest):
+    for row in execute_in(connection, _ENDED, rest):
         found[row[1]] = Head(JobStatus(row[0]), *row[1:])
     return found
 
@@ -198,7 +198,7 @@ class _Change:
 
     def write(self) -> None:
         write = self._connection.executemany
-        self._leave_leases()
+        execute_in(self._connection, _LEAVE_LEASES, self._left_lease)
         leave(self._connection, self._left_ready)
         write(_LEAVE_END, self._left_end)
         write(_ASK_TO_STOP, self._asked)
@@ -209,11 +209,6 @@ class _Change:
         keys.take(self._connection, self._keys_taken, self._now)
         self._tally.write(self._connection)
         self._clear()
-
-    def _leave_leases(self) -> None:
-        for start in range(0, len(self._left_lease), CHUNK):
-            ids = self._left_lease[start : start + CHUNK]
-            self._connection.execute(_LEAVE_LEASES.format(marks(ids)), ids)
 
     # -- what a transition carries ----------------------------------------------------------------
 

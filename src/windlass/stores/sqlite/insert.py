@@ -10,7 +10,7 @@ from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.stores.sqlite import keys
 from windlass.stores.sqlite.ready import ReadyRow, enqueue
-from windlass.stores.sqlite.rows import Row, insert_rows, job_to_row, select_in
+from windlass.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
 from windlass.stores.sqlite.tally import Tally
 
 _KNOWN = """
@@ -39,7 +39,7 @@ class Insertion:
 
     def add_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         ids = [new.job.job_id.bytes for new in jobs]
-        for job_id, tenant, kind, fingerprint in select_in(self._connection, _KNOWN, ids):
+        for job_id, tenant, kind, fingerprint in execute_in(self._connection, _KNOWN, ids):
             self._known[job_id] = (tenant, kind, fingerprint)
         return [self._add(new) for new in jobs]
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +17,8 @@ from windlass.contract.submission import NewJob
 
 Row = tuple[Any, ...]
 
-# SQLite's own limit on parameters is far higher; short lists keep the statement cache small.
-CHUNK: Final = 400
-_ROWS_AT_ONCE: Final = 100
+_LONGEST_LIST: Final = 512
+_ROWS_AT_ONCE: Final = (100, 10)
 
 JOB_COLUMNS: Final = (
     "job.id, job.tenant, job.subject, job.correlation, job.idempotency_key, job.attempt, "
@@ -146,31 +145,38 @@ def log_from_row(row: Row) -> LogEntry:
     )
 
 
-def select_in(
+def execute_in(
     connection: sqlite3.Connection, statement: str, values: Sequence[object]
 ) -> list[Row]:
     """Run a statement that ends in `IN (…)`, written as `IN {}`, over any number of values."""
     rows: list[Row] = []
-    for start in range(0, len(values), CHUNK):
-        chunk = values[start : start + CHUNK]
-        rows += connection.execute(statement.format(marks(chunk)), chunk).fetchall()
+    for start in range(0, len(values), _LONGEST_LIST):
+        some = _filled_up(values[start : start + _LONGEST_LIST])
+        rows += connection.execute(statement.format(marks(len(some))), some).fetchall()
     return rows
 
 
+def _filled_up(values: Sequence[object]) -> list[object]:
+    """Repeat the last until there are 1, 2, 4, 8 …: a statement of a new length costs 40 µs."""
+    missing = (1 << (len(values) - 1).bit_length()) - len(values)
+    return [*values, *repeat(values[-1], missing)]
+
+
 def insert_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
-    """Run `INSERT … VALUES (?, …)` over many rows: a hundred at once, then the rest one by one.
+    """Run `INSERT … VALUES (?, …)` over many rows: hundreds at once, then tens, then one by one.
 
     A statement for a hundred rows costs 2 µs less a row than a hundred statements.
     """
     head, _, one = statement.strip().rpartition("VALUES ")
-    whole = len(rows) // _ROWS_AT_ONCE * _ROWS_AT_ONCE
-    if whole:
-        many = f"{head} VALUES {', '.join([one] * _ROWS_AT_ONCE)}"
-        for start in range(0, whole, _ROWS_AT_ONCE):
-            connection.execute(many, [*chain.from_iterable(rows[start : start + _ROWS_AT_ONCE])])
-    if whole < len(rows):
-        connection.executemany(statement, rows[whole:])
+    done = 0
+    for size in _ROWS_AT_ONCE:
+        many = f"{head} VALUES {', '.join([one] * size)}"
+        while len(rows) - done >= size:
+            connection.execute(many, [*chain.from_iterable(rows[done : done + size])])
+            done += size
+    if done < len(rows):
+        connection.executemany(statement, rows[done:])
 
 
-def marks(values: Sequence[object]) -> str:
-    return f"({', '.join('?' * len(values))})"
+def marks(count: int) -> str:
+    return f"({', '.join('?' * count)})"
