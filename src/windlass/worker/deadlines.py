@@ -13,9 +13,6 @@ class Deadlines:
         self._running: dict[ActiveRun, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     def add(self, active: ActiveRun) -> None:
         at = self._loop.time() + active.handler.timeout.total_seconds()
         self._running[active] = at
