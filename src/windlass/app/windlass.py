@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -196,7 +196,6 @@ class Windlass(Declarations):
             answer = (await self.store.insert_in(connection, [new]))[0]
         else:
             answer = await self._batcher().add(new)
-            self.wakeup.notify()
         if self.after_submit is not None:
             await self.after_submit()
         return self._handle(job_type, new, answer)
@@ -209,10 +208,9 @@ class Windlass(Declarations):
         handles: list[Handle[R]] = []
         for start in range(0, len(jobs), 500):
             batch = jobs[start : start + 500]
-            answers = await self.store.insert(batch)
+            answers = await self._insert(batch)
             pairs = zip(batch, answers, strict=True)
             handles += [self._handle(job_type, new, answer) for new, answer in pairs]
-        self.wakeup.notify()
         if self.after_submit is not None:
             await self.after_submit()
         return handles
@@ -224,8 +222,13 @@ class Windlass(Declarations):
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
         loop = asyncio.get_running_loop()
         if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self.store.insert)
+            self._batchers[loop] = Batcher(self._insert)
         return self._batchers[loop]
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        answers = await self.store.insert(jobs)
+        self.wakeup.notify()
+        return answers
 
     def _handle(self, job_type: JobType[Any, R], new: NewJob, answer: InsertResult) -> Handle[R]:
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id

@@ -14,6 +14,7 @@ from windlass.cli.output import say
 from windlass.cli.session import Cli, exiting, pass_cli
 from windlass.cli.settings import Recycle, parse_queues, parse_recycle
 from windlass.contract.errors import InvalidInput
+from windlass.worker.collector import relax_collector
 from windlass.worker.reloader import Reloader
 from windlass.worker.supervisor import Supervisor
 from windlass.worker.worker import Worker, WorkerSettings
@@ -98,6 +99,7 @@ async def _try_the_store(app: Windlass) -> None:
 
 
 async def _work(app: Windlass, settings: WorkerSettings) -> int:
+    relax_collector()
     async with app, app.working(settings) as running:
         _stop_on_signals(running)
         served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())

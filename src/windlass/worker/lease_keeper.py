@@ -80,9 +80,10 @@ class LeaseKeeper:
         with self._lock:
             self._held.update(runs)
 
-    def let_go(self, run: RunRef) -> None:
+    def let_go(self, runs: Iterable[RunRef]) -> None:
         with self._lock:
-            self._held.pop(run, None)
+            for run in runs:
+                self._held.pop(run, None)
 
     def beat_now(self) -> None:
         """Renew at once; a renewal also tells which runs were cancelled."""
@@ -165,8 +166,8 @@ class LeaseKeeper:
             self._tell(self._on_cancel, by_token[token])
 
     def _lose(self, runs: list[RunRef]) -> None:
+        self.let_go(runs)
         for run in runs:
-            self.let_go(run)
             self._tell(self._on_lost, run)
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -270,12 +270,12 @@ class Worker:
         if active.context.is_settled:
             self.counts[Event.COMPLETED] += 1
             self._slots.give_back(active.run.job.queue)
-            self._forget(active.run)
+            self._forget([active.ref])
             self._wakeup.notify()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
-            self._forget(active.run)
+            self._forget([active.ref])
         else:
             self._end(active.run_as_known, outcome)
 
@@ -284,16 +284,19 @@ class Worker:
         self._slots.give_back(run.job.queue)
         self._completer.add(Ending(run, outcome))
 
-    def _told(self, ending: Ending, settled: Settled | None) -> None:
-        if settled is not None and settled.accepted:
-            self.counts[settled.transition.event] += 1
-            self._report(ending.run, settled.transition)
-            if settled.transition.follow_ups:
-                self._wakeup.notify()
-        else:
-            self._discard(ending.run)
-        self._forget(ending.run)
-        self._ended += 1
+    def _told(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+        has_follow_ups = False
+        for ending, settled in answers:
+            if settled is not None and settled.accepted:
+                self.counts[settled.transition.event] += 1
+                self._report(ending.run, settled.transition)
+                has_follow_ups |= bool(settled.transition.follow_ups)
+            else:
+                self._discard(ending.run)
+        if has_follow_ups:
+            self._wakeup.notify()
+        self._forget([ending.run.ref for ending, _ in answers])
+        self._ended += len(answers)
         if self._is_worn_out():
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
@@ -316,16 +319,17 @@ class Worker:
         jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
         if jobs is not None and self._ended >= jobs:
             return True
-        return memory is not None and self._ended % 100 == 0 and resident_bytes() > memory
+        return memory is not None and resident_bytes() > memory
 
     def _discard(self, run: Run) -> None:
         self.counts["discarded"] += 1
         _log.warning("the result of job %s is discarded: the run was over", run.job.job_id)
 
-    def _forget(self, run: Run) -> None:
-        ref = run.ref
-        self._keeper.let_go(ref)
-        if self._active.pop(ref, None) is not None and not self._active:
+    def _forget(self, refs: Sequence[RunRef]) -> None:
+        self._keeper.let_go(refs)
+        for ref in refs:
+            self._active.pop(ref, None)
+        if not self._active:
             self._nothing_active.set()
 
     def _stop_run(self, ref: RunRef, cause: Cause) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, later_micros, to_micros
 from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.identity import new_run_token
+from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
@@ -309,7 +309,7 @@ class SqliteStore:
         found = await self._parts.readers.run(
             lambda connection: [holder(connection, key, self._now()) for key in keys]
         )
-        return [UUID(bytes=held.job_id) if held else None for held in found]
+        return [uuid_from_bytes(held.job_id) if held else None for held in found]
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
