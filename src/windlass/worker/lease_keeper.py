@@ -105,7 +105,7 @@ class LeaseKeeper:
         self._own = asyncio.get_running_loop()
         self._nudged = asyncio.Event()
         started.set()
-        while True:
+        while not self._stopping:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.beat_seconds):
                     await self._nudged.wait()

@@ -185,9 +185,13 @@ class Worker:
             poll=self._settings.poll,
             start=self._start,
         )
-        await self._register()
-        await self._keeper.start()
-        await self._wakeup.open(self._on_hint)
+        try:
+            await self._register()
+            await self._keeper.start()
+            await self._wakeup.open(self._on_hint)
+        except BaseException:
+            await self._close()
+            raise
 
     def _on_hint(self, hint: Hint) -> None:
         if hint is Hint.WORK:
