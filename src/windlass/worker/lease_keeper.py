@@ -104,8 +104,10 @@ class LeaseKeeper:
     async def _beat_until_stopped(self, started: threading.Event) -> None:
         self._own = asyncio.get_running_loop()
         self._nudged = asyncio.Event()
+        if self._stopping:  # before there was anything to nudge
+            self._nudged.set()
         started.set()
-        while not self._stopping:
+        while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.beat_seconds):
                     await self._nudged.wait()
