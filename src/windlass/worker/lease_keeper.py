@@ -84,6 +84,11 @@ class LeaseKeeper:
         with self._lock:
             self._held.pop(run, None)
 
+    def holds(self, run: RunRef) -> bool:
+        """Whether it is still to be renewed: given, and neither lost nor let go since."""
+        with self._lock:
+            return run in self._held
+
     def beat_now(self) -> None:
         """Renew at once; a renewal also tells which runs were cancelled."""
         if self._own is not None and self._nudged is not None:
