@@ -121,7 +121,7 @@ async def test_a_suspect_starts_only_when_those_beside_it_have_been_given_back()
         assert place.started == []
         gate.may_go_on.set()
         await place.has_started.wait()
-        assert place.started == ["first"]
+        assert len(place.started) == 1
         place.may_end.set()
 
 
