@@ -285,7 +285,7 @@ def test_a_tenant_does_not_see_or_touch_the_jobs_of_another(place: Place) -> Non
         result = place.run(*other, *words)
         assert result.exit_code == 3, (words, result.output)
         assert "default" not in result.output
-    for view in (("job", "list"), ("dead", "list"), ("stats",)):
+    for view in (("job", "list"), ("dead", "list"), ("stats",), ("queue", "list")):
         assert place.json(*other, *view) == []
     assert (place.status(mine), place.status(dead)) == ("Queued", "Failed")
 
