@@ -187,7 +187,7 @@ async def test_a_thread_is_asked_to_stop_and_waited_for(url: str) -> None:
         handle = await thread.submit(None)
         await asyncio.wait_for(started.wait(), 10)
         await handle.cancel()
-        assert await handle.result(timeout=5) == "stopped by itself"
+        assert await handle.result(timeout=30) == "stopped by itself"
 
 
 async def test_process_handlers_can_be_killed(file_url: str) -> None:
