@@ -19,7 +19,7 @@ import msgspec
 import pydantic
 import pytest
 
-from tests.app_under_test import in_process, make_app
+from tests.app_under_test import hang_in_process, in_process, make_app
 from windlass import (
     Context,
     Fixed,
@@ -189,7 +189,7 @@ async def test_a_thread_is_asked_to_stop_and_waited_for(url: str) -> None:
         handle = await thread.submit(None)
         await asyncio.wait_for(started.wait(), 10)
         await handle.cancel()
-        assert await handle.result(timeout=5) == "stopped by itself"
+        assert await handle.result(timeout=30) == "stopped by itself"
 
 
 async def test_process_handlers_can_be_killed(file_url: str) -> None:
@@ -202,7 +202,7 @@ async def test_process_handlers_can_be_killed(file_url: str) -> None:
         with pytest.raises(JobPoisoned, match="HANDLER_PROCESS_DIED"):
             await (await in_process.submit("die", max_attempts=1)).result(timeout=10)
         with pytest.raises(JobPoisoned, match="TIMEOUT"):
-            await (await in_process.submit("hang", max_attempts=1)).result(timeout=10)
+            await (await hang_in_process.submit(None, max_attempts=1)).result(timeout=20)
         with pytest.raises(JobFailed, match="UNKNOWN"):
             await (await in_process.submit("what")).result(timeout=10)
 

@@ -97,7 +97,7 @@ class Windlass(Declarations):
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
         )
-        self._opening: Future[None] | None = None
+        self._opening: Future[bool] | None = None
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
@@ -130,32 +130,50 @@ class Windlass(Declarations):
     async def open(self) -> None:
         """Open the store; done by the first use where nobody does it before."""
         self._start_anew_after_a_fork()
-        with self._lock:
-            opening = self._opening
+        while True:
+            with self._lock:
+                opening = self._opening
+                if opening is None:
+                    self._opening = mine = Future[bool]()
+                    # Running, or whoever waits for it and gives up would cancel it for all.
+                    mine.set_running_or_notify_cancel()
             if opening is None:
-                self._opening = mine = Future[None]()
-        if opening is not None:
-            await asyncio.wrap_future(opening)
-            return
+                await self._open_for_all(mine)
+                return
+            if await asyncio.wrap_future(opening):
+                return
+
+    async def _open_for_all(self, opening: "Future[bool]") -> None:
+        """Open, and tell those who wait; if this caller gives up, one of them has to."""
         try:
             await self._open()
+        except asyncio.CancelledError:
+            self._opening = None
+            opening.set_result(False)
+            raise
         except BaseException as error:
             self._opening = None
-            mine.set_exception(error)
+            opening.set_exception(error)
             raise
-        mine.set_result(None)
+        opening.set_result(True)
 
     async def _open(self) -> None:
         await self.store.open()
+        try:
+            self._check_durability()
+            await self.wakeup.open(None)
+        except BaseException:
+            await self.store.close()
+            raise
+
+    def _check_durability(self) -> None:
         if not self.store.capabilities.survives(self._require.durability):
             has = self.store.capabilities.durability
-            await self.store.close()
             raise StoreMisconfigured(
                 f"The application requires durability {self._require.durability!r}; "
                 f"this store has {has!r}.",
                 next_step="Use another store, or require less.",
             )
-        await self.wakeup.open(None)
 
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""

@@ -147,9 +147,16 @@ class Executor:
 
     async def _in_process(self, active: ActiveRun) -> Outcome | None:
         child = active.child = await self._processes.take()
-        outcome = await child.run(active.handler, bytes(active.run.job.payload))
-        active.child = None
-        self._processes.give_back(child)
+        try:
+            if active.context.cancelled:  # told to stop while there was no child to kill
+                return active.outcome_of(asyncio.CancelledError())
+            outcome = await child.run(active.handler, bytes(active.run.job.payload))
+        except BaseException:
+            child.kill()  # its answer to this run must not become that to another
+            raise
+        finally:
+            active.child = None
+            self._processes.give_back(child)
         if active.cause is not None and not isinstance(outcome, Success):
             return active.outcome_of(asyncio.CancelledError())
         return outcome

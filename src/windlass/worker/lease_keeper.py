@@ -85,6 +85,11 @@ class LeaseKeeper:
             for run in runs:
                 self._held.pop(run, None)
 
+    def holds(self, run: RunRef) -> bool:
+        """Whether it is still to be renewed: given, and neither lost nor let go since."""
+        with self._lock:
+            return run in self._held
+
     def beat_now(self) -> None:
         """Renew at once; a renewal also tells which runs were cancelled."""
         if self._own is not None and self._nudged is not None:
@@ -105,6 +110,8 @@ class LeaseKeeper:
     async def _beat_until_stopped(self, started: threading.Event) -> None:
         self._own = asyncio.get_running_loop()
         self._nudged = asyncio.Event()
+        if self._stopping:  # before there was anything to nudge
+            self._nudged.set()
         started.set()
         while True:
             with suppress(TimeoutError):

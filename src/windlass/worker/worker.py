@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections import Counter
@@ -104,6 +105,7 @@ class Worker:
         self._active: dict[RunRef, ActiveRun] = {}
         self._nothing_active = asyncio.Event()
         self._nothing_active.set()
+        self._quarantine: asyncio.Task[None] | None = None
         self._ended = 0
         self._started_at = clock.now()
         self.session_id = new_session_id()
@@ -124,6 +126,8 @@ class Worker:
             await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
+            if self._quarantine is not None:
+                background.append(self._quarantine)
             for task in background:
                 task.cancel()
             results = await asyncio.gather(*background, return_exceptions=True)
@@ -184,10 +188,15 @@ class Worker:
             lease=self._settings.lease,
             poll=self._settings.poll,
             start=self._start,
+            give_back=self._give_back,
         )
-        await self._register()
-        await self._keeper.start()
-        await self._wakeup.open(self._on_hint)
+        try:
+            await self._register()
+            await self._keeper.start()
+            await self._wakeup.open(self._on_hint)
+        except BaseException:
+            await self._close()
+            raise
 
     def _on_hint(self, hint: Hint) -> None:
         if hint is Hint.WORK:
@@ -240,13 +249,33 @@ class Worker:
     async def _run_alone(self, suspect: Run, others: list[Run]) -> None:
         """A suspect may be what kills workers; whoever runs beside it would crash with it."""
         try:
-            for run in others:
-                self._end(run, Released())
-            await self._nothing_active.wait()
-            self._launch([suspect])
+            await self._until_alone(suspect, others)
+        except asyncio.CancelledError:
+            self._end(suspect, Released())
+            raise
+        try:
+            if self._keeper.holds(suspect.ref):
+                self._launch([suspect])
+            else:
+                self._slots.give_back(suspect.job.queue)
+                self._discard(suspect)
             await self._nothing_active.wait()
         finally:
             self._claimer.go_on()
+
+    async def _until_alone(self, suspect: Run, others: list[Run]) -> None:
+        """Give the others back, and wait until nothing runs; with the lease, however long."""
+        self._keeper.hold((run.ref, math.inf) for run in (suspect, *others))
+        for run in others:
+            self._end(run, Released())
+        await self._completer.drained()
+        await self._nothing_active.wait()
+
+    def _give_back(self, runs: list[Run]) -> None:
+        """Give back what was claimed when the stop came."""
+        for run in runs:
+            self._slots.take(run.job.queue)
+            self._end(run, Released())
 
     def _launch(self, runs: list[Run]) -> None:
         now = asyncio.get_running_loop().time()
