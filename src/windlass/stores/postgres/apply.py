@@ -7,7 +7,7 @@ under a lock, and written in the same transaction.
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
-from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.clock import later_micros
 from windlass.contract.records import write_is_allowed
 from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
 from windlass.contract.status import Event, JobStatus
@@ -132,9 +132,8 @@ class _Change:
             status=head.status,
             version=head.version,
             token=head.token,
-            lease_until=None if head.until is None else from_micros(head.until),
+            has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=head.cancel_requested,
-            now=from_micros(self._now),
         )
         if refused is not None:
             repeated = isinstance(refused, Stale) and await self._is_repeated(transition)
