@@ -96,9 +96,19 @@ async def _apply_one_by_one(
     if now is None:
         now = (await sql.rows("SELECT windlass.micros()"))[0][0]
     change = _Change(sql, lanes, now)
-    answers = {place: await change.add(one, found.get(one.job_id)) for place, one in transitions}
+    answers = {
+        place: await change.refused(one, found.get(one.job_id)) for place, one in transitions
+    }
+    allowed = [
+        (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
+    ]
+    together = await change.insert_together(
+        [one for _, one, _ in allowed if _reaches_beyond_its_job(one)]
+    )
+    for place, one, head in allowed:
+        answers[place] = await change.add(one, head, has_cargo_aboard=together)
     await change.write()
-    return answers
+    return {place: answer for place, answer in answers.items() if answer is not None}
 
 
 class _Change:
@@ -122,7 +132,8 @@ class _Change:
         self._keys_freed: list[Row] = []
         self._keys_taken: list[tuple[DedupeKey, UUID]] = []
 
-    async def add(self, transition: Transition, head: Head | None) -> ApplyResult:
+    async def refused(self, transition: Transition, head: Head | None) -> ApplyResult | None:
+        """Say why a transition cannot be written, or that it has been; None when it can."""
         if head is None:
             return NotFound()
         if isinstance(transition.guard, StateGuard) and await self._is_repeated(transition):
@@ -135,10 +146,26 @@ class _Change:
             has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=head.cancel_requested,
         )
-        if refused is not None:
-            repeated = isinstance(refused, Stale) and await self._is_repeated(transition)
-            return Applied(head.version) if repeated else refused
-        if _reaches_beyond_its_job(transition):
+        if isinstance(refused, Stale) and await self._is_repeated(transition):
+            return Applied(head.version)
+        return refused
+
+    async def insert_together(self, transitions: Sequence[Transition]) -> bool:
+        """Write the follow-ups of many transitions at once, if that is all they carry.
+
+        False, and nothing is written, where one of them clashes: then each is tried alone.
+        """
+        carry_more = any(
+            one.records or one.once or one.event is Event.REDRIVEN for one in transitions
+        )
+        if not transitions or carry_more:
+            return False
+        return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
+
+    async def add(
+        self, transition: Transition, head: Head, *, has_cargo_aboard: bool
+    ) -> ApplyResult:
+        if _reaches_beyond_its_job(transition) and not has_cargo_aboard:
             # What it looks at (keys, records, other jobs) may be among the rows not yet written.
             await self.write()
             conflict = await self._write_cargo(transition, head)
@@ -183,19 +210,17 @@ class _Change:
             if not write_is_allowed(write, current):
                 return Conflict(by=f"{write.namespace}/{write.key}")
         if transition.follow_ups:
-            conflict = await self._insert_follow_ups(transition)
+            conflict = await self._insert_follow_ups(transition.follow_ups)
             if conflict is not None:
                 return conflict
         await records.write_all(self._sql, transition.records, self._now)
         return None
 
-    async def _insert_follow_ups(self, transition: Transition) -> Conflict | None:
+    async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
         """All of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
-                for answer in await insert(
-                    self._sql, transition.follow_ups, lanes=self._lanes, now=self._now
-                ):
+                for answer in await insert(self._sql, jobs, lanes=self._lanes, now=self._now):
                     if isinstance(answer, Conflict):
                         raise _FollowUpConflict(answer)
         except _FollowUpConflict as clash:

@@ -81,10 +81,10 @@ class Claims:
     ) -> list[Run]:
         looks_behind = self._floors.begin()
         rows = await self._rows(sql, session, claim_id, wanted, lease, now)
-        if looks_behind:
-            self._floors.looked_behind()
-        elif not rows and self._floors.begin(found_nothing=True):
+        if not rows and not looks_behind:
+            looks_behind = self._floors.begin(found_nothing=True)
             rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+        if looks_behind:
             self._floors.looked_behind()
         return [
             run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))

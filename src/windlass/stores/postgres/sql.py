@@ -61,6 +61,8 @@ class Sql:
         await self.connection.execute(self._location.sql(text), prepare=False)
 
     async def each(self, text: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run a statement once per row."""
-        for row in rows:
-            await self.run(text, *row)
+        """Run a statement once per row, without waiting for each."""
+        if not rows:
+            return
+        async with self.connection.cursor(binary=True) as cursor:
+            await cursor.executemany(self._location.sql(text), rows)
