@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,26 @@ class Place:
                 process.terminate()
                 await process.wait()
 
+    async def freeze(self, process: asyncio.subprocess.Process) -> None:
+        """Stop a process between two writes: within one it would keep the file locked for all."""
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            if self._is_unlocked():
+                return
+            process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0)
+
+    def _is_unlocked(self) -> bool:
+        path = self.folder / "windlass.db"
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.execute("ROLLBACK")
+            return True
+
     def log(self, number: int) -> str:
         return (self.folder / f"worker-{number}.log").read_text()
 
@@ -77,7 +98,7 @@ async def test_a_worker_that_wakes_after_its_job_was_taken_over_cannot_change_it
     handle = await hold.submit(str(flag))
     async with place.worker() as frozen:
         await until(handle, lambda job: job.status is JobStatus.RUNNING)
-        frozen.send_signal(signal.SIGSTOP)
+        await place.freeze(frozen)
         async with place.worker():
             await until(handle, lambda job: job.fence == 2 and job.run is not None)
             frozen.send_signal(signal.SIGCONT)
