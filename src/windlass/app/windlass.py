@@ -35,6 +35,7 @@ from windlass.worker.worker import Worker, WorkerSettings
 
 DEFAULT_STORE: Final = "sqlite:///windlass.db"
 STORE_VARIABLE: Final = "WINDLASS_STORE"
+_BATCH: Final = 500
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -223,15 +224,25 @@ class Windlass(Declarations):
     ) -> list[Handle[R]]:
         await self._ready_to_submit()
         await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
-        handles: list[Handle[R]] = []
-        for start in range(0, len(jobs), 500):
-            batch = jobs[start : start + 500]
-            answers = await self._insert(batch)
-            pairs = zip(batch, answers, strict=True)
-            handles += [self._handle(job_type, new, answer) for new, answer in pairs]
+        answers = await self._insert_in_batches(jobs)
+        handles = [
+            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
+        ]
         if self.after_submit is not None:
             await self.after_submit()
         return handles
+
+    async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
+        """Two batches at a time: while one is being committed, the next is being sent."""
+        turn = asyncio.Semaphore(2)
+
+        async def insert(batch: list[NewJob]) -> Sequence[InsertResult]:
+            async with turn:
+                return await self._insert(batch)
+
+        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        answered = await asyncio.gather(*map(insert, batches))
+        return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
         if self._opening is None or not self._opening.done() or os.getpid() != self._process:

@@ -77,9 +77,9 @@ def encode_result(value: Any, *, limit: int = DEFAULT_RESULT_LIMIT) -> EncodedRe
     return EncodedResult(body)
 
 
-def fingerprint(payload: bytes, payload_version: int) -> bytes:
+def fingerprint(data: Any, payload_version: int) -> bytes:
     """Hash what makes two payloads the same: their data, whatever the order of keys or spacing."""
-    canonical = msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
+    canonical = msgspec.json.encode(data, order="deterministic")
     return hashlib.sha256(b"%d:%b" % (payload_version, canonical)).digest()
 
 
@@ -113,10 +113,13 @@ def _refuse_what_json_cannot_say(value: Any, *, depth: int) -> None:
             raise InvalidInput(f"The payload contains {value}, which JSON cannot say.")
         case dict():
             for key, item in value.items():
-                _refuse_what_json_cannot_say(key, depth=depth)
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                if type(key) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(key, depth=depth)
+                if type(item) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(item, depth=depth + 1)
         case list() | tuple():
             for item in value:
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                if type(item) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(item, depth=depth + 1)
         case _:
             pass
