@@ -28,6 +28,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
+    Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://…); else only polling."),
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),
     Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),

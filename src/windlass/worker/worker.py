@@ -288,8 +288,8 @@ class Worker:
         if settled is not None and settled.accepted:
             self.counts[settled.transition.event] += 1
             self._report(ending.run, settled.transition)
-            if settled.transition.follow_ups:
-                self._wakeup.notify()
+            if follow_ups := settled.transition.follow_ups:
+                self._wakeup.notify(job_id=follow_ups[0].job.job_id)
         else:
             self._discard(ending.run)
         self._forget(ending.run)
