@@ -4,7 +4,6 @@ import asyncio
 import getpass
 import importlib
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ import click
 from windlass.app import Windlass
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.cli.output import Output, say
-from windlass.cli.settings import Settings
+from windlass.cli.settings import Settings, without_secrets
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
     InvalidInput,
@@ -80,7 +79,7 @@ class Cli:
         source: object = named.text
         if named.source == "default" and self.settings["app"]:
             source = self.app().store_source
-        return re.sub(r"//[^/@]*@", "//…@", source) if isinstance(source, str) else "of the app"
+        return without_secrets(source) if isinstance(source, str) else "of the app"
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[JobStore, JobManager]]:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,16 @@ class Value(NamedTuple):
 
     text: str
     source: str
+
+    @property
+    def shown(self) -> str:
+        """The value for people to read."""
+        return without_secrets(self.text)
+
+
+def without_secrets(url: str) -> str:
+    """Leave out who logs in, and with which password."""
+    return re.sub(r"(\bpassword=)[^&]*", r"\1…", re.sub(r"//[^/@]*@", "//…@", url))
 
 
 class Settings:
