@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from windlass.contract.wakeup import Hint
+from windlass.wakeups.remote import RemoteWakeup
 
 PATIENCE_SECONDS = 60
+
+
+def is_up(wakeup: RemoteWakeup) -> bool:
+    """Asked anew each time: mypy takes an attribute for what it was before."""
+    return wakeup.is_connected
 
 
 class Ear:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from tests.ear import PATIENCE_SECONDS, Ear, LogEar, log_ear
+from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
 from tests.servers.postgres import PostgresServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.clock import SystemClock
@@ -175,10 +175,10 @@ async def test_a_frozen_server_is_noticed_and_after_it_everything_is_looked_for(
         assert await ear.hears() is Hint.WORK
         own_server.pause()
         assert "through PostgreSQL" in await log.hears(logging.WARNING)
-        assert not wakeup.is_connected
+        assert not is_up(wakeup)
         own_server.resume()
         await ear.hears_all()
-        assert wakeup.is_connected
+        assert is_up(wakeup)
         assert "are back" in await log.hears(logging.INFO)
         sender.notify()
         assert await ear.hears() is Hint.WORK

@@ -7,6 +7,7 @@ from windlass.wakeups.in_process import Hub, InProcessWakeup
 from windlass.wakeups.local_socket import LocalSocketWakeup
 from windlass.wakeups.remote import RemoteWakeup
 from windlass.wakeups.several import SeveralWakeups
+from windlass.wakeups.trigger import parse_trigger
 
 
 def wakeup_for(store: JobStore, hub: Hub, broker: RemoteWakeup | None) -> Wakeup:
@@ -29,11 +30,12 @@ def broker_from_url(url: str) -> RemoteWakeup | None:
     """Make the wake-up of a trigger URL; None for an empty one."""
     if not url:
         return None
+    trigger = parse_trigger(url)
     try:
-        from windlass.wakeups.rabbitmq import parse_trigger, rabbitmq_wakeup  # likewise
+        from windlass.wakeups.rabbitmq import rabbitmq_wakeup  # likewise
     except ModuleNotFoundError as error:
         raise StoreMisconfigured(
             f"A trigger needs the module {error.name}, which is not installed.",
             next_step="Run `pip install windlass[rabbitmq]`.",
         ) from error
-    return rabbitmq_wakeup(parse_trigger(url))
+    return rabbitmq_wakeup(trigger)

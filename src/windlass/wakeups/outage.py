@@ -18,7 +18,7 @@ class Outage:
             _log.warning("no %s for now, only polling: %s", self._what, cause)
         self._broken.add(side)
 
-    def end(self, side: str) -> None:
-        if self._broken == {side}:
+    def end(self, *sides: str) -> None:
+        if self._broken and self._broken <= set(sides):
             _log.info("%s are back", self._what)
-        self._broken.discard(side)
+        self._broken.difference_update(sides)

@@ -118,20 +118,24 @@ class RemoteWakeup:
         while True:
             began = loop.time()
             try:
-                await link.hold(heard, lambda: self._connected(heard))
+                await self._hold(link, heard)
             except Exception as error:
                 self._outage.begin("listening", error)
-            finally:
-                self.is_connected = False
             # Counted on when it was up only for a moment, or a flapping server would be hammered.
             failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
             most = min(pace.longest_wait_seconds, pace.first_wait_seconds * 2 ** min(failures, 20))
             await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
 
+    async def _hold(self, link: Link, heard: OnHint | None) -> None:
+        try:
+            await link.hold(heard, lambda: self._connected(heard))
+        finally:
+            self.is_connected = False
+
     def _connected(self, heard: OnHint | None) -> None:
         """Whatever was said while nobody could hear it: look for everything."""
         self.is_connected = True
-        self._outage.end("listening")
+        self._outage.end("listening", "sending")
         if heard is not None:
             for hint in Hint:
                 heard(hint)
