@@ -101,8 +101,15 @@ class Cli:
         return app
 
     async def hint(self, store: JobStore, hint: Hint = Hint.WORK) -> None:
-        """Wake the workers that can be reached; the others poll."""
-        wakeup = wakeup_for(store, Hub(), broker_from_url(self.trigger()))
+        """Wake the workers that can be reached; the others poll.
+
+        What the command is for is done already, so a wrong trigger must not make it fail.
+        """
+        try:
+            wakeup = wakeup_for(store, Hub(), broker_from_url(self.trigger()))
+        except StoreError as error:
+            say(f"No worker was woken, but they poll: {error}")
+            return
         await wakeup.open(None)
         wakeup.notify(hint)
         await wakeup.close()
