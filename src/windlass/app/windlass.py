@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -103,7 +103,7 @@ class Windlass(Declarations):
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
         )
-        self._opening: Future[None] | None = None
+        self._opening: Future[bool] | None = None
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
@@ -137,32 +137,50 @@ class Windlass(Declarations):
     async def open(self) -> None:
         """Open the store; done by the first use where nobody does it before."""
         self._start_anew_after_a_fork()
-        with self._lock:
-            opening = self._opening
+        while True:
+            with self._lock:
+                opening = self._opening
+                if opening is None:
+                    self._opening = mine = Future[bool]()
+                    # Running, or whoever waits for it and gives up would cancel it for all.
+                    mine.set_running_or_notify_cancel()
             if opening is None:
-                self._opening = mine = Future[None]()
-        if opening is not None:
-            await asyncio.wrap_future(opening)
-            return
+                await self._open_for_all(mine)
+                return
+            if await asyncio.wrap_future(opening):
+                return
+
+    async def _open_for_all(self, opening: "Future[bool]") -> None:
+        """Open, and tell those who wait; if this caller gives up, one of them has to."""
         try:
             await self._open()
+        except asyncio.CancelledError:
+            self._opening = None
+            opening.set_result(False)
+            raise
         except BaseException as error:
             self._opening = None
-            mine.set_exception(error)
+            opening.set_exception(error)
             raise
-        mine.set_result(None)
+        opening.set_result(True)
 
     async def _open(self) -> None:
         await self.store.open()
+        try:
+            self._check_durability()
+            await self.wakeup.open(None)
+        except BaseException:
+            await self.store.close()
+            raise
+
+    def _check_durability(self) -> None:
         if not self.store.capabilities.survives(self._require.durability):
             has = self.store.capabilities.durability
-            await self.store.close()
             raise StoreMisconfigured(
                 f"The application requires durability {self._require.durability!r}; "
                 f"this store has {has!r}.",
                 next_step="Use another store, or require less.",
             )
-        await self.wakeup.open(None)
 
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
@@ -203,7 +221,6 @@ class Windlass(Declarations):
             answer = (await self.store.insert_in(connection, [new]))[0]
         else:
             answer = await self._batcher().add(new)
-            self.wakeup.notify(job_id=new.job.job_id)
         if self.after_submit is not None:
             await self.after_submit()
         return self._handle(job_type, new, answer)
@@ -216,11 +233,9 @@ class Windlass(Declarations):
         handles: list[Handle[R]] = []
         for start in range(0, len(jobs), 500):
             batch = jobs[start : start + 500]
-            answers = await self.store.insert(batch)
+            answers = await self._insert(batch)
             pairs = zip(batch, answers, strict=True)
             handles += [self._handle(job_type, new, answer) for new, answer in pairs]
-        if handles:
-            self.wakeup.notify(job_id=handles[0].job_id)
         if self.after_submit is not None:
             await self.after_submit()
         return handles
@@ -232,8 +247,13 @@ class Windlass(Declarations):
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
         loop = asyncio.get_running_loop()
         if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self.store.insert)
+            self._batchers[loop] = Batcher(self._insert)
         return self._batchers[loop]
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        answers = await self.store.insert(jobs)
+        self.wakeup.notify(job_id=jobs[0].job.job_id)
+        return answers
 
     def _handle(self, job_type: JobType[Any, R], new: NewJob, answer: InsertResult) -> Handle[R]:
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id
