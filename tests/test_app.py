@@ -507,7 +507,7 @@ async def test_many_callers_share_writes(file_url: str) -> None:
 async def test_many_callers_share_wake_ups(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Windlass(file_url)
     notified: list[None] = []
-    monkeypatch.setattr(jobs.wakeup, "notify", lambda: notified.append(None))
+    monkeypatch.setattr(jobs.wakeup, "notify", lambda **_: notified.append(None))
 
     @jobs.job("n")
     async def n(value: int) -> None: ...

@@ -14,6 +14,7 @@ from windlass.app.admission import Admission
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
 from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
@@ -26,8 +27,7 @@ from windlass.contract.wakeup import Wakeup
 from windlass.manager.manager import JobManager
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
-from windlass.wakeups.in_process import Hub, InProcessWakeup
-from windlass.wakeups.local_socket import LocalSocketWakeup
+from windlass.wakeups.in_process import Hub
 from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
 from windlass.worker.registry import HandlerRegistry
@@ -35,6 +35,7 @@ from windlass.worker.worker import Worker, WorkerSettings
 
 DEFAULT_STORE: Final = "sqlite:///windlass.db"
 STORE_VARIABLE: Final = "WINDLASS_STORE"
+TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
 _BATCH: Final = 500
 
 R = TypeVar("R")
@@ -57,6 +58,7 @@ class Windlass(Declarations):
         *,
         include: Iterable[JobGroup] = (),
         require: Require | None = None,
+        trigger: str | None = None,
         queue: str = DEFAULT_QUEUE,
         tenant: str = DEFAULT_TENANT,
         lifespan: Lifespan | None = None,
@@ -77,6 +79,8 @@ class Windlass(Declarations):
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
         self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+        self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
+        """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._connect()
@@ -89,7 +93,9 @@ class Windlass(Declarations):
             store_from_url(source, clock=self.clock) if isinstance(source, str) else source
         )
         self._hub = Hub()
-        self.wakeup = self._new_wakeup()
+        self.broker = broker_from_url(self.trigger)
+        """The application's way to the broker: `broker.is_connected` tells readiness."""
+        self.wakeup = wakeup_for(self.store, self._hub, self.broker)
         self.switches = Switches(self.store)
         self._admission = Admission(self.store, self.switches)
         self.manager = JobManager(
@@ -103,9 +109,7 @@ class Windlass(Declarations):
         self._sync: _LoopThread | None = None
 
     def _new_wakeup(self) -> Wakeup:
-        """Beside a SQLite file by sockets; otherwise within this process."""
-        file = self.store.capabilities.local_file
-        return InProcessWakeup(self._hub) if file is None else LocalSocketWakeup(file)
+        return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     # -- declaring --------------------------------------------------------------------------------
 
@@ -120,10 +124,13 @@ class Windlass(Declarations):
         job_type.bind(self)
         return job_type
 
-    def move_to(self, store: str | JobStore, *, clock: Clock | None = None) -> None:
+    def move_to(
+        self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
+    ) -> None:
         """Use another store from now on; for tests. The application must be closed."""
         self.store_source = store
         self.clock = clock or self.clock
+        self.trigger = self.trigger if trigger is None else trigger
         self._connect()
 
     # -- opening ----------------------------------------------------------------------------------
@@ -256,7 +263,7 @@ class Windlass(Declarations):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         answers = await self.store.insert(jobs)
-        self.wakeup.notify()
+        self.wakeup.notify(job_id=jobs[0].job.job_id)
         return answers
 
     def _handle(self, job_type: JobType[Any, R], new: NewJob, answer: InsertResult) -> Handle[R]:

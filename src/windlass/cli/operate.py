@@ -172,7 +172,7 @@ def show(cli: Cli) -> None:
         rows.append(
             {
                 "setting": setting.name,
-                "value": value.text,
+                "value": value.shown,
                 "source": value.source,
                 "variable": setting.variable,
                 "help": setting.help,

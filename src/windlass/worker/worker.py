@@ -21,6 +21,7 @@ from windlass.contract.outcome import Outcome, Released, TypeDisabled
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event
 from windlass.contract.store import JobStore
+from windlass.contract.submission import NewJob
 from windlass.contract.transition import Transition
 from windlass.contract.version import __version__
 from windlass.contract.wakeup import Hint, Wakeup
@@ -314,16 +315,16 @@ class Worker:
         self._completer.add(Ending(run, outcome))
 
     def _told(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
-        has_follow_ups = False
+        follow_ups: tuple[NewJob, ...] = ()
         for ending, settled in answers:
             if settled is not None and settled.accepted:
                 self.counts[settled.transition.event] += 1
                 self._report(ending.run, settled.transition)
-                has_follow_ups |= bool(settled.transition.follow_ups)
+                follow_ups = follow_ups or settled.transition.follow_ups
             else:
                 self._discard(ending.run)
-        if has_follow_ups:
-            self._wakeup.notify()
+        if follow_ups:
+            self._wakeup.notify(job_id=follow_ups[0].job.job_id)
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
         if self._is_worn_out():

@@ -99,6 +99,10 @@ class MemoryStore:
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
+    @property
+    def channel(self) -> None:
+        return None
+
     async def open(self) -> None:
         """Nothing to open."""
 

@@ -10,8 +10,9 @@ import msgspec
 from windlass.contract.errors import StoreMisconfigured
 
 DEFAULT_SCHEMA: Final = "windlass"
-_SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline"})
+# PostgreSQL names have 63 bytes, and `<schema>.wake` must be one.
+_SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,57}")
+_OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline", "wakeup"})
 _TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
@@ -20,6 +21,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     `prepare` False sends no prepared statements, for a pooler that cannot follow them.
     `connections` bounds those of one event loop; two more are reserved for leases and leadership.
+    `wakeup` False does without LISTEN, for a pooler in transaction mode, where it cannot work.
     `deadline` is how long a verb may take, with all its attempts.
     """
 
@@ -29,6 +31,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10
     auto_migrate: bool = True
     deadline: timedelta = timedelta(seconds=30)
+    wakeup: bool = True
 
     def sql(self, text: str) -> bytes:
         """Our statements name the schema `windlass`; say them of this one."""
@@ -46,13 +49,14 @@ def parse_url(url: str) -> Location:
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreMisconfigured(
             f"{schema!r} cannot be the schema of the jobs.",
-            next_step="Use lower-case letters, digits and underscores.",
+            next_step="Use up to 58 lower-case letters, digits and underscores.",
         )
     return Location(
         conninfo=conninfo,
         schema=schema,
         prepare=_truth(ours, "prepare"),
         auto_migrate=_truth(ours, "auto_migrate"),
+        wakeup=_truth(ours, "wakeup"),
         connections=int(_number(ours, "connections", 10, least=2)),
         deadline=timedelta(seconds=_number(ours, "deadline", 30, least=0.1)),
     )

@@ -34,6 +34,7 @@ from windlass.contract.results import (
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
+from windlass.contract.wakeup import PostgresChannel
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
@@ -44,6 +45,7 @@ from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
 from windlass.stores.postgres.transaction import PostgresTransaction
@@ -100,6 +102,12 @@ class PostgresStore:
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
         )
+
+    @property
+    def channel(self) -> PostgresChannel | None:
+        if not self.location.wakeup:
+            return None
+        return PostgresChannel(full_conninfo(self.location), f"{self.location.schema}.wake")
 
     async def open(self) -> None:
         async with self._opening:

@@ -131,6 +131,10 @@ class SqliteStore:
             local_file=self.path,
         )
 
+    @property
+    def channel(self) -> None:
+        return None
+
     async def open(self) -> None:
         async with self._opening:
             if self._opened is None:
