@@ -86,14 +86,24 @@ class Calls:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Sql]:
-        """Begin a transaction of a handler's own. Never repeated: its statements are not ours."""
+        """Begin a transaction of a handler's own. Never repeated: its statements are not ours.
+
+        Nor are their errors: what is raised in the block leaves it as it is.
+        """
+        raised: BaseException | None = None
         try:
             async with (
                 self._pool(Purpose.HANDLERS).connection() as connection,
                 connection.transaction(),
             ):
-                yield Sql(connection, self._location)
+                try:
+                    yield Sql(connection, self._location)
+                except BaseException as error:
+                    raised = error
+                    raise
         except psycopg.Error as error:
+            if error is raised:
+                raise
             raise failures.translate(error) from error
 
     def _pool(self, purpose: Purpose) -> Pool:

@@ -172,6 +172,8 @@ class PostgresStore:
         return answers if attempts == 1 else as_first_time(answers, jobs)
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        # Not in the caller's transaction: others would wait for its end to know the lane.
+        await self._parts.lanes.learn_what_is_free(places_of(jobs))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
