@@ -68,6 +68,7 @@ class Calls:
                 async with pool.connection() as connection:
                     return await self._attempt(Sql(connection, self._location), work, atomic)
             except psycopg.Error as error:
+                _stop_if_cancelled()
                 if not failures.is_worth_another_attempt(error):
                     raise failures.translate(error) from error
                 if failures.is_lost(error):
@@ -112,11 +113,24 @@ class Calls:
         place = (asyncio.get_running_loop(), purpose)
         pool = self._pools.get(place)
         if pool is None:
+            self._forget_loops_that_ended()
             size = 1 if purpose is Purpose.CONTROL else self._location.connections
             pool = self._pools[place] = Pool(self._location, size)
         return pool
+
+    def _forget_loops_that_ended(self) -> None:
+        for loop, purpose in list(self._pools):
+            if loop.is_closed():
+                self._pools.pop((loop, purpose)).abandon()
 
     async def close(self) -> None:
         self._closed = True
         for pool in list(self._pools.values()):
             await pool.close()
+
+
+def _stop_if_cancelled() -> None:
+    """A cancellation that meets an error of the server is hidden by it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
