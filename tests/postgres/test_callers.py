@@ -27,7 +27,7 @@ from windlass.contract.errors import (
 )
 from windlass.contract.snapshot import JobSnapshot
 
-pytestmark = pytest.mark.xdist_group("postgres-callers")
+pytestmark = pytest.mark.matrix
 
 every_driver = pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
 every_sync_driver = pytest.mark.parametrize("connects", drivers.SYNC.values(), ids=drivers.SYNC)

@@ -24,6 +24,8 @@ from windlass.testing.conformance import Bench
 from windlass.testing.conformance.bench import LEASE
 from windlass.worker.worker import WorkerSettings
 
+pytestmark = pytest.mark.matrix
+
 ONE_SECOND = timedelta(seconds=1)
 
 

@@ -55,7 +55,7 @@ class PostgresServer:
         self._data = self.folder / "data"
         self._settings = _SETTINGS | ({} if synced else _UNSYNCED) | settings
         self.port = free_port()
-        _give_away(self.folder)
+        give_away(self.folder)
         self._call("initdb", "-D", self._data, "-U", "windlass", "-A", "trust", "-N", "-E", "UTF8")
         self.start()
 
@@ -108,7 +108,7 @@ class PostgresServer:
         with (self.folder / "out").open("ab") as out:
             done = subprocess.run(
                 [self._binaries / program, *arguments],
-                user=_server_user(),
+                user=server_user(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -128,13 +128,13 @@ def free_port() -> int:
         return port
 
 
-def _server_user() -> int | None:
+def server_user() -> int | None:
     """PostgreSQL refuses to run as root."""
     return pwd.getpwnam("nobody").pw_uid if os.getuid() == 0 else None
 
 
-def _give_away(folder: Path) -> None:
-    if (user := _server_user()) is not None:
+def give_away(folder: Path) -> None:
+    if (user := server_user()) is not None:
         folder.chmod(0o755)
         os.chown(folder, user, -1)
         (folder / "out").touch()
@@ -143,7 +143,7 @@ def _give_away(folder: Path) -> None:
 
 def _runnable(folder: Path, home: Path) -> Path:
     """The same programs, copied where the server's user can reach them if need be."""
-    if _server_user() is None or _is_open_to_all([folder, *folder.parents]):
+    if server_user() is None or _is_open_to_all([folder, *folder.parents]):
         return folder
     copied = home / "programs"
     shutil.copytree(folder.parent, copied, symlinks=True)
