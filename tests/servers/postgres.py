@@ -87,6 +87,12 @@ class PostgresServer:
         for pid in self._pids():
             os.kill(pid, signal.SIGCONT)
 
+    def ask_for_a_password(self, user: str) -> None:
+        """Let one user in by password only; the others stay trusted."""
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all {user} all scram-sha-256\n{rules.read_text()}")
+        self._call("pg_ctl", "reload", "-D", self._data)
+
     def url(self, database: str = "postgres", **options: str) -> str:
         query = "&".join(f"{name}={value}" for name, value in options.items())
         return f"postgresql://windlass@127.0.0.1:{self.port}/{database}" + (

@@ -52,16 +52,21 @@ class Calls:
         """Do `work`; as one transaction where it takes several statements."""
         pool = self._pool(purpose)
         seconds = self._location.deadline.total_seconds()
+        failed: list[psycopg.Error] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._until_it_works(pool, work, atomic)
+                return await self._until_it_works(pool, work, atomic, failed)
         except TimeoutError:
+            if failed:
+                raise failures.translate(failed[-1]) from failed[-1]
             raise StoreUnavailable(
                 f"PostgreSQL has not answered within {seconds:g} s.",
                 next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",
             ) from None
 
-    async def _until_it_works(self, pool: Pool, work: Work[T], atomic: bool) -> T:
+    async def _until_it_works(
+        self, pool: Pool, work: Work[T], atomic: bool, failed: list[psycopg.Error]
+    ) -> T:
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
@@ -73,6 +78,7 @@ class Calls:
                     raise failures.translate(error) from error
                 if failures.is_lost(error):
                     await pool.drop_idle()
+                failed.append(error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
