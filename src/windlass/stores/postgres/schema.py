@@ -10,7 +10,7 @@ from windlass.stores.postgres.sql import Sql
 PACKAGE: Final = "windlass.stores.postgres.migrations"
 
 _IS_THERE = "SELECT to_regclass(%s), quote_ident(%s) = %s"
-_HISTORY = """
+HISTORY = """
 CREATE TABLE IF NOT EXISTS windlass.migration (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
@@ -56,7 +56,7 @@ async def migrate(sql: Sql, location: Location, known: list[Migration] | None = 
     ((name,),) = await sql.rows("SELECT to_regnamespace(%s)::text", location.schema)
     if name is None:
         await sql.script(f"CREATE SCHEMA {location.schema}")
-    await sql.script(_HISTORY)
+    await sql.script(HISTORY)
     for step in await pending(sql, location, known):
         await sql.script(step.sql)
         await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)

@@ -34,6 +34,7 @@ from windlass.contract.results import (
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
+from windlass.stores.migrations import Migrator
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
@@ -43,6 +44,7 @@ from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.migrator import PostgresMigrator
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
 from windlass.stores.postgres.transaction import PostgresTransaction
@@ -96,6 +98,10 @@ class PostgresStore:
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
         )
+
+    @property
+    def migrator(self) -> Migrator:
+        return PostgresMigrator(self.location)
 
     async def open(self) -> None:
         async with self._opening:
