@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection
 
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from windlass.contract.store import JobStore
 from windlass.stores.memory import MemoryStore
@@ -37,7 +38,7 @@ class MemoryHarness:
 class PostgresHarness:
     """A schema of its own in a server that many tests share; every handle has its connections."""
 
-    def __init__(self, server: PostgresServer, **options: str) -> None:
+    def __init__(self, server: PostgresServer | PgBouncer, **options: str) -> None:
         self.clock = FakeClock()
         self._handles: list[PostgresStore] = []
         self.location = parse_url(server.url(schema=f"w{uuid4().hex}", **options))

@@ -1,6 +1,6 @@
 """A worker process for the kill test: claims and finishes until nothing is left, or until killed.
 
-    python -m tests.killed_worker FILE SESSION JOURNAL
+    python -m tests.killed_worker URL SESSION JOURNAL
 
 Every run that the store accepted is appended to the journal, so that the test can compare.
 """
@@ -9,7 +9,6 @@ import asyncio
 import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 from windlass.contract.clock import SystemClock
@@ -18,8 +17,7 @@ from windlass.contract.snapshot import Run
 from windlass.contract.store import JobStore
 from windlass.manager.maintenance import Maintenance
 from windlass.manager.manager import Ending, JobManager
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import Location
+from windlass.stores import store_from_url
 from windlass.testing.factories import wanting
 
 LEASE = timedelta(seconds=2)
@@ -28,10 +26,11 @@ IDLE_SECONDS = 0.05
 WORK_SECONDS = 0.01
 
 
-async def work(path: Path, session: str, journal: int) -> None:
+async def work(url: str, session: str, journal: int) -> None:
     clock = SystemClock()
-    store = SqliteStore(Location(path, busy_seconds=30), clock=clock)
+    store = store_from_url(url, clock=clock)
     await store.open()
+    print("at work", flush=True)  # noqa: T201  # the test waits for it
     manager = JobManager(store)
     maintenance = Maintenance(store, session, lease=LEASE)
     swept_at = 0.0
@@ -63,6 +62,6 @@ async def is_drained(store: JobStore) -> bool:
 
 
 if __name__ == "__main__":
-    _, file, name, journal_file = sys.argv
+    _, store_url, name, journal_file = sys.argv
     descriptor = os.open(journal_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    asyncio.run(work(Path(file), name, descriptor))
+    asyncio.run(work(store_url, name, descriptor))

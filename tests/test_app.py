@@ -47,6 +47,8 @@ from windlass.manager.sessions import live_sessions
 from windlass.testing.factories import make_job
 from windlass.worker.worker import Worker
 
+pytestmark = pytest.mark.matrix
+
 SECOND = timedelta(seconds=1)
 EMPTY_KEY = DedupeKey(KeyKind.REQUEST, "default", "user", "")
 

@@ -1,12 +1,35 @@
 """Every rule of the suite, on every store of ours."""
 
+import os
+from collections.abc import Iterator
+from typing import Final
+
 import pytest
 
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from windlass.testing.conformance import Rule, all_rules
 
 pytestmark = pytest.mark.matrix
+
+DOOR_VARIABLE: Final = "WINDLASS_TEST_POSTGRES_DOOR"
+
+
+@pytest.fixture(scope="session")
+def postgres_options() -> dict[str, str]:
+    return {"prepare": "false"} if DOOR_VARIABLE in os.environ else {}
+
+
+@pytest.fixture(scope="session")
+def postgres_door(postgres: PostgresServer) -> Iterator[PostgresServer | PgBouncer]:
+    """What connections go through. The matrix names `unprepared` or `pgbouncer`."""
+    if os.environ.get(DOOR_VARIABLE) != "pgbouncer":
+        yield postgres
+        return
+    bouncer = PgBouncer(postgres)
+    yield bouncer
+    bouncer.stop()
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=str)
@@ -20,5 +43,7 @@ async def test_sqlite(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=str)
-async def test_postgres(rule: Rule, postgres: PostgresServer) -> None:
-    await rule.check(PostgresHarness(postgres))
+async def test_postgres(
+    rule: Rule, postgres_door: PostgresServer | PgBouncer, postgres_options: dict[str, str]
+) -> None:
+    await rule.check(PostgresHarness(postgres_door, **postgres_options))

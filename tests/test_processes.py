@@ -3,7 +3,6 @@
 import asyncio
 import random
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
@@ -12,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.fleet import Fleet
 from windlass.contract.clock import SystemClock
 from windlass.contract.outcome import Success
 from windlass.contract.results import Applied
@@ -38,51 +38,6 @@ async def submit_all(store: JobStore) -> list[UUID]:
     return [new.job.job_id for new in jobs]
 
 
-class Fleet:
-    """Worker processes that are started anew when they were killed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._number = 0
-        self.killed = 0
-        self.journals: list[Path] = []
-
-    async def keep_one_running(self, kills_left: "asyncio.Queue[None]") -> None:
-        """Run workers in one place, one after the other, until one ends by itself."""
-        while True:
-            process = await self._start()
-            is_done = asyncio.create_task(process.wait())
-            # Drawn between the start of Python and well into the work.
-            lifetime = random.uniform(0.3, 2.5)
-            await asyncio.wait({is_done}, timeout=lifetime)
-            if process.returncode is None and not kills_left.empty():
-                kills_left.get_nowait()
-                process.kill()
-                self.killed += 1
-                await is_done
-                continue
-            assert await is_done == 0
-            return
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        self._number += 1
-        session = f"worker-{self._number}"
-        journal = self._path.with_name(f"{session}.journal")
-        self.journals.append(journal)
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.killed_worker", str(self._path), session, str(journal)
-        )
-
-    def accepted(self) -> list[str]:
-        """The tokens of all runs that some process was told were accepted."""
-        return [
-            line
-            for journal in self.journals
-            if journal.exists()
-            for line in journal.read_text().split()
-        ]
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("processes")
 async def test_ten_killed_processes_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
@@ -91,11 +46,8 @@ async def test_ten_killed_processes_lose_nothing_and_do_nothing_twice(tmp_path: 
     await store.open()
     ids = await submit_all(store)
 
-    fleet = Fleet(path)
-    kills_left: asyncio.Queue[None] = asyncio.Queue()
-    for _ in range(KILLS):
-        kills_left.put_nowait(None)
-    await asyncio.gather(*(fleet.keep_one_running(kills_left) for _ in range(PROCESSES)))
+    fleet = Fleet(f"sqlite:///{path}?busy_seconds=30", tmp_path)
+    await fleet.run(processes=PROCESSES, kills=KILLS)
 
     assert fleet.killed >= KILLS // 2, "the work was over before enough processes were killed"
     jobs = await store.get(ids, tenant_id=None)

@@ -8,10 +8,12 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.chaos_app import block_the_loop, hold, innocent, jobs, killer
+from tests.servers.postgres import PostgresServer
 from windlass import Handle, JobStatus
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import Event
@@ -21,11 +23,11 @@ pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
 
 
 class Place:
-    """One database file, our own application on it, and worker processes."""
+    """One database, our own application on it, and worker processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/windlass.db"
+        self.url = url
         self._count = 0
 
     @asynccontextmanager
@@ -76,9 +78,14 @@ class Place:
         return (self.folder / f"worker-{number}.log").read_text()
 
 
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/windlass.db"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.url(schema=f"w{uuid4().hex}")
+    place = Place(tmp_path, url)
     jobs.move_to(place.url)
     async with jobs:
         yield place

@@ -55,7 +55,7 @@ class PostgresServer:
         self._data = self.folder / "data"
         self._settings = _SETTINGS | ({} if synced else _UNSYNCED) | settings
         self.port = free_port()
-        _give_away(self.folder)
+        give_away(self.folder)
         self._call("initdb", "-D", self._data, "-U", "windlass", "-A", "trust", "-N", "-E", "UTF8")
         self.start()
 
@@ -87,6 +87,12 @@ class PostgresServer:
         for pid in self._pids():
             os.kill(pid, signal.SIGCONT)
 
+    def ask_for_a_password(self, user: str) -> None:
+        """Let one user in by password only; the others stay trusted."""
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all {user} all scram-sha-256\n{rules.read_text()}")
+        self._call("pg_ctl", "reload", "-D", self._data)
+
     def url(self, database: str = "postgres", **options: str) -> str:
         query = "&".join(f"{name}={value}" for name, value in options.items())
         return f"postgresql://windlass@127.0.0.1:{self.port}/{database}" + (
@@ -108,7 +114,7 @@ class PostgresServer:
         with (self.folder / "out").open("ab") as out:
             done = subprocess.run(
                 [self._binaries / program, *arguments],
-                user=_server_user(),
+                user=server_user(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -128,13 +134,13 @@ def free_port() -> int:
         return port
 
 
-def _server_user() -> int | None:
+def server_user() -> int | None:
     """PostgreSQL refuses to run as root."""
     return pwd.getpwnam("nobody").pw_uid if os.getuid() == 0 else None
 
 
-def _give_away(folder: Path) -> None:
-    if (user := _server_user()) is not None:
+def give_away(folder: Path) -> None:
+    if (user := server_user()) is not None:
         folder.chmod(0o755)
         os.chown(folder, user, -1)
         (folder / "out").touch()
@@ -143,7 +149,7 @@ def _give_away(folder: Path) -> None:
 
 def _runnable(folder: Path, home: Path) -> Path:
     """The same programs, copied where the server's user can reach them if need be."""
-    if _server_user() is None or _is_open_to_all([folder, *folder.parents]):
+    if server_user() is None or _is_open_to_all([folder, *folder.parents]):
         return folder
     copied = home / "programs"
     shutil.copytree(folder.parent, copied, symlinks=True)

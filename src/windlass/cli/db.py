@@ -7,9 +7,9 @@ import click
 
 from windlass.cli.output import say
 from windlass.cli.session import NOT_FOUND, Cli, command, pass_cli
-from windlass.contract.errors import StoreMisconfigured
-from windlass.stores.migrations import load_migrations
-from windlass.stores.sqlite.schema import PACKAGE, applied_to
+from windlass.stores.migrations import migrator_of, plan
+
+_COLUMNS = ("number", "name", "applied", "checksum")
 
 
 @click.group()
@@ -18,12 +18,19 @@ def db() -> None:
 
 
 @db.command()
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would be applied; do nothing.")
 @pass_cli
 @command
-async def migrate(cli: Cli) -> None:
+async def migrate(cli: Cli, only_plan: bool) -> None:
     """Bring the store to the schema of this version."""
-    async with cli.opened():
-        say("The store is up to date.")
+    migrator = migrator_of(cli.store())
+    missing = plan(migrator.known, await migrator.applied())
+    if only_plan:
+        rows = [_row(step.number, step.name, step.checksum, applied=False) for step in missing]
+        cli.output.rows(rows, columns=_COLUMNS)
+        return
+    await migrator.migrate()
+    say("The store is up to date.")
 
 
 @db.command()
@@ -31,16 +38,13 @@ async def migrate(cli: Cli) -> None:
 @command
 async def status(cli: Cli) -> None:
     """Show which migrations there are, and which the store has had."""
-    store = cli.store()
-    file = store.capabilities.local_file
-    if file is None:
-        raise StoreMisconfigured("This store has no schema.", next_step="A SQL store has one.")
-    had = applied_to(file)
-    known = load_migrations(PACKAGE)
+    migrator = migrator_of(cli.store())
+    known = migrator.known
+    had = {step.number: step for step in await migrator.applied()}
     rows = [_row(step.number, step.name, step.checksum, step.number in had) for step in known]
     newer = [step for number, step in had.items() if number > len(known)]
     rows += [_row(step.number, step.name, step.checksum, applied=True) for step in newer]
-    cli.output.rows(rows, columns=("number", "name", "applied", "checksum"))
+    cli.output.rows(rows, columns=_COLUMNS)
 
 
 def _row(number: int, name: str, checksum: str, applied: bool) -> dict[str, Any]:
@@ -49,11 +53,13 @@ def _row(number: int, name: str, checksum: str, applied: bool) -> dict[str, Any]
 
 @db.command()
 @click.argument("number", type=int, required=False)
-def sql(number: int | None) -> None:
+@pass_cli
+@command
+async def sql(cli: Cli, number: int | None) -> None:
     """Print the SQL of the migrations, for reading or for a DBA."""
-    steps = [step for step in load_migrations(PACKAGE) if number in (None, step.number)]
+    migrator = migrator_of(cli.store())
+    steps = [step for step in migrator.known if number in (None, step.number)]
     if not steps:
         say(f"Error: There is no migration {number}.")
         sys.exit(NOT_FOUND)
-    for step in steps:
-        click.echo(f"-- {step.number:04} {step.name}\n{step.sql}")
+    click.echo(migrator.script(steps), nl=False)

@@ -20,10 +20,12 @@ def store_from_url(url: str, *, clock: Clock) -> JobStore:
     """Make the store that a URL names; `open` it before use."""
     from importlib.metadata import entry_points  # 15 ms that `import windlass` need not pay
 
-    try:
-        scheme = urlsplit(url).scheme.split("+")[0]
-    except ValueError as error:
-        raise StoreMisconfigured(f"The store URL cannot be read: {error}.") from None
+    scheme = _scheme_of(url)
+    if scheme is None:
+        raise StoreMisconfigured(
+            "The store URL cannot be read.",
+            next_step="Percent-encode what is special in its password.",
+        )
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme not in known:
         raise StoreMisconfigured(
@@ -32,3 +34,11 @@ def store_from_url(url: str, *, clock: Clock) -> JobStore:
         )
     factory: StoreFactory = known[scheme].load()
     return factory(url, clock=clock)
+
+
+def _scheme_of(url: str) -> str | None:
+    """None where it is no URL; what is wrong with it is not told, for that repeats the password."""
+    try:
+        return urlsplit(url).scheme.split("+")[0]
+    except ValueError:
+        return None

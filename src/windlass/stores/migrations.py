@@ -8,9 +8,10 @@ import hashlib
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from windlass.contract.errors import SchemaMismatch
+from windlass.contract.errors import SchemaMismatch, StoreMisconfigured
+from windlass.contract.store import JobStore
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _WORKS_WITH = re.compile(r"^-- Works with code of migration (\d+)\.$", re.MULTILINE)
@@ -74,3 +75,32 @@ def plan(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> lis
                 next_step="Use the Windlass that wrote it, or restore the database from a backup.",
             )
     return list(known[len(applied) :])
+
+
+class Migrator(Protocol):
+    """The schema of a store that has one. Usable without opening the store."""
+
+    @property
+    def known(self) -> list[Migration]:
+        """The steps of this version of Windlass."""
+        ...
+
+    async def applied(self) -> list[AppliedMigration]:
+        """Say which steps the database has had; change nothing."""
+        ...
+
+    async def migrate(self) -> None:
+        """Apply what is missing; safe beside others that do so."""
+        ...
+
+    def script(self, steps: Sequence[Migration]) -> str:
+        """Write SQL that applies these steps and records them, to be run by hand."""
+        ...
+
+
+def migrator_of(store: JobStore) -> Migrator:
+    """What a store offers as `migrator`; raise StoreMisconfigured where it has no schema."""
+    migrator: Migrator | None = getattr(store, "migrator", None)
+    if migrator is None:
+        raise StoreMisconfigured("This store has no schema.", next_step="A SQL store has one.")
+    return migrator

@@ -1,6 +1,6 @@
 """The PostgreSQL store: for teams that outgrow one machine."""
 
-from windlass.contract.clock import Clock
+from windlass.contract.clock import Clock, SystemClock
 from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.store import PostgresStore
 
@@ -8,9 +8,9 @@ from windlass.stores.postgres.store import PostgresStore
 def open_store(url: str, *, clock: Clock | None = None) -> PostgresStore:
     """Make the store for `postgresql://…`; nothing is touched before it is opened.
 
-    Time is the server's; a clock that is given stands in for it, as in tests.
+    Time is the server's, and never the host's; another clock stands in for it, as in tests.
     """
-    return PostgresStore(parse_url(url), clock=clock)
+    return PostgresStore(parse_url(url), clock=None if isinstance(clock, SystemClock) else clock)
 
 
 __all__ = ["PostgresStore", "open_store"]

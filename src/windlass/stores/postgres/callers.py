@@ -4,16 +4,20 @@ All of them call one SQL function, so nothing here knows how a job is stored; an
 imported: who holds a connection has imported it.
 """
 
+import asyncio
 import inspect
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from windlass.contract.clock import span_micros
-from windlass.contract.errors import StoreError, StoreMisconfigured
+from windlass.contract.errors import StoreMisconfigured
 from windlass.contract.results import Applied, InsertResult
 from windlass.contract.submission import NewJob
 from windlass.stores.postgres import failures
@@ -21,48 +25,98 @@ from windlass.stores.postgres.insert import refused
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Row
 
-_SUBMIT: Final = "SELECT place, outcome, job_id, by_kind FROM windlass.submit({}, {})"
+# The id as text, because each driver has an own idea of a UUID.
+_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {})"
 
 
 async def insert_through(
     connection: Any, jobs: Sequence[NewJob], *, location: Location, now: int | None
 ) -> list[InsertResult]:
     text = msgspec.json.encode([_envelope(new) for new in jobs]).decode()
+    call = _CALLS[_driver_of(connection)]
     try:
-        rows = await _call(connection, location, text, now)
-    except psycopg.Error as error:
-        raise failures.translate(error) from error
-    return [Applied(1) if row[1] == "accepted" else refused(row) for row in sorted(rows)]
+        rows = await call(connection, location, text, now)
+    except Exception as error:
+        known = failures.of_any_driver(error)
+        if known is None:
+            raise
+        raise failures.translate(known) from error
+    return [_answer(row) for row in sorted(rows)]
 
 
-async def _call(connection: Any, location: Location, text: str, now: int | None) -> list[Row]:
-    driver = type(connection).__module__.partition(".")[0]
-    match driver:
-        case "psycopg":
-            answer = connection.execute(_said(location, "%s::jsonb", "%s::bigint"), (text, now))
-        case "sqlalchemy":
-            from sqlalchemy import text as statement
+def _answer(row: Row) -> InsertResult:
+    place, outcome, job_id, kind = row
+    return Applied(1) if outcome == "accepted" else refused((place, outcome, UUID(job_id), kind))
 
-            said = _said(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)")
-            answer = connection.execute(statement(said), {"jobs": text, "now": now})
-        case "asyncpg":
-            return [
-                tuple(row)
-                for row in await connection.fetch(
-                    _said(location, "$1::text::jsonb", "$2::bigint"), text, now
-                )
-            ]
-        case _:
-            raise StoreMisconfigured(
-                f"A connection of {driver!r} cannot carry a submit to PostgreSQL.",
-                next_step="Use one of psycopg, asyncpg or SQLAlchemy 2.",
-            )
-    result = await answer if inspect.isawaitable(answer) else answer
-    rows = result.fetchall()
-    found = await rows if inspect.isawaitable(rows) else rows
-    if len(found) == 0:
-        raise StoreError("The database has not answered to a submit.")
-    return [tuple(row) for row in found]
+
+def _driver_of(connection: Any) -> str:
+    """By its class or those below it: SQLModel's session is one of SQLAlchemy's."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    for package in packages:
+        if package in _CALLS:
+            return package
+    raise StoreMisconfigured(
+        f"A connection of {packages[0]!r} cannot carry a submit to PostgreSQL.",
+        next_step="Use one of psycopg, asyncpg or SQLAlchemy 2.",
+    )
+
+
+async def _through_psycopg(
+    connection: Any, location: Location, text: str, now: int | None
+) -> list[Row]:
+    is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+    if connection.autocommit and is_idle:
+        raise _no_transaction()
+    statement = _said(location, "%s::jsonb", "%s::bigint").encode()
+    cursor = connection.cursor(row_factory=tuple_row)
+    if isinstance(connection, psycopg.AsyncConnection):
+        rows: list[Row] = await (await cursor.execute(statement, (text, now))).fetchall()
+        return rows
+    return await asyncio.to_thread(lambda: cursor.execute(statement, (text, now)).fetchall())
+
+
+async def _through_asyncpg(
+    connection: Any, location: Location, text: str, now: int | None
+) -> list[Row]:
+    if not connection.is_in_transaction():
+        raise _no_transaction()
+    statement = _said(location, "$1::text::jsonb", "$2::bigint")
+    return [tuple(row) for row in await connection.fetch(statement, text, now)]
+
+
+async def _through_sqlalchemy(
+    connection: Any, location: Location, text: str, now: int | None
+) -> list[Row]:
+    import sqlalchemy
+
+    if hasattr(connection, "registry"):
+        raise StoreMisconfigured(
+            "A registry of sessions is not a session: each thread has its own.",
+            next_step="Call it, and give what it returns.",
+        )
+    statement = sqlalchemy.text(_said(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)"))
+    values = {"jobs": text, "now": now}
+    if inspect.iscoroutinefunction(connection.execute):
+        result = await connection.execute(statement, values)
+        return [tuple(row) for row in result]
+    return await asyncio.to_thread(
+        lambda: [tuple(row) for row in connection.execute(statement, values)]
+    )
+
+
+# Those that block do so in a thread: they may wait for another transaction of the same process.
+_CALLS: Final = {
+    "psycopg": _through_psycopg,
+    "asyncpg": _through_asyncpg,
+    "sqlalchemy": _through_sqlalchemy,
+}
+
+
+def _no_transaction() -> StoreMisconfigured:
+    return StoreMisconfigured(
+        "The connection has no transaction to join.",
+        next_step="Begin one, or submit without `connection`.",
+    )
 
 
 def _said(location: Location, jobs: str, now: str) -> str:

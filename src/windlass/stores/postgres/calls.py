@@ -52,26 +52,33 @@ class Calls:
         """Do `work`; as one transaction where it takes several statements."""
         pool = self._pool(purpose)
         seconds = self._location.deadline.total_seconds()
+        failed: list[psycopg.Error] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._until_it_works(pool, work, atomic)
+                return await self._until_it_works(pool, work, atomic, failed)
         except TimeoutError:
+            if failed:
+                raise failures.translate(failed[-1]) from failed[-1]
             raise StoreUnavailable(
                 f"PostgreSQL has not answered within {seconds:g} s.",
                 next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",
             ) from None
 
-    async def _until_it_works(self, pool: Pool, work: Work[T], atomic: bool) -> T:
+    async def _until_it_works(
+        self, pool: Pool, work: Work[T], atomic: bool, failed: list[psycopg.Error]
+    ) -> T:
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
                 async with pool.connection() as connection:
                     return await self._attempt(Sql(connection, self._location), work, atomic)
             except psycopg.Error as error:
+                _stop_if_cancelled()
                 if not failures.is_worth_another_attempt(error):
                     raise failures.translate(error) from error
                 if failures.is_lost(error):
                     await pool.drop_idle()
+                failed.append(error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
@@ -86,14 +93,24 @@ class Calls:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Sql]:
-        """Begin a transaction of a handler's own. Never repeated: its statements are not ours."""
+        """Begin a transaction of a handler's own. Never repeated: its statements are not ours.
+
+        Nor are their errors: what is raised in the block leaves it as it is.
+        """
+        raised: BaseException | None = None
         try:
             async with (
                 self._pool(Purpose.HANDLERS).connection() as connection,
                 connection.transaction(),
             ):
-                yield Sql(connection, self._location)
+                try:
+                    yield Sql(connection, self._location)
+                except BaseException as error:
+                    raised = error
+                    raise
         except psycopg.Error as error:
+            if error is raised:
+                raise
             raise failures.translate(error) from error
 
     def _pool(self, purpose: Purpose) -> Pool:
@@ -102,11 +119,24 @@ class Calls:
         place = (asyncio.get_running_loop(), purpose)
         pool = self._pools.get(place)
         if pool is None:
+            self._forget_loops_that_ended()
             size = 1 if purpose is Purpose.CONTROL else self._location.connections
             pool = self._pools[place] = Pool(self._location, size)
         return pool
+
+    def _forget_loops_that_ended(self) -> None:
+        for loop, purpose in list(self._pools):
+            if loop.is_closed():
+                self._pools.pop((loop, purpose)).abandon()
 
     async def close(self) -> None:
         self._closed = True
         for pool in list(self._pools.values()):
             await pool.close()
+
+
+def _stop_if_cancelled() -> None:
+    """A cancellation that meets an error of the server is hidden by it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

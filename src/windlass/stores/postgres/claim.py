@@ -63,7 +63,7 @@ class Claims:
         now: int | None,
     ) -> list[Run]:
         wanted = _merged(wanted)
-        await self._lanes.learn(
+        await self._lanes.learn_what_is_free(
             (request.queue, kind) for request in wanted for kind in request.job_types
         )
         return await self._calls.run(
@@ -119,7 +119,8 @@ class Claims:
         return rows
 
     async def _ranges(self, sql: Sql, request: LaneRequest, now: int | None) -> list[Range]:
-        lanes = [self._lanes[(request.queue, kind)] for kind in request.job_types]
+        places = [(request.queue, kind) for kind in request.job_types]
+        lanes = [self._lanes[place] for place in places if place in self._lanes]
         if not self._floors.are_many(lanes):
             return self._floors.all_of(lanes)
         if not (promising := self._floors.promising(lanes)):

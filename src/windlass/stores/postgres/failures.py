@@ -67,6 +67,22 @@ def is_worth_another_attempt(error: BaseException) -> bool:
     return isinstance(error, _RACES) or is_lost(error)
 
 
+def of_any_driver(error: Exception) -> psycopg.Error | None:
+    """The same error as psycopg would raise it; None where it does not come from a server."""
+    if isinstance(error, psycopg.Error):
+        return error
+    origin: object = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver says
+    if isinstance(origin, psycopg.Error):
+        return origin
+    state = getattr(origin, "sqlstate", None)
+    if not isinstance(state, str):
+        return None
+    try:
+        return states.lookup(state)(str(origin))
+    except KeyError:
+        return psycopg.DatabaseError(str(origin))
+
+
 def translate(error: psycopg.Error) -> StoreError:
     """Name the cause and the next step. Never the connection string, which holds the password."""
     said = _first_line(error)

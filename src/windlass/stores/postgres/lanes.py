@@ -1,7 +1,10 @@
 """Lanes: the number of each queue and type, looked up once and remembered. They never change."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
 
+from windlass.contract.errors import StoreBusy
 from windlass.stores.postgres.arrays import Texts
 from windlass.stores.postgres.calls import Calls
 from windlass.stores.postgres.sql import Sql
@@ -19,6 +22,8 @@ INSERT INTO windlass.lane (queue, job_type)
 SELECT * FROM unnest(%s, %s) AS wanted (queue, job_type) ORDER BY queue, job_type
 ON CONFLICT (queue, job_type) DO NOTHING
 """
+_WAIT_AT_MOST = "SELECT set_config('lock_timeout', %s, true)"
+_PATIENCE_MS: Final = 100
 
 
 class Lanes:
@@ -36,14 +41,29 @@ class Lanes:
     def __getitem__(self, place: Place) -> int:
         return self._numbers[place]
 
+    def __contains__(self, place: Place) -> bool:
+        return place in self._numbers
+
     def place_of(self, number: int) -> Place:
         return self._places[number]
 
     async def learn(self, places: Iterable[Place]) -> None:
         """Know the numbers of these lanes; those that are new to the database are added."""
-        unknown = sorted({place for place in places if place not in self._numbers})
-        if unknown:
+        if unknown := self._unknown(places):
             await self._calls.run(lambda sql: self._learn(sql, unknown))
+
+    async def learn_what_is_free(self, places: Iterable[Place]) -> None:
+        """The same, but for lanes whose first job is in a transaction that somebody has open."""
+        if unknown := self._unknown(places):
+            with suppress(StoreBusy):
+                await self._calls.run(lambda sql: self._learn_soon(sql, unknown), atomic=True)
+
+    def _unknown(self, places: Iterable[Place]) -> list[Place]:
+        return sorted({place for place in places if place not in self._numbers})
+
+    async def _learn_soon(self, sql: Sql, unknown: list[Place]) -> None:
+        await sql.rows(_WAIT_AT_MOST, str(_PATIENCE_MS))
+        await self._learn(sql, unknown)
 
     async def _learn(self, sql: Sql, unknown: list[Place]) -> None:
         if await self._find(sql, unknown) < len(unknown):

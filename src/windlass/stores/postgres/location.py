@@ -3,15 +3,19 @@
 import re
 from datetime import timedelta
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from windlass.contract.errors import StoreMisconfigured
 
 DEFAULT_SCHEMA: Final = "windlass"
 # PostgreSQL names have 63 bytes, and `<schema>.wake` must be one.
-_SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,57}")
+_SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,57}")
+_OPTION_NAME: Final = re.compile(r"[a-z_]+")
 _OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline", "wakeup"})
 _TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
@@ -33,6 +37,10 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     deadline: timedelta = timedelta(seconds=30)
     wakeup: bool = True
 
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"<Location with schema {self.schema!r}>"
+
     def sql(self, text: str) -> bytes:
         """Our statements name the schema `windlass`; say them of this one."""
         return text.replace("windlass.", f"{self.schema}.").encode()
@@ -43,8 +51,13 @@ def parse_url(url: str) -> Location:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     ours = {name: value for name, value in options.items() if name in _OURS}
-    rest = urlencode({name: value for name, value in options.items() if name not in _OURS})
-    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, parts.fragment))
+    rest = {name: value for name, value in options.items() if name not in _OURS}
+    # Not as a form has it: the driver would take a plus for a plus.
+    query = urlencode(rest, quote_via=quote)
+    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
+    _check_options(rest)
+    if not _is_unambiguous(parts) or not _is_readable(conninfo):
+        raise _unreadable()
     schema = ours.get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreMisconfigured(
@@ -59,6 +72,39 @@ def parse_url(url: str) -> Location:
         wakeup=_truth(ours, "wakeup"),
         connections=int(_number(ours, "connections", 10, least=2)),
         deadline=timedelta(seconds=_number(ours, "deadline", 30, least=0.1)),
+    )
+
+
+def _check_options(options: dict[str, str]) -> None:
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    for name in options.keys() - known:
+        if not _OPTION_NAME.fullmatch(name):
+            raise _unreadable()  # it may well be the end of a password
+        raise StoreMisconfigured(
+            f"{name} is no option of a store URL.",
+            next_step=f"Use ours ({', '.join(sorted(_OURS))}), or those of the driver.",
+        )
+
+
+def _is_unambiguous(parts: SplitResult) -> bool:
+    """Whether all readers of the URL see the same end of its password."""
+    return parts.netloc.count("@") < 2 and "@" not in parts.path and not parts.fragment
+
+
+def _is_readable(conninfo: str) -> bool:
+    try:
+        ports = str(conninfo_to_dict(conninfo).get("port", "")).split(",")
+    except psycopg.ProgrammingError:
+        return False
+    return all(port == "" or port.isdigit() for port in ports)
+
+
+def _unreadable() -> StoreMisconfigured:
+    """What is wrong with it is not told, for that would repeat the password."""
+    return StoreMisconfigured(
+        "The store URL cannot be read.",
+        next_step="Write it as postgresql://user:password@host:5432/database, and percent-encode "
+        "what is special in the password.",
     )
 
 

@@ -6,10 +6,12 @@ some of which end without a word.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, waiting
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -27,6 +29,34 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
 }
 _PREPARE_AFTER: Final = 2
+_GOODBYE_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.1  # as psycopg has it
+
+RV = TypeVar("RV")
+
+
+class _Connection(AsyncConnection[Row]):
+    """One that a call can leave at once."""
+
+    async def wait(
+        self,
+        gen: PQGen[RV],
+        interval: float = _LOOK_SECONDS,
+        timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
+    ) -> RV:
+        """Wait for the server; when cancelled, ask it to stop too and hang up.
+
+        psycopg would wait for its answer, and a server that stands still gives none for as long as
+        it likes.
+        """
+        try:
+            return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
+        except asyncio.CancelledError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(psycopg.Error):
+                    await self.cancel_safe(timeout=_GOODBYE_SECONDS)
+                self.pgconn.finish()
+            raise
 
 
 def full_conninfo(location: Location) -> str:
@@ -35,7 +65,7 @@ def full_conninfo(location: Location) -> str:
 
 async def connect(location: Location) -> AsyncConnection[Row]:
     """Open one connection; it commits by itself unless told otherwise."""
-    connection: AsyncConnection[Row] = await AsyncConnection.connect(
+    connection = await _Connection.connect(
         full_conninfo(location),
         autocommit=True,
         prepare_threshold=_PREPARE_AFTER if location.prepare else None,
@@ -72,6 +102,11 @@ class Pool:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
+
+    def abandon(self) -> None:
+        """Hang up, where the loop has ended on which one could close them."""
+        for connection in self._idle:
+            connection.pgconn.finish()
 
     async def close(self) -> None:
         self._closed = True

@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from windlass.contract.errors import SchemaMismatch
+from windlass.contract.errors import SchemaMismatch, StoreMisconfigured
 from windlass.stores.migrations import AppliedMigration, Migration, load_migrations, plan
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Sql
 
 PACKAGE: Final = "windlass.stores.postgres.migrations"
 
-_IS_THERE = "SELECT to_regclass(%s)"
-_HISTORY = """
+_IS_THERE = "SELECT to_regclass(%s), quote_ident(%s) = %s"
+HISTORY = """
 CREATE TABLE IF NOT EXISTS windlass.migration (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
@@ -27,8 +27,14 @@ _APPLIED = "SELECT number, name, checksum, works_with FROM windlass.migration OR
 
 async def applied_migrations(sql: Sql, location: Location) -> list[AppliedMigration]:
     """Which steps the database has had; none where our schema is not there yet."""
-    row = await sql.row(_IS_THERE, f"{location.schema}.migration")
-    if row is None or row[0] is None:
+    name = location.schema
+    ((history, is_plain),) = await sql.rows(_IS_THERE, f"{name}.migration", name, name)
+    if not is_plain:
+        raise StoreMisconfigured(
+            f"{name!r} cannot be the schema of the jobs: it is a word of SQL.",
+            next_step="Use another name.",
+        )
+    if history is None:
         return []
     return [AppliedMigration(*row) for row in await sql.rows(_APPLIED)]
 
@@ -46,8 +52,11 @@ async def migrate(sql: Sql, location: Location, known: list[Migration] | None = 
     if not await pending(sql, location, known):
         return
     await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
-    await sql.script(f"CREATE SCHEMA IF NOT EXISTS {location.schema}")
-    await sql.script(_HISTORY)
+    # Not IF NOT EXISTS, which asks for the right to create one even where a DBA has done so.
+    ((name,),) = await sql.rows("SELECT to_regnamespace(%s)::text", location.schema)
+    if name is None:
+        await sql.script(f"CREATE SCHEMA {location.schema}")
+    await sql.script(HISTORY)
     for step in await pending(sql, location, known):
         await sql.script(step.sql)
         await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)

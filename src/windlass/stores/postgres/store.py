@@ -35,6 +35,7 @@ from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progr
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
 from windlass.contract.wakeup import PostgresChannel
+from windlass.stores.migrations import Migrator
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
@@ -45,6 +46,7 @@ from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.migrator import PostgresMigrator
 from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
@@ -108,6 +110,10 @@ class PostgresStore:
         if not self.location.wakeup:
             return None
         return PostgresChannel(full_conninfo(self.location), f"{self.location.schema}.wake")
+
+    @property
+    def migrator(self) -> Migrator:
+        return PostgresMigrator(self.location)
 
     async def open(self) -> None:
         async with self._opening:
@@ -184,6 +190,8 @@ class PostgresStore:
         return answers if attempts == 1 else as_first_time(answers, jobs)
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        # Not in the caller's transaction: others would wait for its end to know the lane.
+        await self._parts.lanes.learn_what_is_free(places_of(jobs))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import psycopg
+
 from windlass.contract.results import ApplyResult
 from windlass.contract.transition import Transition
+from windlass.stores.postgres import failures
 from windlass.stores.postgres.apply import apply
 from windlass.stores.postgres.insert import places_of
 from windlass.stores.postgres.lanes import Lanes
@@ -24,4 +27,7 @@ class PostgresTransaction:
 
     async def apply(self, transition: Transition) -> ApplyResult:
         await self._lanes.learn(places_of(transition.follow_ups))
-        return (await apply(self._sql, [transition], lanes=self._lanes, now=self._now))[0]
+        try:
+            return (await apply(self._sql, [transition], lanes=self._lanes, now=self._now))[0]
+        except psycopg.Error as error:
+            raise failures.translate(error) from error

@@ -12,7 +12,7 @@ from windlass.stores.sqlite.location import Location
 
 PACKAGE: Final = "windlass.stores.sqlite.migrations"
 
-_HISTORY = """
+HISTORY = """
 CREATE TABLE IF NOT EXISTS windlass_migration (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL
 ) STRICT
@@ -23,7 +23,7 @@ _DONE = "INSERT INTO windlass_migration VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%
 def migrate(connection: sqlite3.Connection, known: list[Migration] | None = None) -> None:
     """Apply what is missing, in the transaction that the caller has begun."""
     known = load_migrations(PACKAGE) if known is None else known
-    connection.execute(_HISTORY)
+    connection.execute(HISTORY)
     for step in plan(known, applied_migrations(connection)):
         for statement in _statements(step.sql):
             connection.execute(statement)
@@ -37,19 +37,19 @@ def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]
     return [AppliedMigration(*row) for row in rows]
 
 
-def applied_to(file: Path) -> dict[int, AppliedMigration]:
-    """Which steps a file has had, by number; none where it is not there or not ours yet."""
+def applied_to(file: Path) -> list[AppliedMigration]:
+    """Which steps a file has had; none where it is not there or not ours yet."""
     try:
         if not file.is_file():
-            return {}
+            return []
     except OSError as error:
         raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
     location = Location(file)
     with translated(location), closing(connect_reader(location)) as connection:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
         if "windlass_migration" not in names:
-            return {}
-        return {step.number: step for step in applied_migrations(connection)}
+            return []
+        return applied_migrations(connection)
 
 
 def _statements(script: str) -> list[str]:

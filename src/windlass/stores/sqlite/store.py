@@ -37,6 +37,7 @@ from windlass.contract.results import (
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
+from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
@@ -45,6 +46,7 @@ from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder
 from windlass.stores.sqlite.location import Location, check_place
+from windlass.stores.sqlite.migrator import SqliteMigrator
 from windlass.stores.sqlite.readers import Readers
 from windlass.stores.sqlite.schema import migrate
 from windlass.stores.sqlite.transaction import SqliteTransaction, begun
@@ -134,6 +136,10 @@ class SqliteStore:
     @property
     def channel(self) -> None:
         return None
+
+    @property
+    def migrator(self) -> Migrator:
+        return SqliteMigrator(self._location)
 
     async def open(self) -> None:
         async with self._opening:

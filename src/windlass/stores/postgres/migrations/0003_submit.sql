@@ -2,6 +2,76 @@
 --   SELECT * FROM windlass.submit('{"jobType": "mail", "payload": {"to": "a@example.org"}}');
 -- Takes one envelope or an array of them; gives a row for each: accepted, duplicate or conflict.
 
+CREATE FUNCTION windlass.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (extract(epoch FROM instant::timestamptz) * 1000000)::bigint
+$$;
+
+-- What makes two payloads the same, as the contract writes it: keys in order, no spaces.
+CREATE FUNCTION windlass.canonical(value jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN CASE jsonb_typeof(value)
+        WHEN 'object' THEN (
+            SELECT '{' || coalesce(string_agg(
+                to_json(pair.key)::text || ':' || windlass.canonical(pair.value), ','
+                ORDER BY pair.key COLLATE "C"), '') || '}'
+            FROM jsonb_each(value) AS pair)
+        WHEN 'array' THEN (
+            SELECT '[' || coalesce(string_agg(
+                windlass.canonical(item.value), ',' ORDER BY item.place), '') || ']'
+            FROM jsonb_array_elements(value) WITH ORDINALITY AS item (value, place))
+        ELSE value::text END;
+END
+$$;
+
+-- The rules of the contract for names and numbers: give the value, or say what is wrong with it.
+CREATE FUNCTION windlass.checked_name(
+    p_job jsonb, p_place bigint, p_field text, p_most integer, p_default text)
+RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_name text := coalesce(p_job ->> p_field, p_default);
+    v_problem text := CASE
+        WHEN v_name = '' AND p_default IS DISTINCT FROM '' THEN 'is empty'
+        WHEN length(v_name) > p_most THEN 'is longer than ' || p_most || ' characters'
+        WHEN v_name ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' THEN
+            'contains a control character' END;
+BEGIN
+    IF v_name IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('job %s has no %s', p_place, p_field);
+    ELSIF v_problem IS NOT NULL THEN
+        RAISE invalid_parameter_value
+        USING MESSAGE = format('%s of job %s %s', p_field, p_place, v_problem);
+    END IF;
+    RETURN v_name;
+END
+$$;
+
+CREATE FUNCTION windlass.checked_number(
+    p_job jsonb, p_place bigint, p_field text, p_default integer, p_least integer, p_most integer)
+RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_number integer := coalesce((p_job ->> p_field)::integer, p_default);
+BEGIN
+    IF v_number NOT BETWEEN p_least AND p_most THEN
+        RAISE invalid_parameter_value USING MESSAGE = format(
+            '%s of job %s is %s; it must be from %s to %s',
+            p_field, p_place, v_number, p_least, p_most);
+    END IF;
+    RETURN v_number;
+END
+$$;
+
+-- The payload as text, because jsonb would order its keys anew.
+CREATE FUNCTION windlass.payload_text(p_job jsonb, p_place bigint)
+RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    PERFORM (p_job ->> 'payloadText')::json;
+    RETURN coalesce(p_job ->> 'payloadText', (p_job -> 'payload')::text, 'null');
+EXCEPTION WHEN invalid_text_representation THEN
+    RAISE invalid_parameter_value
+    USING MESSAGE = format('payloadText of job %s is not JSON', p_place);
+END
+$$;
+
 CREATE FUNCTION windlass.submit(p_jobs jsonb, p_now bigint DEFAULT NULL)
 RETURNS TABLE (place bigint, outcome text, job_id uuid, by_kind text)
 LANGUAGE plpgsql AS $$
@@ -15,24 +85,29 @@ DECLARE
     v_type text;
     v_payload text;
     v_version integer;
+    v_max_attempts integer;
     v_lane bigint;
     v_request jsonb;
     v_wakes boolean := false;
 BEGIN
     IF jsonb_typeof(p_jobs) = 'object' THEN
         p_jobs := jsonb_build_array(p_jobs);
+    ELSIF jsonb_typeof(p_jobs) IS DISTINCT FROM 'array' THEN
+        RAISE invalid_parameter_value
+        USING MESSAGE = 'a job is a JSON object, many are an array of them';
     END IF;
     FOR v_job, v_place IN SELECT * FROM jsonb_array_elements(p_jobs) WITH ORDINALITY LOOP
-        v_id := coalesce((v_job ->> 'jobId')::uuid, gen_random_uuid());
-        v_queue := coalesce(v_job ->> 'queue', 'default');
-        v_type := v_job ->> 'jobType';
-        -- As text, because jsonb would order its keys anew.
-        v_payload := coalesce(v_job ->> 'payloadText', (v_job -> 'payload')::text, 'null');
-        v_version := coalesce((v_job ->> 'payloadVersion')::integer, 1);
-        v_request := v_job -> 'requestKey';
-        IF v_type IS NULL THEN
-            RAISE invalid_parameter_value USING MESSAGE = 'job ' || v_place || ' has no jobType';
+        IF jsonb_typeof(v_job) <> 'object' THEN
+            RAISE invalid_parameter_value
+            USING MESSAGE = format('job %s is not a JSON object', v_place);
         END IF;
+        v_id := coalesce((v_job ->> 'jobId')::uuid, gen_random_uuid());
+        v_type := windlass.checked_name(v_job, v_place, 'jobType', 128, NULL);
+        v_queue := windlass.checked_name(v_job, v_place, 'queue', 128, 'default');
+        v_payload := windlass.payload_text(v_job, v_place);
+        v_version := windlass.checked_number(v_job, v_place, 'payloadVersion', 1, 1, 2147483647);
+        v_max_attempts := windlass.checked_number(v_job, v_place, 'maxAttempts', 3, 1, 1000);
+        v_request := v_job -> 'requestKey';
         SELECT id INTO v_lane FROM windlass.lane WHERE queue = v_queue AND job_type = v_type;
         IF NOT FOUND THEN
             INSERT INTO windlass.lane (queue, job_type) VALUES (v_queue, v_type)
@@ -41,21 +116,24 @@ BEGIN
         END IF;
         SELECT refused.outcome, refused.existing, refused.by_kind INTO outcome, job_id, by_kind
         FROM windlass.insert_jobs(
-            v_now, NULL, ARRAY[v_id], ARRAY[coalesce(v_job ->> 'tenantId', 'default')],
-            ARRAY[v_lane], ARRAY[coalesce(v_job ->> 'subjectId', '')],
-            ARRAY[coalesce(v_job ->> 'correlationId', '')],
-            ARRAY[coalesce(v_job ->> 'idempotencyKey', '')],
-            ARRAY[coalesce(decode(v_job ->> 'fingerprint', 'hex'),
-                           sha256(convert_to(v_version || ':' || v_payload, 'UTF8')))],
-            ARRAY[coalesce((v_job ->> 'attempt')::integer, 1)],
-            ARRAY[coalesce((v_job ->> 'maxAttempts')::integer, 3)],
+            v_now, NULL, ARRAY[v_id],
+            ARRAY[windlass.checked_name(v_job, v_place, 'tenantId', 128, 'default')],
+            ARRAY[v_lane],
+            ARRAY[windlass.checked_name(v_job, v_place, 'subjectId', 512, '')],
+            ARRAY[windlass.checked_name(v_job, v_place, 'correlationId', 256, '')],
+            ARRAY[windlass.checked_name(v_job, v_place, 'idempotencyKey', 512, '')],
+            ARRAY[coalesce(decode(v_job ->> 'fingerprint', 'hex'), sha256(convert_to(
+                v_version || ':' || windlass.canonical(v_payload::jsonb), 'UTF8')))],
+            ARRAY[windlass.checked_number(v_job, v_place, 'attempt', 1, 1, v_max_attempts)],
+            ARRAY[v_max_attempts],
             ARRAY[convert_to(v_payload, 'UTF8')], ARRAY[v_version],
-            ARRAY[coalesce((v_job ->> 'priority')::integer, 2)],
+            ARRAY[windlass.checked_number(v_job, v_place, 'priority', 2, 0, 3)],
             ARRAY[coalesce(windlass.micros_of(v_job ->> 'createdAt'), v_now)],
             ARRAY[windlass.micros_of(v_job ->> 'scheduledAt')],
             ARRAY[coalesce(((v_job ->> 'delaySeconds')::numeric * 1000000)::bigint, 0)],
-            ARRAY[coalesce(v_job ->> 'createdBy', '')], ARRAY[(v_job ->> 'parentJobId')::uuid],
-            ARRAY[(v_job -> 'traceContext')::text],
+            ARRAY[windlass.checked_name(v_job, v_place, 'createdBy', 256, '')],
+            ARRAY[(v_job ->> 'parentJobId')::uuid],
+            ARRAY[nullif(v_job -> 'traceContext', 'null')::text],
             ARRAY[v_request ->> 'tenantId'], ARRAY[v_request ->> 'scope'],
             ARRAY[v_request ->> 'key'], ARRAY[decode(v_request ->> 'fingerprint', 'hex')],
             ARRAY[((v_request ->> 'holdSeconds')::numeric * 1000000)::bigint]) AS refused;
@@ -72,10 +150,6 @@ BEGIN
         PERFORM pg_notify('windlass.wake', '');  -- goes out when the caller commits
     END IF;
 END
-$$;
-
-CREATE FUNCTION windlass.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT (extract(epoch FROM instant::timestamptz) * 1000000)::bigint
 $$;
 
 -- For people: where every job stands, with instants that can be read.

@@ -1,0 +1,54 @@
+"""The schema of a SQLite file from outside: for operators."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+
+from windlass.stores.migrations import AppliedMigration, Migration, load_migrations
+from windlass.stores.sqlite import schema
+from windlass.stores.sqlite.connection import connect_writer, translated, while_busy
+from windlass.stores.sqlite.location import Location, check_place
+
+_SCRIPT = """\
+BEGIN IMMEDIATE;
+{history};
+{steps}
+COMMIT;
+"""
+_STEP = """
+-- {step.number:04} {step.name}
+{step.sql}
+INSERT INTO windlass_migration
+VALUES ({step.number}, '{step.name}', '{step.checksum}', strftime('%Y-%m-%dT%H:%M:%SZ', 'now'));
+"""
+
+
+class SqliteMigrator:
+    """Looks at and changes one file, on a connection of its own."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+
+    @property
+    def known(self) -> list[Migration]:
+        return load_migrations(schema.PACKAGE)
+
+    async def applied(self) -> list[AppliedMigration]:
+        return await asyncio.to_thread(schema.applied_to, self._location.path)
+
+    async def migrate(self) -> None:
+        await asyncio.to_thread(self._migrate)
+
+    def _migrate(self) -> None:
+        location = self._location
+        check_place(location)
+        with closing(connect_writer(location)) as connection, translated(location):
+            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+            schema.migrate(connection)
+            connection.execute("COMMIT")
+
+    def script(self, steps: Sequence[Migration]) -> str:
+        return _SCRIPT.format(
+            history=schema.HISTORY.strip(),
+            steps="".join(_STEP.format(step=step) for step in steps),
+        )

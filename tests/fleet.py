@@ -1,0 +1,59 @@
+"""Worker processes that are started anew when they were killed."""
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+
+class Fleet:
+    """Runs processes on one store until its work is done, and kills some of them on the way."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._number = 0
+        self._kills_left = 0
+        self.killed = 0
+        self.journals: list[Path] = []
+
+    async def run(self, *, processes: int, kills: int) -> None:
+        self._kills_left = kills
+        await asyncio.gather(*(self._keep_one_running() for _ in range(processes)))
+
+    async def _keep_one_running(self) -> None:
+        """Run workers in one place, one after the other, until one ends by itself."""
+        while True:
+            process = await self._start()
+            is_done = asyncio.create_task(process.wait())
+            # Most are killed at work, some while they start.
+            if random.random() < 0.8 and process.stdout is not None:
+                await process.stdout.readline()
+            await asyncio.wait({is_done}, timeout=random.uniform(0.1, 1.5))
+            if process.returncode is None and self._kills_left > 0:
+                self._kills_left -= 1
+                process.kill()
+                self.killed += 1
+                await is_done
+                continue
+            assert await is_done == 0
+            return
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._number += 1
+        session = f"worker-{self._number}"
+        journal = self._folder / f"{session}.journal"
+        self.journals.append(journal)
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.killed_worker", self._url, session, str(journal)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+    def accepted(self) -> list[str]:
+        """The tokens of all runs that some process was told were accepted."""
+        return [
+            line
+            for journal in self.journals
+            if journal.exists()
+            for line in journal.read_text().split()
+        ]

@@ -1,0 +1,98 @@
+"""A load that goes on whatever happens to the server, and keeps the books about it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from windlass import Context, Windlass
+from windlass.contract.errors import StoreUnavailable
+from windlass.contract.identity import new_job_id
+from windlass.worker.worker import WorkerSettings
+
+SUBMITTERS = 20
+LEASE = timedelta(seconds=5)
+
+
+class Load:
+    """An application that submits without pause and runs what it submits."""
+
+    def __init__(self, url: str) -> None:
+        self.jobs = Windlass(url)
+        self.accepted: list[UUID] = []
+        self.ran = 0
+        self.unavailable = 0
+        self._more = asyncio.Condition()
+        self._is_over = False
+        self._work = self.jobs.job("work")(self._handler)
+
+    async def _handler(self, value: int, ctx: Context) -> None:
+        self.ran += 1
+        async with self._more:
+            self._more.notify_all()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Submit and work as long as the block lasts; then until all that was accepted is done."""
+        settings = WorkerSettings(
+            queues={"default": 50}, lease=LEASE, maintain_every=timedelta(milliseconds=200)
+        )
+        async with self.jobs, self.jobs.running(settings):
+            submitters = [asyncio.create_task(self._submit()) for _ in range(SUBMITTERS)]
+            yield
+            self._is_over = True
+            await asyncio.gather(*submitters)
+            await self._drained()
+
+    async def _submit(self) -> None:
+        while not self._is_over:
+            job_id = new_job_id()
+            while True:
+                try:
+                    await self._work.submit(1, job_id=job_id)
+                    break
+                except StoreUnavailable:
+                    self.unavailable += 1  # and once more, under the same id
+            self.accepted.append(job_id)
+
+    async def run_more(self, jobs: int, *, within_seconds: float = 60) -> None:
+        """Wait until so many more have run."""
+        wanted = self.ran + jobs
+        async with asyncio.timeout(within_seconds), self._more:
+            await self._more.wait_for(lambda: self.ran >= wanted)
+
+    async def _drained(self) -> None:
+        async with asyncio.timeout(60):
+            counts = await self._counts()
+            while any(lane.queued or lane.running for lane in counts):
+                await asyncio.sleep(0.05)
+                counts = await self._counts()
+
+    async def _counts(self) -> list[Any]:
+        try:
+            return await self.jobs.store.counts(tenant_id=None)
+        except StoreUnavailable:
+            return await self._counts()
+
+
+async def check_books(
+    conninfo: str, accepted: list[UUID], schema: str = "windlass"
+) -> Counter[str]:
+    """Nothing accepted is lost, nothing ended twice; return how often each event happened."""
+    async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+        log = await connection.execute(f"SELECT job_id, fence, event FROM {schema}.log".encode())
+        rows = await log.fetchall()
+        for table in ("ready", "lease"):
+            held = await connection.execute(f"SELECT count(*) FROM {schema}.{table}".encode())
+            assert await held.fetchone() == (0,)
+    completed = Counter(job_id for job_id, _, event in rows if event == "completed")
+    assert set(completed.values()) <= {1}
+    assert len({(job_id, fence) for job_id, fence, _ in rows}) == len(rows)
+    lost = set(accepted) - completed.keys()
+    assert not lost, f"{len(lost)} of {len(accepted)} accepted jobs were not completed"
+    return Counter(event for _, _, event in rows)

@@ -1,0 +1,412 @@
+"""Submitting in the caller's own transaction, through every driver that a caller may hold."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]  # has no types
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from tests.postgres import drivers
+from tests.postgres.drivers import Caller, Connects
+from tests.servers.postgres import PostgresServer
+from windlass import JobStatus, Windlass
+from windlass.app.job_type import JobType
+from windlass.contract.errors import (
+    JobIdConflict,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    SubmitConflict,
+)
+from windlass.contract.snapshot import JobSnapshot
+
+pytestmark = pytest.mark.matrix
+
+every_driver = pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
+every_sync_driver = pytest.mark.parametrize("connects", drivers.SYNC.values(), ids=drivers.SYNC)
+
+# Keys out of order, what jsonb refuses or rounds, and more than one plane of Unicode.
+AWKWARD = {"b": 1, "a": "\x00 NUL", "big": 2**63, "float": 0.1, "text": "ß 漢 🦊 \\ \" '", "": None}
+
+
+@pytest.fixture
+async def jobs(url: str) -> AsyncIterator[Windlass]:
+    async with Windlass(url) as jobs:
+        yield jobs
+
+
+@pytest.fixture
+def order(jobs: Windlass) -> JobType[Any, None]:
+    @jobs.job("order")
+    async def order(value: Any) -> None: ...
+
+    return order
+
+
+@pytest.fixture
+def connected(
+    postgres: PostgresServer, jobs: Windlass, connects: Connects
+) -> Callable[[], AbstractAsyncContextManager[Caller]]:
+    return lambda: connects(postgres.url())
+
+
+Connected = Callable[[], AbstractAsyncContextManager[Caller]]
+
+
+async def found(jobs: Windlass, *ids: Any) -> list[JobSnapshot | None]:
+    return await jobs.manager.get(ids, tenant_id=None)
+
+
+@every_driver
+async def test_a_job_exists_once_its_transaction_is_committed_and_never_otherwise(
+    jobs: Windlass, order: JobType[Any, None], connected: Connected, schema: str
+) -> None:
+    async with connected() as caller:
+        await caller.run(f"CREATE TABLE {schema}.orders (n int)")
+        await caller.commit()
+        await caller.run(f"INSERT INTO {schema}.orders VALUES (1)")
+        lost = await order.submit(1, connection=caller.connection)
+        await caller.rollback()
+        await caller.run(f"INSERT INTO {schema}.orders VALUES (2)")
+        kept = await order.submit(2, connection=caller.connection)
+        assert await found(jobs, lost.job_id, kept.job_id) == [None, None]
+        await caller.commit()
+    gone, job = await found(jobs, lost.job_id, kept.job_id)
+    assert gone is None
+    assert job is not None
+    assert job.status is JobStatus.QUEUED
+
+
+@every_driver
+async def test_a_payload_arrives_byte_for_byte(
+    jobs: Windlass, order: JobType[Any, None], connected: Connected
+) -> None:
+    here = await order.submit(AWKWARD)
+    async with connected() as caller:
+        there = await order.submit(AWKWARD, connection=caller.connection)
+        await caller.commit()
+    one, other = await found(jobs, here.job_id, there.job_id)
+    assert one is not None
+    assert other is not None
+    assert bytes(other.job.payload) == bytes(one.job.payload)
+    assert other.job.data() == AWKWARD
+
+
+@every_driver
+async def test_duplicates_and_conflicts_are_answered_and_leave_the_transaction_usable(
+    jobs: Windlass, order: JobType[Any, None], connected: Connected
+) -> None:
+    first = await order.submit({"a": 1, "b": 2}, idempotency_key="k")
+    async with connected() as caller:
+        again = await order.submit(
+            {"b": 2, "a": 1}, idempotency_key="k", connection=caller.connection
+        )
+        assert (again.job_id, again.duplicate) == (first.job_id, True)
+        assert type(again.job_id) is type(first.job_id)
+        with pytest.raises(SubmitConflict):
+            await order.submit({"a": 2}, idempotency_key="k", connection=caller.connection)
+        with pytest.raises(JobIdConflict):
+            await order.submit({"a": 2}, job_id=first.job_id, connection=caller.connection)
+        kept = await order.submit({"a": 2}, idempotency_key="k2", connection=caller.connection)
+        within = await order.submit({"a": 2}, idempotency_key="k2", connection=caller.connection)
+        assert (within.job_id, within.duplicate) == (kept.job_id, True)
+        await caller.commit()
+    assert await found(jobs, kept.job_id) != [None]
+
+
+@every_driver
+@pytest.mark.parametrize("first_commits", [True, False])
+async def test_of_two_open_transactions_with_one_key_the_second_waits_for_the_first(
+    order: JobType[Any, None], connected: Connected, first_commits: bool
+) -> None:
+    async with connected() as one, connected() as other:
+        first = await order.submit(1, idempotency_key="k", connection=one.connection)
+        submitting = asyncio.create_task(
+            order.submit(1, idempotency_key="k", connection=other.connection)
+        )
+        await until_somebody_waits(order.app)
+        await (one.commit() if first_commits else one.rollback())
+        second = await asyncio.wait_for(submitting, 10)
+        assert second.duplicate is first_commits
+        assert (second.job_id == first.job_id) is first_commits
+        await other.commit()
+    (lane,) = await order.app.store.counts(tenant_id=None)
+    assert lane.queued == 1
+
+
+async def until_somebody_waits(jobs: Windlass, blocked: int = 1) -> None:
+    """Until the server itself says that so many wait for a lock on a table of ours."""
+    location = jobs.store.location  # type: ignore[attr-defined]  # of PostgreSQL
+    waiting = f"""
+        SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND query LIKE '%{location.schema}.%'
+    """
+    async with await psycopg.AsyncConnection.connect(location.conninfo, autocommit=True) as watch:
+        async with asyncio.timeout(10):
+            while True:
+                row = await (await watch.execute(waiting.encode())).fetchone()
+                if row is not None and row[0] >= blocked:
+                    return
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
+async def test_the_first_job_of_a_type_in_an_open_transaction_keeps_nobody_waiting(
+    jobs: Windlass, order: JobType[Any, None], connected: Connected, url: str
+) -> None:
+    async with connected() as caller:
+        await order.submit(1, connection=caller.connection)
+        async with Windlass(url + "&deadline=5") as others, asyncio.timeout(5):
+            elsewhere = others.job("order")(order.handler.function)
+            await elsewhere.submit(2)
+            async with others.running():
+                await (await elsewhere.submit(3)).result(timeout=5)
+
+
+@pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
+async def test_a_type_that_plain_sql_has_just_made_keeps_no_worker_waiting(
+    jobs: Windlass, order: JobType[Any, None], connected: Connected, url: str, schema: str
+) -> None:
+    @jobs.job("known")
+    async def known(value: int) -> int:
+        return value
+
+    async with connected() as caller:
+        await caller.run(f'SELECT * FROM {schema}.submit(\'{{"jobType": "order"}}\')')
+        async with jobs.running():
+            assert await (await known.submit(1)).result(timeout=5) == 1
+            await order.submit(2, connection=caller.connection)
+            await caller.commit()
+
+
+@every_sync_driver
+def test_submit_sync_joins_the_transaction_too(
+    connects: Connects, postgres: PostgresServer, url: str
+) -> None:
+    jobs = Windlass(url)
+
+    @jobs.job("order")
+    async def order(value: int) -> None: ...
+
+    async def submit() -> None:
+        async with connects(postgres.url()) as caller:
+            lost = await asyncio.to_thread(order.submit_sync, 1, connection=caller.connection)
+            await caller.rollback()
+            kept = await asyncio.to_thread(order.submit_sync, 2, connection=caller.connection)
+            await caller.commit()
+        async with Windlass(url) as other:
+            assert [job is None for job in await found(other, lost.job_id, kept.job_id)] == [
+                True,
+                False,
+            ]
+
+    asyncio.run(submit())
+    jobs.run_sync(jobs.close)
+
+
+@pytest.mark.parametrize("connects", [drivers.psycopg_sync], ids=["psycopg"])
+async def test_one_thread_that_waits_for_a_key_does_not_hold_up_the_others(
+    order: JobType[Any, None], connected: Connected
+) -> None:
+    async with connected() as one, connected() as other:
+        await asyncio.to_thread(
+            order.submit_sync, 1, idempotency_key="k", connection=one.connection
+        )
+        waiting = asyncio.create_task(
+            asyncio.to_thread(
+                order.submit_sync, 1, idempotency_key="k", connection=other.connection
+            )
+        )
+        await until_somebody_waits(order.app)
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(order.submit_sync, 2, connection=one.connection)
+        await one.commit()
+        assert (await asyncio.wait_for(waiting, 10)).duplicate
+
+
+@pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
+async def test_a_broken_transaction_is_told_in_our_words(
+    order: JobType[Any, None], connected: Connected
+) -> None:
+    async with connected() as caller:
+        with pytest.raises(Exception, match="division by zero"):
+            await caller.run("SELECT 1 / 0")
+        with pytest.raises(StoreError, match="transaction is aborted"):
+            await order.submit(1, connection=caller.connection)
+        await caller.rollback()
+        await order.submit(1, connection=caller.connection)
+        await caller.commit()
+
+
+async def test_a_connection_to_a_database_without_our_schema_is_told(
+    jobs: Windlass, order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres.url("template1")) as connection:
+        with pytest.raises(StoreError, match="does not exist"):
+            await order.submit(1, connection=connection)
+
+
+async def test_a_connection_that_joins_no_transaction_is_refused(
+    order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres.url(), autocommit=True) as alone:
+        with pytest.raises(StoreMisconfigured, match="no transaction to join"):
+            await order.submit(1, connection=alone)
+        async with alone.transaction():
+            kept = await order.submit(1, connection=alone)
+    assert await found(order.app, kept.job_id) != [None]
+    bare = await asyncpg.connect(postgres.url())
+    with pytest.raises(StoreMisconfigured, match="no transaction to join"):
+        await order.submit(1, connection=bare)
+    await bare.close()
+
+
+async def test_a_closed_connection_is_told(
+    order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    connection = await psycopg.AsyncConnection.connect(postgres.url())
+    await connection.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await order.submit(1, connection=connection)
+
+
+async def test_what_is_no_connection_to_postgresql_is_refused(
+    order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    with pytest.raises(StoreMisconfigured, match="psycopg, asyncpg or SQLAlchemy"):
+        await order.submit(1, connection=object())
+    # A registry gives each thread a session of its own: ours would not be the caller's.
+    engine = sqlalchemy.create_engine(drivers._via(postgres.url(), "psycopg"))
+    registry = scoped_session(sessionmaker(engine))
+    with pytest.raises(StoreMisconfigured, match="registry"):
+        await order.submit(1, connection=registry)
+    await order.submit(1, connection=registry())
+    registry.rollback()
+    registry.remove()
+    engine.dispose()
+
+
+async def test_all_that_a_submit_can_say_arrives_through_a_connection(
+    jobs: Windlass, order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    """The same envelope, whichever way it took."""
+    options: dict[str, Any] = {
+        "delay": timedelta(days=10_000, microseconds=1),
+        "priority": 1,
+        "queue": "slow",
+        "tenant": "acme",
+        "owner": "ann",
+        "subject": "s ß",
+        "correlation_id": "c",
+        "max_attempts": 7,
+    }
+    here = await order.submit(1, **options)
+    async with await psycopg.AsyncConnection.connect(postgres.url()) as connection:
+        there = await order.submit(1, **options, connection=connection)
+    one, other = await found(jobs, here.job_id, there.job_id)
+    assert one is not None
+    assert other is not None
+    for name in ("priority", "queue", "tenant_id", "created_by", "subject_id", "max_attempts"):
+        assert getattr(one.job, name) == getattr(other.job, name)
+    assert one.job.scheduled_at is not None
+    assert other.job.scheduled_at is not None
+    apart = other.job.scheduled_at - one.job.scheduled_at
+    assert timedelta(0) < apart < timedelta(seconds=5)
+
+
+# -- as a DBA or a program in another language does it --------------------------------------------
+
+
+@pytest.fixture
+def submit_sql(postgres: PostgresServer, jobs: Windlass, schema: str) -> "SubmitSql":
+    async def submit(envelope: str) -> list[tuple[Any, ...]]:
+        async with await psycopg.AsyncConnection.connect(postgres.url()) as connection:
+            statement = f"SELECT * FROM {schema}.submit(%s)".encode()
+            return await (await connection.execute(statement, (envelope,))).fetchall()
+
+    return submit
+
+
+SubmitSql = Callable[[str], Any]
+
+
+async def test_plain_sql_submits_a_job_that_a_worker_runs(
+    jobs: Windlass, submit_sql: SubmitSql
+) -> None:
+    ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    @jobs.job("mail")
+    async def mail(value: Any) -> None:
+        ran.set_result(value)
+
+    ((place, outcome, job_id, kind),) = await submit_sql(
+        '{"jobType": "mail", "payload": {"to": "a@example.org", "n": 18446744073709551616}}'
+    )
+    assert (place, outcome, kind) == (1, "accepted", None)
+    async with jobs.running():
+        assert await asyncio.wait_for(ran, 10) == {"to": "a@example.org", "n": 2.0**64}
+    (job,) = await found(jobs, job_id)
+    assert job is not None
+    assert (job.job.tenant_id, job.job.max_attempts) == ("default", 3)
+
+
+async def test_plain_sql_submits_many_and_says_what_became_of_each(submit_sql: SubmitSql) -> None:
+    one, same, other = (
+        {"jobType": "mail", "idempotencyKey": "k", "payload": {"b": 1, "a": 2}},
+        {"jobType": "mail", "idempotencyKey": "k", "payload": {"a": 2, "b": 1}},
+        {"jobType": "mail", "idempotencyKey": "k", "payload": {"a": 3}},
+    )
+    rows = await submit_sql(json.dumps([one, same, other]))
+    assert [row[:2] for row in rows] == [(1, "accepted"), (2, "duplicate"), (3, "conflict")]
+    assert rows[1][2] == rows[0][2]
+    assert await submit_sql("[]") == []
+
+
+async def test_python_and_plain_sql_agree_on_what_is_the_same_job(
+    order: JobType[Any, None], submit_sql: SubmitSql
+) -> None:
+    payload = {"b": [1, True, None, "ß"], "a": {"z": "", "y": "\\"}}
+    handle = await order.submit(payload, idempotency_key="k")
+    envelope = {"jobType": "order", "idempotencyKey": "k", "payload": payload}
+    ((_, outcome, job_id, kind),) = await submit_sql(json.dumps(envelope))
+    assert (outcome, job_id, kind) == ("duplicate", handle.job_id, "job")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "said"),
+    [
+        ("{}", "job 1 has no jobType"),
+        ('[{"jobType": "mail"}, {"payload": 1}]', "job 2 has no jobType"),
+        ("7", "a job is a JSON object"),
+        ('["mail"]', "job 1 is not a JSON object"),
+        ('{"jobType": ""}', "jobType of job 1 is empty"),
+        ('{"jobType": "mail", "queue": ""}', "queue of job 1 is empty"),
+        ('{"jobType": "mail", "tenantId": ""}', "tenantId of job 1 is empty"),
+        (json.dumps({"jobType": "x" * 129}), "jobType of job 1 is longer than 128"),
+        (json.dumps({"jobType": "a\nb"}), "jobType of job 1 contains a control character"),
+        (json.dumps({"jobType": "a", "subjectId": "x" * 513}), "subjectId of job 1 is longer"),
+        ('{"jobType": "mail", "priority": 4}', "priority of job 1 is 4; it must be from 0 to 3"),
+        ('{"jobType": "mail", "maxAttempts": 0}', "maxAttempts of job 1 is 0"),
+        ('{"jobType": "mail", "attempt": 4}', "attempt of job 1 is 4; it must be from 1 to 3"),
+        ('{"jobType": "mail", "payloadVersion": 0}', "payloadVersion of job 1 is 0"),
+        ('{"jobType": "mail", "jobId": "x"}', "invalid input syntax for type uuid"),
+        ('{"jobType": "mail", "priority": "high"}', "invalid input syntax for type integer"),
+        ('{"jobType": "mail", "scheduledAt": "soon"}', "invalid input syntax for type timestamp"),
+        ('{"jobType": "mail", "payloadText": "{"}', "payloadText of job 1 is not JSON"),
+        ('{"jobType": "mail", "payload": "\\u0000"}', "unsupported Unicode escape sequence"),
+        ("{", "invalid input syntax for type json"),
+        (None, "a job is a JSON object"),
+    ],
+)
+async def test_bad_input_in_plain_sql_is_told_clearly(
+    submit_sql: SubmitSql, envelope: str, said: str
+) -> None:
+    with pytest.raises(psycopg.Error, match=said):
+        await submit_sql(envelope)
