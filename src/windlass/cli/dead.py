@@ -1,6 +1,6 @@
 """windlass dead: the dead letters, jobs that failed or were poisoned."""
 
-import signal
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -80,7 +80,7 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
     """Queue dead letters again: by id, by type or reason, or all."""
     async with cli.opened() as (_, manager):
         chosen = await _choose(cli, manager, **chosen_by)
-        if not _confirmed(
+        if not await _confirmed(
             cli, "redrive", chosen, dry_run=dry_run, yes=yes, by_id=bool(chosen_by["job_ids"])
         ):
             return
@@ -103,7 +103,7 @@ async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
     """Delete dead letters with all that is known of them."""
     async with cli.opened() as (_, manager):
         chosen = await _choose(cli, manager, **chosen_by)
-        if not _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
+        if not await _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
             return
         ids = [job.job.job_id for job in chosen]
         answers = await manager.delete(ids, tenant_id=cli.tenant)
@@ -153,7 +153,7 @@ async def _all_pages(manager: JobManager, wanted: JobFilter, limit: int) -> list
     return chosen
 
 
-def _confirmed(
+async def _confirmed(
     cli: Cli, verb: str, chosen: list[JobSnapshot], *, dry_run: bool, yes: bool, by_id: bool = False
 ) -> bool:
     """Say how many are meant; go on if told to, by flag or by a person."""
@@ -165,15 +165,18 @@ def _confirmed(
         return True
     if not sys.stdin.isatty():
         raise InvalidInput(f"This would {verb} {count}.", next_step="Confirm with --yes.")
-    if not _ask(f"{verb} {count}?"):
+    if not await _ask(f"{verb} {count}?"):
         sys.exit(FAILED)
     return True
 
 
-def _ask(question: str) -> bool:
-    # asyncio turns the first Ctrl-C into a cancellation, which a blocking question never sees.
-    of_asyncio = signal.signal(signal.SIGINT, signal.default_int_handler)
+async def _ask(question: str) -> bool:
+    """Wait for the answer in the loop: a Ctrl-C that comes just before `input` blocks is lost."""
+    loop, line = asyncio.get_running_loop(), asyncio.Event()
+    click.echo(f"{question} [y/N]: ", err=True, nl=False)
+    loop.add_reader(sys.stdin.fileno(), line.set)
     try:
-        return click.confirm(question, err=True)
+        await line.wait()
     finally:
-        signal.signal(signal.SIGINT, of_asyncio)
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
