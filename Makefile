@@ -25,7 +25,7 @@ check: setup ## Lint, formatting, types and layers.
 matrix: setup ## Run the conformance tests on the other Pythons and settings.
 	@scripts/matrix
 
-bench: setup ## Measure.
+bench: setup ## Measure, and write docs/benchmarks.md.
 	$(BIN)/python -m benchmarks
 
 # One at a time, so that the proofs do not starve each other.

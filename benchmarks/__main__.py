@@ -10,6 +10,7 @@ from typing import Final
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
+from benchmarks.page import PAGE, RESULTS, write_page
 from benchmarks.report import Report
 from benchmarks.scale import FULL, QUICK
 from benchmarks.worker import everything
@@ -20,7 +21,6 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "reads": reads.run,
     "worker": everything.run,
 }
-RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 
 
 def main() -> None:
@@ -40,8 +40,9 @@ def main() -> None:
             BENCHMARKS[name](bench)
             report.say(f"{name} took {time.monotonic() - start:.0f} s")
     report.write(RESULTS, conditions)
+    write_page()
     print(report.table())
-    report.say(f"written to {RESULTS}")
+    report.say(f"written to {RESULTS} and {PAGE}")
 
 
 def _arguments() -> argparse.Namespace:

@@ -120,9 +120,9 @@ class Report:
 
 
 def _figures(row: Row) -> tuple[str, ...]:
-    least, greatest = map(_figure, row.spread)
+    least, greatest = map(figure, row.spread)
     spread = f"{least} - {greatest}"
-    return (row.engine, row.metric, _figure(row.value), row.unit, spread, str(row.runs))
+    return (row.engine, row.metric, figure(row.value), row.unit, spread, str(row.runs))
 
 
 def _ratio(row: Row | None) -> tuple[str, str]:
@@ -146,7 +146,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 

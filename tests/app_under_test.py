@@ -57,7 +57,7 @@ def thread_until_stopped(value: None, ctx: Context) -> bool:
     return ctx.cancelled
 
 
-@group.job("in-process", run_in="process", timeout=timedelta(seconds=1))
+@group.job("in-process", run_in="process")
 def in_process(what: str) -> int:
     match what:
         case "pid":
@@ -71,6 +71,11 @@ def in_process(what: str) -> int:
         case _:
             raise Permanent("UNKNOWN", what)
     return 0
+
+
+@group.job("hang-in-process", run_in="process", timeout=timedelta(seconds=1))
+def hang_in_process(value: None) -> None:
+    time.sleep(60)  # noqa: TID251  # what the kill is for
 
 
 @group.job("wait-for-ever", timeout=timedelta(seconds=30))

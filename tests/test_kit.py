@@ -90,7 +90,7 @@ async def test_what_is_rolled_back_was_never_submitted() -> None:
 async def test_inline_runs_a_job_when_it_is_submitted() -> None:
     async with JobsTest(jobs, inline=True):
         handle = await ship.submit(Order("o-1"))
-        assert await handle.result(timeout=1) == "o-1"
+        assert await handle.result(timeout=30) == "o-1"
 
 
 async def test_a_crash_can_be_put_after_any_store_call() -> None:

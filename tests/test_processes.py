@@ -4,6 +4,7 @@ import asyncio
 import random
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -64,7 +65,7 @@ async def test_ten_killed_processes_lose_nothing_and_do_nothing_twice(tmp_path: 
 
 
 def _check_log(path: Path, accepted: list[str], statuses: Counter[JobStatus]) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = connection.execute(
             "SELECT hex(change_id), job_id, fence, event FROM windlass_log"

@@ -3,7 +3,9 @@
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -90,12 +92,15 @@ async def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
         await open_and_close(tmp_path)
 
 
-def test_a_file_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that another user may enter; into those of pytest only their owner may."""
+    with TemporaryDirectory(prefix="windlass-test-") as folder:
+        yield Path(folder)
+
+
+def test_a_file_that_may_not_be_written_is_named(open_to_all: Path) -> None:
     """As another user, because root may write everywhere."""
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents:
-        if folder.stat().st_uid == 0 and str(folder) != "/":
-            folder.chmod(folder.stat().st_mode | 0o055)
     script = (
         "import os, asyncio, sys; from pathlib import Path\n"
         "from tests.test_sqlite_bad_input import open_and_close\n"
@@ -103,16 +108,16 @@ def test_a_file_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         "try: asyncio.run(open_and_close(Path(sys.argv[1])))\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
-    (tmp_path / "windlass.db").touch()
-    tmp_path.chmod(0o555)
-    (tmp_path / "windlass.db").chmod(0o444)
+    (open_to_all / "windlass.db").touch()
+    open_to_all.chmod(0o555)
+    (open_to_all / "windlass.db").chmod(0o444)
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "windlass.db")],
+        [sys.executable, "-c", script, str(open_to_all / "windlass.db")],
         capture_output=True,
         text=True,
         check=True,
     )
-    tmp_path.chmod(0o755)
+    open_to_all.chmod(0o755)
     assert done.stdout.startswith("StoreMisconfigured")
     assert "cannot be written by this user. Give the user write access" in done.stdout
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,17 +71,16 @@ async def test_many_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> 
         stores = [SqliteStore(Location(path), clock=SystemClock()) for _ in range(8)]
         await asyncio.gather(*(store.open() for store in stores))
         await asyncio.gather(*(store.close() for store in stores))
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection:
             rows = connection.execute("SELECT number FROM windlass_migration").fetchall()
-        connection.close()
         assert rows == [(1,)]
 
 
 @pytest.fixture
-def empty() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection)
-    return connection
+def empty() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        yield connection
 
 
 def explained(connection: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> str:
@@ -92,20 +92,17 @@ def test_due_jobs_are_read_in_order_from_the_primary_key(empty: sqlite3.Connecti
     text = explained(empty, ready._DUE, (1, 2, 0, b"", 9, 10))
     assert text.startswith("SEARCH windlass_ready USING PRIMARY KEY (lane=? AND priority=? AND")
     assert "TEMP B-TREE" not in text
-    empty.close()
 
 
 def test_the_floors_of_lanes_are_read_in_order_from_their_index(empty: sqlite3.Connection) -> None:
     text = explained(empty, ready._FLOORS, ("default", 2, 9))
     assert "COVERING INDEX windlass_floor_in_order (queue=? AND priority=? AND run_at<?)" in text
     assert "TEMP B-TREE" not in text
-    empty.close()
 
 
 def test_old_jobs_are_found_by_their_index(empty: sqlite3.Connection) -> None:
     text = explained(empty, removal._OLD, ("Completed", 0, 1, 10))
     assert text == "SEARCH windlass_log USING INDEX windlass_log_to_prune (status=? AND at<?)"
-    empty.close()
 
 
 async def test_the_schema_refuses_nonsense_by_itself() -> None:

@@ -26,7 +26,7 @@ async def writer(tmp_path: Path) -> AsyncIterator[Writer]:
     writer = Writer(Location(tmp_path / "windlass.db"), name="test")
     await writer.run(lambda connection: connection.execute("CREATE TABLE t (x UNIQUE)"))
     yield writer
-    await writer.close()
+    await asyncio.to_thread(writer.close)
 
 
 def put(value: int) -> Callable[[sqlite3.Connection], int]:
@@ -123,7 +123,7 @@ async def test_closing_finishes_what_was_handed_in(tmp_path: Path) -> None:
     await writer.run(lambda connection: connection.execute("CREATE TABLE t (x UNIQUE)"))
     waiting = [asyncio.create_task(writer.run(put(n))) for n in range(200)]
     await asyncio.sleep(0)
-    await writer.close()
+    await asyncio.to_thread(writer.close)
     assert await asyncio.gather(*waiting) == [1] * 200
     with pytest.raises(StoreUnavailable, match="closed"):
         await writer.run(put(1))

@@ -14,7 +14,7 @@ from benchmarks.worker.peers import Peer, available_peers
 from benchmarks.worker.workload import Workload, open_workload
 
 ENGINE: Final = "sqlite"
-SLOTS: Final = 200
+SLOTS: Final = 500
 THREAD_SLOTS: Final = 20
 PROCESS_SLOTS: Final = 4
 PROCESSES: Final = (1, 2)

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Final, NamedTuple
 
 _LOOK_SECONDS: Final = 0.002
-_QUIET_SECONDS: Final = 0.5
+_QUIET_SECONDS: Final = 2.0  # a busy disk can hold a process up for more than half a second
 _FIRST_JOB_SECONDS: Final = 10.0
 
 INVOICE: Final = {

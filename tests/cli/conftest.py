@@ -200,6 +200,13 @@ def assert_refused(result: Result, exit_code: int, *words: str) -> None:
         assert word in result.stderr
 
 
+def assert_bad_option(result: Result, option: str) -> None:
+    """The command was refused before it did anything, for the value of this option."""
+    assert result.exit_code == 2, result.output
+    assert f"Error: Invalid value for '{option}'" in result.stderr
+    assert result.stdout == ""
+
+
 NOBODY = str(UUID(int=0))
 
 

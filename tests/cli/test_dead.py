@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -162,3 +163,16 @@ def test_at_a_terminal_a_person_is_asked_on_stderr(
         else:
             assert program.stdout == ""
     assert len(place.json("dead", "list")) == (0 if answer == "y" else 1)
+
+
+@both_verbs
+def test_ctrl_c_at_the_question_is_130_and_does_nothing(
+    place: Place, terminal: Terminal, verb: str
+) -> None:
+    place.dead()
+    with place.process("dead", verb, "--all", stdin=terminal.theirs) as program:
+        program.wait_for("[y/N]:")
+        program.process.send_signal(signal.SIGINT)
+        assert program.exit_code() == 130
+        assert "Traceback" not in program.stderr
+    assert len(place.json("dead", "list")) == 1

@@ -216,3 +216,12 @@ def test_a_store_without_a_schema_has_no_status(place: Place) -> None:
 def test_looking_does_not_create_a_store_elsewhere_than_named(place: Place) -> None:
     place.run("job", "list")
     assert [path.name for path in Path().iterdir() if path.suffix == ".db"] == ["windlass.db"]
+
+
+def test_a_queue_is_paused_for_every_tenant_and_counted_for_one(place: Place) -> None:
+    place.submit("index", "1", "--queue", "docs")
+    assert place.run("queue", "pause", "docs").exit_code == 0
+    (mine,) = place.json("queue", "list")
+    (theirs,) = place.json("--tenant", "other", "queue", "list")
+    assert (mine["queue"], mine["queued"], mine["paused"]) == ("docs", 1, True)
+    assert (theirs["queue"], theirs["queued"], theirs["paused"]) == ("docs", 0, True)

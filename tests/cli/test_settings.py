@@ -54,6 +54,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
     rows = place.json("config", "show")
     names = [
         "store",
+        "trigger",
         "app",
         "tenant",
         "queues",
@@ -67,6 +68,40 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         assert row.keys() == {"setting", "value", "source", "variable", "help"}
         assert row["variable"] == f"WINDLASS_{row['setting'].upper()}"
     assert not place.database.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "said"),
+    [
+        ("store", "postgresql://me:hush@host/db", "postgresql://…@host/db"),
+        (
+            "store",
+            "postgresql://host/db?password=hush&schema=a",
+            "postgresql://host/db?password=…&schema=a",
+        ),
+        ("trigger", "amqp://me:hush@host/", "amqp://…@host/"),
+    ],
+)
+def test_a_password_is_not_shown(
+    place: Place, monkeypatch: pytest.MonkeyPatch, name: str, url: str, said: str
+) -> None:
+    monkeypatch.setenv(f"WINDLASS_{name.upper()}", url)
+    assert shown(place, name) == (said, f"WINDLASS_{name.upper()}")
+
+
+def test_the_trigger_of_the_settings_is_the_one_that_is_used(place: Place) -> None:
+    Path("jobs_here.py").write_text("from windlass import Windlass\njobs = Windlass('memory://')\n")
+    Path("windlass.toml").write_text('app = "jobs_here:jobs"\ntrigger = "http://host"\n')
+    assert_refused(place.run("worker"), 5, "RabbitMQ", "amqp://")
+
+
+def test_a_job_is_submitted_though_the_trigger_is_wrong(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_TRIGGER", "http://host")
+    result = place.run("job", "submit", "index")
+    assert (result.exit_code, "they poll" in result.stderr) == (0, True)
+    assert len(place.json("job", "list")) == 1
 
 
 @pytest.mark.parametrize("name", ["windlass.toml", "pyproject.toml"])

@@ -160,6 +160,41 @@ def test_a_stop_while_a_killed_child_waits_to_start_again_is_0(shop: Place) -> N
         stop(program)
 
 
+def test_a_worker_is_started_anew_after_so_many_jobs(shop: Place) -> None:
+    with shop.process("worker", "shop:jobs", "--recycle", "2jobs") as program:
+        program.wait_for("Working on", times=1)
+        for number in range(3):
+            job_id = shop.submit("add", str(number))
+            assert shop.run("job", "watch", job_id, "--timeout", "30").exit_code == 0
+        program.wait_for("stopping to be started anew after 2 runs")
+        program.wait_for("Working on", times=2)
+        stop(program)
+        assert "ended with" not in program.stderr, "it was taken for a crash"
+
+
+def replace(module: Path, text: str) -> None:
+    """At once, so that nobody imports half of it."""
+    new = module.with_suffix(".new")
+    new.write_text(text)
+    new.replace(module)
+
+
+def test_a_development_worker_starts_anew_when_the_code_changes(shop: Place) -> None:
+    with shop.process("dev", "shop:jobs") as program:
+        program.wait_for("Working on default (10), docs (10).")
+        replace(shop.folder / "shop.py", SHOP.replace("docs", "papers"))
+        program.wait_for("Working on default (10), papers (10).")
+        stop(program)
+
+
+def test_a_development_worker_waits_for_broken_code_to_be_mended(shop: Place) -> None:
+    with shop.process("dev", "syntax:jobs") as program:
+        program.wait_for("SyntaxError")
+        replace(shop.folder / "syntax.py", SHOP)
+        program.wait_for("Working on")
+        stop(program)
+
+
 @pytest.mark.parametrize("words", [("worker",), ("dev", "--no-reload")], ids=" ".join)
 @pytest.mark.parametrize(
     ("target", "why"),

@@ -114,5 +114,5 @@ class Handle(Generic[R_co]):
         )
         if isinstance(answers[0], WindlassError):
             raise answers[0]
-        self._app.wakeup.notify(Hint.CANCEL)
+        self._app.wakeup.notify(Hint.CANCEL, job_id=self.job_id)
         return answers[0].status

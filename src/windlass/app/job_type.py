@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from windlass.contract.errors import WindlassError
 from windlass.contract.identity import new_job_id
@@ -137,10 +137,11 @@ class JobType(Generic[T, R]):
         app, handler = self.app, self.handler
         body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
         running = current_job()
+        job_id = job_id or new_job_id()
         if correlation_id is None:
-            correlation_id = running.job.correlation_id if running else str(uuid4())
+            correlation_id = running.job.correlation_id if running else str(job_id)
         job = Job(
-            job_id=job_id or new_job_id(),
+            job_id=job_id,
             job_type=self.name,
             subject_id=self._subject(payload) if subject is None else subject,
             correlation_id=correlation_id,

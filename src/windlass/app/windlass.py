@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -14,6 +14,7 @@ from windlass.app.admission import Admission
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
 from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
@@ -26,8 +27,7 @@ from windlass.contract.wakeup import Wakeup
 from windlass.manager.manager import JobManager
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
-from windlass.wakeups.in_process import Hub, InProcessWakeup
-from windlass.wakeups.local_socket import LocalSocketWakeup
+from windlass.wakeups.in_process import Hub
 from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
 from windlass.worker.registry import HandlerRegistry
@@ -35,6 +35,8 @@ from windlass.worker.worker import Worker, WorkerSettings
 
 DEFAULT_STORE: Final = "sqlite:///windlass.db"
 STORE_VARIABLE: Final = "WINDLASS_STORE"
+TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
+_BATCH: Final = 500
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -56,6 +58,7 @@ class Windlass(Declarations):
         *,
         include: Iterable[JobGroup] = (),
         require: Require | None = None,
+        trigger: str | None = None,
         queue: str = DEFAULT_QUEUE,
         tenant: str = DEFAULT_TENANT,
         lifespan: Lifespan | None = None,
@@ -76,6 +79,8 @@ class Windlass(Declarations):
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
         self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+        self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
+        """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._connect()
@@ -88,7 +93,9 @@ class Windlass(Declarations):
             store_from_url(source, clock=self.clock) if isinstance(source, str) else source
         )
         self._hub = Hub()
-        self.wakeup = self._new_wakeup()
+        self.broker = broker_from_url(self.trigger)
+        """The application's way to the broker: `broker.is_connected` tells readiness."""
+        self.wakeup = wakeup_for(self.store, self._hub, self.broker)
         self.switches = Switches(self.store)
         self._admission = Admission(self.store, self.switches)
         self.manager = JobManager(
@@ -97,14 +104,12 @@ class Windlass(Declarations):
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
         )
-        self._opening: Future[None] | None = None
+        self._opening: Future[bool] | None = None
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
     def _new_wakeup(self) -> Wakeup:
-        """Beside a SQLite file by sockets; otherwise within this process."""
-        file = self.store.capabilities.local_file
-        return InProcessWakeup(self._hub) if file is None else LocalSocketWakeup(file)
+        return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     # -- declaring --------------------------------------------------------------------------------
 
@@ -119,10 +124,13 @@ class Windlass(Declarations):
         job_type.bind(self)
         return job_type
 
-    def move_to(self, store: str | JobStore, *, clock: Clock | None = None) -> None:
+    def move_to(
+        self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
+    ) -> None:
         """Use another store from now on; for tests. The application must be closed."""
         self.store_source = store
         self.clock = clock or self.clock
+        self.trigger = self.trigger if trigger is None else trigger
         self._connect()
 
     # -- opening ----------------------------------------------------------------------------------
@@ -130,32 +138,50 @@ class Windlass(Declarations):
     async def open(self) -> None:
         """Open the store; done by the first use where nobody does it before."""
         self._start_anew_after_a_fork()
-        with self._lock:
-            opening = self._opening
+        while True:
+            with self._lock:
+                opening = self._opening
+                if opening is None:
+                    self._opening = mine = Future[bool]()
+                    # Running, or whoever waits for it and gives up would cancel it for all.
+                    mine.set_running_or_notify_cancel()
             if opening is None:
-                self._opening = mine = Future[None]()
-        if opening is not None:
-            await asyncio.wrap_future(opening)
-            return
+                await self._open_for_all(mine)
+                return
+            if await asyncio.wrap_future(opening):
+                return
+
+    async def _open_for_all(self, opening: "Future[bool]") -> None:
+        """Open, and tell those who wait; if this caller gives up, one of them has to."""
         try:
             await self._open()
+        except asyncio.CancelledError:
+            self._opening = None
+            opening.set_result(False)
+            raise
         except BaseException as error:
             self._opening = None
-            mine.set_exception(error)
+            opening.set_exception(error)
             raise
-        mine.set_result(None)
+        opening.set_result(True)
 
     async def _open(self) -> None:
         await self.store.open()
+        try:
+            self._check_durability()
+            await self.wakeup.open(None)
+        except BaseException:
+            await self.store.close()
+            raise
+
+    def _check_durability(self) -> None:
         if not self.store.capabilities.survives(self._require.durability):
             has = self.store.capabilities.durability
-            await self.store.close()
             raise StoreMisconfigured(
                 f"The application requires durability {self._require.durability!r}; "
                 f"this store has {has!r}.",
                 next_step="Use another store, or require less.",
             )
-        await self.wakeup.open(None)
 
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
@@ -196,7 +222,6 @@ class Windlass(Declarations):
             answer = (await self.store.insert_in(connection, [new]))[0]
         else:
             answer = await self._batcher().add(new)
-            self.wakeup.notify()
         if self.after_submit is not None:
             await self.after_submit()
         return self._handle(job_type, new, answer)
@@ -206,16 +231,25 @@ class Windlass(Declarations):
     ) -> list[Handle[R]]:
         await self._ready_to_submit()
         await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
-        handles: list[Handle[R]] = []
-        for start in range(0, len(jobs), 500):
-            batch = jobs[start : start + 500]
-            answers = await self.store.insert(batch)
-            pairs = zip(batch, answers, strict=True)
-            handles += [self._handle(job_type, new, answer) for new, answer in pairs]
-        self.wakeup.notify()
+        answers = await self._insert_in_batches(jobs)
+        handles = [
+            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
+        ]
         if self.after_submit is not None:
             await self.after_submit()
         return handles
+
+    async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
+        """Two batches at a time: while one is being committed, the next is being sent."""
+        turn = asyncio.Semaphore(2)
+
+        async def insert(batch: list[NewJob]) -> Sequence[InsertResult]:
+            async with turn:
+                return await self._insert(batch)
+
+        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        answered = await asyncio.gather(*map(insert, batches))
+        return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
         if self._opening is None or not self._opening.done() or os.getpid() != self._process:
@@ -224,8 +258,13 @@ class Windlass(Declarations):
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
         loop = asyncio.get_running_loop()
         if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self.store.insert)
+            self._batchers[loop] = Batcher(self._insert)
         return self._batchers[loop]
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        answers = await self.store.insert(jobs)
+        self.wakeup.notify(job_id=jobs[0].job.job_id)
+        return answers
 
     def _handle(self, job_type: JobType[Any, R], new: NewJob, answer: InsertResult) -> Handle[R]:
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id

@@ -165,8 +165,15 @@ def _confirmed(
         return True
     if not sys.stdin.isatty():
         raise InvalidInput(f"This would {verb} {count}.", next_step="Confirm with --yes.")
-    # asyncio turns the first Ctrl-C into a cancellation, which a blocking question never sees.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not click.confirm(f"{verb} {count}?", err=True):
+    if not _ask(f"{verb} {count}?"):
         sys.exit(FAILED)
     return True
+
+
+def _ask(question: str) -> bool:
+    # asyncio turns the first Ctrl-C into a cancellation, which a blocking question never sees.
+    of_asyncio = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, of_asyncio)

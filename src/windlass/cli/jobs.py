@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from windlass.cli.output import job_row, log_row, say
+from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, command, pass_cli
 from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
 from windlass.contract.job import Job
@@ -21,6 +22,7 @@ from windlass.manager.manager import Acted, JobManager, Submission
 
 LOG_COLUMNS = ("endedAt", "event", "reason", "errorCode", "errorMessage", "actor")
 COLUMNS = ("jobId", "state", "attempts", "age", "jobType", "errorCode", "subjectId")
+_LONGEST_DELAY_SECONDS = MAX_DELAY.total_seconds()
 
 
 @click.group()
@@ -33,7 +35,7 @@ def job() -> None:
 @click.argument("payload", default="null")
 @click.option("--queue")
 @click.option("--priority", type=click.IntRange(0, 3))
-@click.option("--delay", "delay_seconds", type=float, default=0.0, help="In seconds.")
+@click.option("--delay", "delay_seconds", type=Seconds(_LONGEST_DELAY_SECONDS), default=0)
 @click.option("--key", "idempotency_key", help="Idempotency key.")
 @click.option("--subject", "subject_id")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
@@ -49,7 +51,7 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
     except UnicodeError:
         raise InvalidInput("The payload is not text in UTF-8.") from None
     asked = {name: value for name, value in options.items() if value is not None}
-    delay = _delay(asked.pop("delay_seconds"))
+    delay = timedelta(seconds=asked.pop("delay_seconds"))
     async with cli.opened() as (store, manager):
         if cli.settings["app"]:
             new = _declared(cli, job_type, body, delay, asked)
@@ -61,15 +63,6 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
             raise answer
         await cli.hint(store)
         cli.output.one({"jobId": str(answer.job_id), "duplicate": answer.duplicate})
-
-
-def _delay(seconds: float) -> timedelta:
-    if not 0 <= seconds <= MAX_DELAY.total_seconds():
-        raise InvalidInput(
-            f"A delay of {seconds:g} s cannot be.",
-            next_step=f"It must be from 0 s to {MAX_DELAY.days} days.",
-        )
-    return timedelta(seconds=seconds)
 
 
 def _declared(
@@ -189,7 +182,7 @@ async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
 
 @job.command()
 @click.argument("job_id")
-@click.option("--timeout", "timeout_seconds", type=float, help="Seconds to wait at most.")
+@click.option("--timeout", "timeout_seconds", type=Seconds(), help="How long to wait at most.")
 @pass_cli
 @command
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:

@@ -30,12 +30,12 @@ def queue() -> None:
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List queues with what waits in them."""
+    """List queues with the tenant's jobs in them. Paused is a queue for all tenants."""
     async with cli.opened() as (store, _):
         switches = Switches(store)
         await switches.refresh()
         queues: dict[str, dict[str, Any]] = {}
-        for lane in await store.counts(tenant_id=None):
+        for lane in await store.counts(tenant_id=cli.tenant):
             row = queues.setdefault(lane.queue, {"queue": lane.queue, **dict.fromkeys(COUNTED, 0)})
             for name in COUNTED:
                 row[name] += getattr(lane, name)
@@ -172,7 +172,7 @@ def show(cli: Cli) -> None:
         rows.append(
             {
                 "setting": setting.name,
-                "value": value.text,
+                "value": value.shown,
                 "source": value.source,
                 "variable": setting.variable,
                 "help": setting.help,

@@ -4,7 +4,6 @@ import asyncio
 import getpass
 import importlib
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,8 +14,9 @@ from typing import Any, Final, ParamSpec, TypeVar
 import click
 
 from windlass.app import Windlass
+from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.cli.output import Output, say
-from windlass.cli.settings import Settings
+from windlass.cli.settings import Settings, without_secrets
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
     InvalidInput,
@@ -28,7 +28,7 @@ from windlass.contract.store import JobStore
 from windlass.contract.wakeup import Hint
 from windlass.manager.manager import JobManager
 from windlass.stores import store_from_url
-from windlass.wakeups.local_socket import LocalSocketWakeup
+from windlass.wakeups.in_process import Hub
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -79,7 +79,7 @@ class Cli:
         source: object = named.text
         if named.source == "default" and self.settings["app"]:
             source = self.app().store_source
-        return re.sub(r"//[^/@]*@", "//…@", source) if isinstance(source, str) else "of the app"
+        return without_secrets(source) if isinstance(source, str) else "of the app"
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[JobStore, JobManager]]:
@@ -91,21 +91,35 @@ class Cli:
             await store.close()
 
     def app_to_run(self, name: str | None) -> Windlass:
-        """The application, moved to the store that was named, if one was."""
+        """The application, moved to the store and the trigger that were named, if any were."""
         app = self.app(name)
-        named = self.settings.value("store")
-        if named.source != "default" and named.text != app.store_source:
-            app.move_to(named.text)
+        store, trigger = self.settings.value("store"), self.settings.value("trigger")
+        source = app.store_source if store.source == "default" else store.text
+        broker = app.trigger if trigger.source == "default" else trigger.text
+        if (source, broker) != (app.store_source, app.trigger):
+            app.move_to(source, trigger=broker)
         return app
 
     async def hint(self, store: JobStore, hint: Hint = Hint.WORK) -> None:
-        """Wake the workers that can be reached; the others poll."""
-        file = store.capabilities.local_file
-        if file is not None:
-            wakeup = LocalSocketWakeup(file)
-            await wakeup.open(None)
-            wakeup.notify(hint)
-            await wakeup.close()
+        """Wake the workers that can be reached; the others poll.
+
+        What the command is for is done already, so a wrong trigger must not make it fail.
+        """
+        try:
+            wakeup = wakeup_for(store, Hub(), broker_from_url(self.trigger()))
+        except StoreError as error:
+            say(f"No worker was woken, but they poll: {error}")
+            return
+        await wakeup.open(None)
+        wakeup.notify(hint)
+        await wakeup.close()
+
+    def trigger(self) -> str:
+        """The broker that was named, else the application's."""
+        named = self.settings.value("trigger")
+        if named.source == "default" and self.settings["app"]:
+            return self.app().trigger
+        return named.text
 
     def app(self, name: str | None = None) -> Windlass:
         """Import the application object."""

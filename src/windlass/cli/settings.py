@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
+    Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://…); else only polling."),
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),
     Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),
@@ -44,6 +46,16 @@ class Value(NamedTuple):
 
     text: str
     source: str
+
+    @property
+    def shown(self) -> str:
+        """The value for people to read."""
+        return without_secrets(self.text)
+
+
+def without_secrets(url: str) -> str:
+    """Leave out who logs in, and with which password."""
+    return re.sub(r"(\bpassword=)[^&]*", r"\1…", re.sub(r"//[^/@]*@", "//…@", url))
 
 
 class Settings:

@@ -11,9 +11,10 @@ import click
 
 from windlass.app import Windlass
 from windlass.cli.output import say
+from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, exiting, pass_cli
 from windlass.cli.settings import Recycle, parse_queues, parse_recycle
-from windlass.contract.errors import InvalidInput
+from windlass.worker.collector import relax_collector
 from windlass.worker.reloader import Reloader
 from windlass.worker.supervisor import Supervisor
 from windlass.worker.worker import Worker, WorkerSettings
@@ -26,8 +27,8 @@ from windlass.worker.worker import Worker, WorkerSettings
 @click.option(
     "--drain",
     "drain_seconds",
-    type=click.FloatRange(0, 86_400),
-    help="Seconds that running jobs may go on.",
+    type=Seconds(86_400),
+    help="How long running jobs may go on.",
 )
 @click.option("--recycle", default="", help="Start a process anew after 10000jobs or 512MB.")
 @click.option(
@@ -75,8 +76,6 @@ def _settings(
 ) -> WorkerSettings:
     text = queues or cli.settings["queues"]
     drain = cli.settings.number("drain_seconds") if drain_seconds is None else drain_seconds
-    if drain != drain:
-        raise InvalidInput("The drain time is not a number.")
     return WorkerSettings(
         queues=parse_queues(text) if text else app.default_queues(),
         lease=timedelta(seconds=cli.settings.number("lease_seconds", least=1)),
@@ -98,6 +97,7 @@ async def _try_the_store(app: Windlass) -> None:
 
 
 async def _work(app: Windlass, settings: WorkerSettings) -> int:
+    relax_collector()
     async with app, app.working(settings) as running:
         _stop_on_signals(running)
         served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())

@@ -2,10 +2,14 @@
 
 import os
 import time
-from uuid import UUID, uuid4
+from uuid import UUID
 
+import msgspec
+
+_VERSION_4 = 0x4 << 76
 _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
+_RANDOM_BITS_OF_4 = ~((0xF << 76) | (0b11 << 62))
 
 
 def new_job_id() -> UUID:
@@ -17,9 +21,16 @@ def new_job_id() -> UUID:
     millis, nanos = divmod(time.time_ns(), 1_000_000)
     fraction = nanos * 4096 // 1_000_000
     random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
-    return UUID(int=(millis << 80) | _VERSION_7 | (fraction << 64) | _VARIANT | random)
+    number = (millis << 80) | _VERSION_7 | (fraction << 64) | _VARIANT | random
+    return uuid_from_bytes(number.to_bytes(16, "big"))
 
 
 def new_run_token() -> UUID:
-    """Make the secret of one run: random, so neither guessed nor handed out twice."""
-    return uuid4()
+    """Make the secret of one run, a UUIDv4: neither guessed nor handed out twice."""
+    random = int.from_bytes(os.urandom(16), "big") & _RANDOM_BITS_OF_4
+    return uuid_from_bytes((random | _VERSION_4 | _VARIANT).to_bytes(16, "big"))
+
+
+def uuid_from_bytes(raw: bytes) -> UUID:
+    """Read 16 bytes; msgspec does so in C (0.25 µs), `UUID(bytes=…)` in Python (1.0 µs)."""
+    return msgspec.convert(raw, UUID)

@@ -13,6 +13,8 @@ DEFAULT_PAYLOAD_LIMIT: Final = 64 * 1024
 DEFAULT_RESULT_LIMIT: Final = 16 * 1024
 MAX_DEPTH: Final = 64
 
+_HARMLESS: Final = frozenset({str, int, bool, type(None)})
+
 PayloadCheck = Callable[[str, Any], str | None]
 """A hook over (job type, decoded payload) that says why a payload is refused, or None. For PII."""
 
@@ -52,7 +54,9 @@ def check_encoded(body: bytes, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> Any:
     check_size(body, limit)
     try:
         value = msgspec.json.decode(body)
-        _refuse_what_json_cannot_say(value, depth=0)
+        # Read from JSON, it can only be too deep; and not even that with so few brackets.
+        if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+            _refuse_what_json_cannot_say(value, depth=0)
     except RecursionError:
         raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,9 +77,9 @@ def encode_result(value: Any, *, limit: int = DEFAULT_RESULT_LIMIT) -> EncodedRe
     return EncodedResult(body)
 
 
-def fingerprint(payload: bytes, payload_version: int) -> bytes:
+def fingerprint(data: Any, payload_version: int) -> bytes:
     """Hash what makes two payloads the same: their data, whatever the order of keys or spacing."""
-    canonical = msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
+    canonical = msgspec.json.encode(data, order="deterministic")
     return hashlib.sha256(b"%d:%b" % (payload_version, canonical)).digest()
 
 
@@ -95,6 +99,8 @@ def _too_deep() -> InvalidInput:
 
 def _refuse_what_json_cannot_say(value: Any, *, depth: int) -> None:
     """msgspec would turn bytes into base64 and NaN into null without a word: refuse both."""
+    if type(value) in _HARMLESS:
+        return
     if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
         raise _too_deep()
     match value:
@@ -107,10 +113,13 @@ def _refuse_what_json_cannot_say(value: Any, *, depth: int) -> None:
             raise InvalidInput(f"The payload contains {value}, which JSON cannot say.")
         case dict():
             for key, item in value.items():
-                _refuse_what_json_cannot_say(key, depth=depth)
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                if type(key) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(key, depth=depth)
+                if type(item) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(item, depth=depth + 1)
         case list() | tuple():
             for item in value:
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                if type(item) not in _HARMLESS:
+                    _refuse_what_json_cannot_say(item, depth=depth + 1)
         case _:
             pass

@@ -1,6 +1,7 @@
 """What a store tells about jobs: a run that was claimed, a job as it stands, its log."""
 
 from datetime import datetime
+from functools import cached_property
 from uuid import UUID
 
 import msgspec
@@ -12,14 +13,14 @@ from windlass.contract.status import DerivedState, Event, JobStatus
 SUSPECT_AFTER_CRASHES = 2
 
 
-class RunRef(msgspec.Struct, frozen=True):
+class RunRef(msgspec.Struct, frozen=True, cache_hash=True):
     """Which run is meant. The token is what proves it."""
 
     job_id: UUID
     token: UUID
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One claimed run of a job, with all that `decide` needs to end it."""
 
     job: Job
@@ -35,8 +36,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: datetime
     cancel_requested: bool = False
 
-    @property
+    @cached_property
     def ref(self) -> RunRef:
+        """Made once, since looking up an equal one hashes and compares UUIDs: 1.5 µs a job."""
         return RunRef(self.job.job_id, self.token)
 
     @property

@@ -38,6 +38,7 @@ from windlass.contract.results import (
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
+from windlass.contract.wakeup import PostgresChannel
 
 
 class JobReader(Protocol):
@@ -90,6 +91,11 @@ class JobStore(JobReader, Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def channel(self) -> PostgresChannel | None:
+        """Where the store's own server carries wake-ups; None where it does not."""
+        ...
 
     async def open(self) -> None:
         """Connect, bring or check the schema; raise what is wrong with the place or the URL."""

@@ -1,6 +1,6 @@
 """A decided change of one job: what to write, and the guard under which it may be written."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -70,7 +70,9 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.from_status, self.event, self.to) not in TRANSITIONS:
             raise ValueError(f"no such move: {self.from_status} {self.event} {self.to}")
-        msgspec.structs.force_setattr(self, "actor", text.storable(self.actor, text.LABEL_LIMIT))
+        if self.actor:
+            actor = text.storable(self.actor, text.LABEL_LIMIT)
+            msgspec.structs.force_setattr(self, "actor", actor)
 
     @property
     def from_status(self) -> JobStatus:
@@ -93,8 +95,14 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def completed(cls, run: Run, success: Success, *, hold_key: timedelta) -> "Transition":
+        # The most frequent by far, so spelt out: 0.5 µs less than by way of a dict.
         return cls(
-            **_ending(run),
+            job_id=run.job.job_id,
+            guard=RunGuard(run.token),
+            attempt=run.attempt,
+            crashes=run.crashes,
+            snoozes=run.snoozes,
+            priority=run.priority,
             event=Event.COMPLETED,
             to=JobStatus.COMPLETED,
             reason=Reason.SUCCEEDED,
@@ -229,9 +237,8 @@ def refusal(
     status: JobStatus,
     version: int,
     token: UUID | None,
-    lease_until: datetime | None,
+    has_expired: bool,
     cancel_requested: bool,
-    now: datetime,
 ) -> Stale | CancelPending | None:
     """Say why a guard does not hold for a job as it stands, or None when it does."""
     if isinstance(guard, StateGuard):
@@ -239,16 +246,17 @@ def refusal(
         return None if holds else Stale()
     if token != guard.token:
         return Stale()
-    if guard.only_expired and lease_until is not None and lease_until > now:
+    if guard.only_expired and not has_expired:
         return Stale()
     if guard.unless_cancelled and cancel_requested:
         return CancelPending()
     return None
 
 
-def _counters(source: Run | JobSnapshot) -> dict[str, Any]:
+def _facts(source: Run | JobSnapshot, guard: Guard) -> dict[str, Any]:
     return {
         "job_id": source.job.job_id,
+        "guard": guard,
         "attempt": source.attempt,
         "crashes": source.crashes,
         "snoozes": source.snoozes,
@@ -257,12 +265,12 @@ def _counters(source: Run | JobSnapshot) -> dict[str, Any]:
 
 
 def _ending(run: Run) -> dict[str, Any]:
-    return _counters(run) | {"guard": RunGuard(run.token)}
+    return _facts(run, RunGuard(run.token))
 
 
 def _requeueing(run: Run) -> dict[str, Any]:
-    return _counters(run) | {"guard": RunGuard(run.token, unless_cancelled=True)}
+    return _facts(run, RunGuard(run.token, unless_cancelled=True))
 
 
 def _acting(job: JobSnapshot, version: int | None) -> dict[str, Any]:
-    return _counters(job) | {"guard": StateGuard(job.status, version)}
+    return _facts(job, StateGuard(job.status, version))

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 
 class Hint(Enum):
@@ -24,8 +25,22 @@ class Wakeup(Protocol):
         """Start listening, if given something to call; it is called in the caller's event loop."""
         ...
 
-    def notify(self, hint: Hint = Hint.WORK) -> None:
-        """Tell everybody, this process included. Never blocks and never raises."""
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
+        """Tell everybody, this process included. Never blocks and never raises.
+
+        `job_id` is one of the jobs that it is about, for messages that people may look at.
+        """
         ...
 
     async def close(self) -> None: ...
+
+
+class PostgresChannel(NamedTuple):
+    """Where the users of one PostgreSQL store can reach each other by NOTIFY."""
+
+    conninfo: str
+    name: str
+
+    def __repr__(self) -> str:
+        """Leave the connection out: it may hold a password."""
+        return f"PostgresChannel({self.name!r})"

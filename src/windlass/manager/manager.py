@@ -21,7 +21,7 @@ from windlass.contract.errors import (
 )
 from windlass.contract.job import Job, check_job, with_aware_instants
 from windlass.contract.outcome import ErrorInfo, Failure, Outcome
-from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
+from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck, fingerprint
 from windlass.contract.policy import DEFAULT_POLICY, Policy
 from windlass.contract.query import Cursor, JobFilter, LaneCounts, LaneRequest, Page
 from windlass.contract.results import (
@@ -151,7 +151,8 @@ class JobManager:
             # The strategy has the last word, also over an instant that the submitter named.
             at = job.scheduled_at if placed.delay == asked.delay else None
             job = msgspec.structs.replace(job, scheduled_at=at, priority=placed.priority)
-        return NewJob(job, job.fingerprint, placed.delay, submission.request_key)
+        key = fingerprint(data, job.payload_version)
+        return NewJob(job, key, placed.delay, submission.request_key)
 
     def _prepared_or_error(self, submission: Submission) -> NewJob | WindlassError:
         try:

@@ -1,6 +1,7 @@
 """Switches: which queues and types are paused, which types are off. Kept as records."""
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from windlass.contract.records import RecordWrite
@@ -20,34 +21,24 @@ class Switches:
         self._store = store
         self._max_age = max_age_seconds
         self._read_at: float | None = None
-        self._on: frozenset[str] = frozenset()
+        self._keep(())
 
     async def refresh(self, *, now: bool = False) -> None:
         age = None if self._read_at is None else time.monotonic() - self._read_at
         if now or age is None or age >= self._max_age:
             records = await all_records(self._store, SWITCHES)
-            self._on = frozenset(record.key for record in records)
+            self._keep([record.key for record in records])
             self._read_at = time.monotonic()
 
-    @property
-    def paused_queues(self) -> frozenset[str]:
-        return self._with(_PAUSED_QUEUE)
-
-    @property
-    def paused_types(self) -> frozenset[str]:
-        return self._with(_PAUSED_TYPE)
-
-    @property
-    def disabled_types(self) -> frozenset[str]:
-        return self._with(_DISABLED_TYPE)
+    def _keep(self, keys: Sequence[str]) -> None:
+        self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
+        self.paused_types = _those_with(_PAUSED_TYPE, keys)
+        self.disabled_types = _those_with(_DISABLED_TYPE, keys)
 
     def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
         """The types of these that are not paused."""
         paused = self.paused_types
         return tuple(kind for kind in job_types if kind not in paused) if paused else job_types
-
-    def _with(self, prefix: str) -> frozenset[str]:
-        return frozenset(key.removeprefix(prefix) for key in self._on if key.startswith(prefix))
 
     async def pause_queue(self, queue: str, *, paused: bool = True) -> None:
         """Claim nothing more from a queue; what runs goes on."""
@@ -63,3 +54,7 @@ class Switches:
     async def _set(self, key: str, on: bool) -> None:
         await self._store.write_records([RecordWrite(SWITCHES, key, b"true" if on else None)])
         await self.refresh(now=True)
+
+
+def _those_with(prefix: str, keys: Sequence[str]) -> frozenset[str]:
+    return frozenset(key.removeprefix(prefix) for key in keys if key.startswith(prefix))

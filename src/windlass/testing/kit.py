@@ -99,13 +99,14 @@ class JobsTest:
         self._folder = tempfile.TemporaryDirectory(prefix="windlass-jobs-test-")
         self.path = Path(self._folder.name) / "windlass.db"
         self.clock = FakeClock()
-        self._before = (app.store_source, app.clock)
+        self._before = (app.store_source, app.clock, app.trigger)
         self._around: Callable[[str, Call], Any] | None = None
 
     async def __aenter__(self) -> "JobsTest":
         location = Location(self.path, sync="normal")
         store: JobStore = SqliteStore(location, clock=self.clock)
-        self._app.move_to(intercepted(store, self._pass_through), clock=self.clock)
+        wrapped = intercepted(store, self._pass_through)
+        self._app.move_to(wrapped, clock=self.clock, trigger="")
         self._app.after_submit = self._drain_if_inline
         await self._app.open()
         return self
@@ -118,8 +119,8 @@ class JobsTest:
     ) -> None:
         await self._app.close()
         self._app.after_submit = None
-        source, clock = self._before
-        self._app.move_to(source, clock=clock)
+        source, clock, trigger = self._before
+        self._app.move_to(source, clock=clock, trigger=trigger)
         self._folder.cleanup()
 
     # -- looking ----------------------------------------------------------------------------------

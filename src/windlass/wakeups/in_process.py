@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from uuid import UUID
 
 from windlass.contract.wakeup import Hint, OnHint
 
@@ -25,7 +26,7 @@ class InProcessWakeup:
             self._hub.listeners[on_hint] = asyncio.get_running_loop()
             self._own = on_hint
 
-    def notify(self, hint: Hint = Hint.WORK) -> None:
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
         for listener, loop in list(self._hub.listeners.items()):
             with suppress(RuntimeError):  # that loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(listener, hint)

@@ -10,7 +10,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from windlass.contract.wakeup import Hint, OnHint
 
@@ -56,7 +56,7 @@ class LocalSocketWakeup:
             if known.value in hints:
                 self._on_hint(known)
 
-    def notify(self, hint: Hint = Hint.WORK) -> None:
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
         if self._sending is None:
             return
         with suppress(OSError), os.scandir(self._folder) as entries:

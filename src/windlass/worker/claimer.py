@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 from uuid import uuid4
 
+from windlass.contract.query import LaneRequest
 from windlass.contract.snapshot import Run
 from windlass.manager.manager import JobManager
 from windlass.manager.switches import Switches
@@ -34,6 +35,7 @@ class Claimer:
         lease: timedelta,
         poll: timedelta,
         start: Callable[[list[Run]], None],
+        give_back: Callable[[list[Run]], None],
     ) -> None:
         self._manager = manager
         self._registry = registry
@@ -43,6 +45,7 @@ class Claimer:
         self._lease = lease
         self._poll_seconds = poll.total_seconds()
         self._start = start
+        self._give_back = give_back
         self._woken = asyncio.Event()
         self._may_claim = asyncio.Event()
         self._may_claim.set()
@@ -86,11 +89,23 @@ class Claimer:
         self.polled_at = asyncio.get_running_loop().time()
         if not wanted or not job_types:
             return 0
-        runs = await self._manager.claim(self._session, uuid4(), wanted, lease=self._lease)
+        runs = await self._claimed(wanted)
         self.polled_at = asyncio.get_running_loop().time()
         if runs:
             self._start(runs)
         return len(runs)
+
+    async def _claimed(self, wanted: Sequence[LaneRequest]) -> list[Run]:
+        """Claim to the end even if cancelled: what nobody takes would be counted as crashed."""
+        claiming = asyncio.ensure_future(
+            self._manager.claim(self._session, uuid4(), wanted, lease=self._lease)
+        )
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with suppress(Exception):  # then there is nothing to give back
+                self._give_back(await claiming)
+            raise
 
     async def _idle(self, seconds: float) -> None:
         jittered = seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret

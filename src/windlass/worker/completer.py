@@ -5,7 +5,7 @@ Quiet, an ended run is written at once; busy, the batches grow by themselves.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from windlass.contract.errors import StoreUnavailable
@@ -17,7 +17,7 @@ _MOST_AT_ONCE: Final = 500
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 2.0
 
-Told = Callable[[Ending, Settled | None], None]
+Told = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
 """Called with what the store said; None when it could not be told before the lease was over."""
 
 
@@ -54,8 +54,7 @@ class Completer:
                 _log.warning("could not settle %d runs, trying again: %s", len(batch), error)
                 await asyncio.gather(*(self._persist(ending) for ending in batch))
             else:
-                for ending, answer in zip(batch, settled, strict=True):
-                    self._told(ending, answer)
+                self._told(list(zip(batch, settled, strict=True)))
         self._flushing = None
 
     async def _persist(self, ending: Ending) -> None:
@@ -74,4 +73,4 @@ class Completer:
             except Exception:
                 _log.exception("the store refuses to settle job %s", ending.run.job.job_id)
                 break
-        self._told(ending, answer)
+        self._told([(ending, answer)])

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Protocol, TypeVar
 from uuid import UUID
@@ -166,10 +166,13 @@ def current_job() -> Context | None:
     return _CURRENT.get()
 
 
-def entered(context: Context) -> Callable[[], None]:
-    """Make `context` the current one; call what is returned to leave it."""
-    token = _CURRENT.set(context)
-    return lambda: _CURRENT.reset(token)
+def enter(context: Context) -> Token[Context | None]:
+    """Make `context` the current one, until `leave`."""
+    return _CURRENT.set(context)
+
+
+def leave(token: Token[Context | None]) -> None:
+    _CURRENT.reset(token)
 
 
 def _labels(run: Run) -> dict[str, object]:

@@ -1,43 +1,42 @@
 """Deadlines: one timer for all running jobs, set to the earliest of them."""
 
 import asyncio
-import heapq
-from itertools import count
 
 from windlass.worker.active import ActiveRun, Cause
 
 
 class Deadlines:
-    """Stop runs whose time is up. A heap costs a fifth of a timer for each of them."""
+    """Stop runs whose time is up. Holds those that run, and no others."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[float, int, ActiveRun]] = []
-        self._order = count()
+        self._running: dict[ActiveRun, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, active: ActiveRun) -> None:
         at = self._loop.time() + active.handler.timeout.total_seconds()
-        heapq.heappush(self._waiting, (at, next(self._order), active))
+        self._running[active] = at
         if self._timer is None or at < self._timer.when():
-            self._set_timer()
+            self._set_timer(at)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # Those that have ended meanwhile need no timer.
-        while self._waiting and self._waiting[0][2].is_over:
-            heapq.heappop(self._waiting)
-        self._timer = None
-        if self._waiting:
-            self._timer = self._loop.call_at(self._waiting[0][0], self._ring)
+    def remove(self, active: ActiveRun) -> None:
+        """The timer stays: ringing for nothing once in a while is cheaper than setting it anew."""
+        self._running.pop(active, None)
+
+    def _set_timer(self, at: float) -> None:
+        self.close()
+        self._timer = self._loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
+        self._timer = None
         now = self._loop.time()
-        while self._waiting and self._waiting[0][0] <= now:
-            heapq.heappop(self._waiting)[2].stop(Cause.TIMEOUT)
-        self._set_timer()
+        for active in [active for active, at in self._running.items() if at <= now]:
+            self.remove(active)
+            active.stop(Cause.TIMEOUT)
+        if self._running:
+            self._set_timer(min(self._running.values()))
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None

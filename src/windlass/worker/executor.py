@@ -7,7 +7,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import (
     AbstractAsyncContextManager,
@@ -33,7 +33,7 @@ from windlass.contract.outcome import (
 from windlass.contract.payload import encode_result
 from windlass.contract.snapshot import Run
 from windlass.worker.active import ActiveRun
-from windlass.worker.context import Context, RunPort, entered
+from windlass.worker.context import Context, RunPort, enter, leave
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.handler import Handler, RunIn
 from windlass.worker.processes import ProcessPool
@@ -46,6 +46,8 @@ RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 
 # A payload of a version that this worker does not know yet waits for a newer worker.
 _WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
+
+_NOT_DECODED: Final = (Unreadable, Failure, Snoozed)
 
 
 class Executor:
@@ -99,23 +101,24 @@ class Executor:
             return active.outcome_of(error)
         finally:
             active.is_over = True
+            self._deadlines.remove(active)
 
     async def _perform(self, active: ActiveRun) -> Outcome | None:
         handler = active.handler
         self._deadlines.add(active)
         decoded = _decode(handler, active.run)
-        if isinstance(decoded, Unreadable | Failure | Snoozed):
+        if isinstance(decoded, _NOT_DECODED):
             return decoded
         if handler.run_in is RunIn.PROCESS:
             return await self._in_process(active)
-        leave = entered(active.context)
+        token = enter(active.context)
         try:
             if self._hooks or handler.dependencies:
                 result = await self._with_surroundings(active, decoded)
             else:
                 result = await self._call(active, decoded, {})
         finally:
-            leave()
+            leave(token)
         return self._success(active, result)
 
     async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
@@ -128,24 +131,32 @@ class Executor:
             }
             return await self._call(active, payload, provided)
 
-    async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
+    def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Awaitable[Any]:
         handler = active.handler
         arguments = [payload] if handler.takes_payload else []
         if handler.takes_context:
             arguments.append(active.context)
         if handler.run_in is RunIn.LOOP:
-            return await handler.function(*arguments, **provided)
+            called: Awaitable[Any] = handler.function(*arguments, **provided)
+            return called
         # A thread cannot be cancelled: we wait for it whatever happens, so that the job stays
         # Running as long as its function does.
         call = contextvars.copy_context().run
         future = self._threads.submit(call, lambda: handler.function(*arguments, **provided))
-        return await asyncio.wrap_future(future)
+        return asyncio.wrap_future(future)
 
     async def _in_process(self, active: ActiveRun) -> Outcome | None:
         child = active.child = await self._processes.take()
-        outcome = await child.run(active.handler, bytes(active.run.job.payload))
-        active.child = None
-        self._processes.give_back(child)
+        try:
+            if active.context.cancelled:  # told to stop while there was no child to kill
+                return active.outcome_of(asyncio.CancelledError())
+            outcome = await child.run(active.handler, bytes(active.run.job.payload))
+        except BaseException:
+            child.kill()  # its answer to this run must not become that to another
+            raise
+        finally:
+            active.child = None
+            self._processes.give_back(child)
         if active.cause is not None and not isinstance(outcome, Success):
             return active.outcome_of(asyncio.CancelledError())
         return outcome

@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, get_type_hints
+
+import msgspec
 
 from windlass.contract.codec import Codec, codec_for
 from windlass.contract.errors import InvalidInput
@@ -24,8 +25,7 @@ class RunIn(StrEnum):
     PROCESS = "process"
 
 
-@dataclass(frozen=True)
-class Dependency:
+class Dependency(msgspec.Struct, frozen=True):
     """Marks a keyword-only parameter of a handler whose value is provided for each run."""
 
     provider: Callable[..., Any]
@@ -40,8 +40,7 @@ def provide(provider: Callable[..., Any]) -> Any:
     return Dependency(provider)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """One handler, as declared."""
 
     job_type: str
@@ -58,15 +57,14 @@ class Handler:
     upgrade: Callable[[Any, int], Any] | None = None
     timeout: timedelta = DEFAULT_TIMEOUT
     concurrency: int | None = None
-    policy: Policy = field(default=DEFAULT_POLICY)
+    policy: Policy = DEFAULT_POLICY
 
     @property
     def job_types(self) -> tuple[str, ...]:
         return (self.job_type, *self.aliases)
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """What a handler's signature says."""
 
     payload: Any

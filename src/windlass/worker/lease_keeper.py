@@ -80,9 +80,15 @@ class LeaseKeeper:
         with self._lock:
             self._held.update(runs)
 
-    def let_go(self, run: RunRef) -> None:
+    def let_go(self, runs: Iterable[RunRef]) -> None:
         with self._lock:
-            self._held.pop(run, None)
+            for run in runs:
+                self._held.pop(run, None)
+
+    def holds(self, run: RunRef) -> bool:
+        """Whether it is still to be renewed: given, and neither lost nor let go since."""
+        with self._lock:
+            return run in self._held
 
     def beat_now(self) -> None:
         """Renew at once; a renewal also tells which runs were cancelled."""
@@ -104,6 +110,8 @@ class LeaseKeeper:
     async def _beat_until_stopped(self, started: threading.Event) -> None:
         self._own = asyncio.get_running_loop()
         self._nudged = asyncio.Event()
+        if self._stopping:  # before there was anything to nudge
+            self._nudged.set()
         started.set()
         while True:
             with suppress(TimeoutError):
@@ -165,8 +173,8 @@ class LeaseKeeper:
             self._tell(self._on_cancel, by_token[token])
 
     def _lose(self, runs: list[RunRef]) -> None:
+        self.let_go(runs)
         for run in runs:
-            self.let_go(run)
             self._tell(self._on_lost, run)
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:

@@ -77,6 +77,7 @@ class Child:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._is_killed = False
 
     @classmethod
     async def start(cls) -> "Child":
@@ -118,11 +119,16 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None
+        return self._process.returncode is None and not self._is_killed
 
     def kill(self) -> None:
+        self._is_killed = True  # the exit code comes later
         with suppress(ProcessLookupError):
             self._process.kill()
+
+    async def ended(self) -> int:
+        """Wait for its exit code."""
+        return await self._process.wait()
 
     async def close(self) -> None:
         """Let it go: it ends when its input does; killed if it does not."""

@@ -2,12 +2,14 @@
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from subprocess import Popen, TimeoutExpired
 from typing import Final
+
+from windlass.worker.stop_signals import StopSignals
 
 _CHECK_SECONDS: Final = 0.5
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -19,33 +21,33 @@ class Reloader:
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._folder = folder
         self._command = list(command)
-        self._is_stopping = False
-        self._child: subprocess.Popen[bytes] | None = None
+        self._stop = StopSignals()
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        seen = self._changes()
-        self._child = subprocess.Popen(self._command)  # noqa: S603  # our own command line
-        while not self._is_stopping:
+        """Run the child until a signal comes; return 0 when it then has ended well."""
+        self._stop.listen()
+        seen, exit_code = self._changes(), 0
+        while not self._stop.has_come():
+            child = Popen(self._command)  # noqa: S603  # our own command line
+            seen = self._wait_for_a_change(seen)
+            if not self._stop.has_come():
+                child.terminate()
+            exit_code = self._wait_for(child)
+        return exit_code
+
+    def _wait_for_a_change(self, seen: dict[str, float]) -> dict[str, float]:
+        while (now := self._changes()) == seen and not self._stop.has_come():
             time.sleep(_CHECK_SECONDS)  # noqa: TID251  # this process does nothing else
-            now = self._changes()
-            if now != seen:
-                seen = now
-                self._restart()
-        return self._child.wait()
+        return now
 
-    def _restart(self) -> None:
-        if self._child is not None:
-            self._child.terminate()
-            self._child.wait()
-        if not self._is_stopping:
-            self._child = subprocess.Popen(self._command)  # noqa: S603  # our own command line
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._is_stopping = True
-        if self._child is not None and self._child.poll() is None:
-            self._child.send_signal(number)
+    def _wait_for(self, child: Popen[bytes]) -> int:
+        while child.poll() is None:
+            if number := self._stop.next_to_pass_on():
+                child.send_signal(number)
+            with suppress(TimeoutExpired):
+                child.wait(_CHECK_SECONDS)
+        # By the signal itself: it was stopped before it could listen to us.
+        return 0 if child.returncode == -signal.SIGTERM else child.returncode
 
     def _changes(self) -> dict[str, float]:
         """When each Python file was last changed."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -20,6 +21,7 @@ from windlass.contract.outcome import Outcome, Released, TypeDisabled
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event
 from windlass.contract.store import JobStore
+from windlass.contract.submission import NewJob
 from windlass.contract.transition import Transition
 from windlass.contract.version import __version__
 from windlass.contract.wakeup import Hint, Wakeup
@@ -104,6 +106,7 @@ class Worker:
         self._active: dict[RunRef, ActiveRun] = {}
         self._nothing_active = asyncio.Event()
         self._nothing_active.set()
+        self._quarantine: asyncio.Task[None] | None = None
         self._ended = 0
         self._started_at = clock.now()
         self.session_id = new_session_id()
@@ -124,6 +127,8 @@ class Worker:
             await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
+            if self._quarantine is not None:
+                background.append(self._quarantine)
             for task in background:
                 task.cancel()
             results = await asyncio.gather(*background, return_exceptions=True)
@@ -184,10 +189,15 @@ class Worker:
             lease=self._settings.lease,
             poll=self._settings.poll,
             start=self._start,
+            give_back=self._give_back,
         )
-        await self._register()
-        await self._keeper.start()
-        await self._wakeup.open(self._on_hint)
+        try:
+            await self._register()
+            await self._keeper.start()
+            await self._wakeup.open(self._on_hint)
+        except BaseException:
+            await self._close()
+            raise
 
     def _on_hint(self, hint: Hint) -> None:
         if hint is Hint.WORK:
@@ -240,13 +250,33 @@ class Worker:
     async def _run_alone(self, suspect: Run, others: list[Run]) -> None:
         """A suspect may be what kills workers; whoever runs beside it would crash with it."""
         try:
-            for run in others:
-                self._end(run, Released())
-            await self._nothing_active.wait()
-            self._launch([suspect])
+            await self._until_alone(suspect, others)
+        except asyncio.CancelledError:
+            self._end(suspect, Released())
+            raise
+        try:
+            if self._keeper.holds(suspect.ref):
+                self._launch([suspect])
+            else:
+                self._slots.give_back(suspect.job.queue)
+                self._discard(suspect)
             await self._nothing_active.wait()
         finally:
             self._claimer.go_on()
+
+    async def _until_alone(self, suspect: Run, others: list[Run]) -> None:
+        """Give the others back, and wait until nothing runs; with the lease, however long."""
+        self._keeper.hold((run.ref, math.inf) for run in (suspect, *others))
+        for run in others:
+            self._end(run, Released())
+        await self._completer.drained()
+        await self._nothing_active.wait()
+
+    def _give_back(self, runs: list[Run]) -> None:
+        """Give back what was claimed when the stop came."""
+        for run in runs:
+            self._slots.take(run.job.queue)
+            self._end(run, Released())
 
     def _launch(self, runs: list[Run]) -> None:
         now = asyncio.get_running_loop().time()
@@ -270,12 +300,12 @@ class Worker:
         if active.context.is_settled:
             self.counts[Event.COMPLETED] += 1
             self._slots.give_back(active.run.job.queue)
-            self._forget(active.run)
+            self._forget([active.ref])
             self._wakeup.notify()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
-            self._forget(active.run)
+            self._forget([active.ref])
         else:
             self._end(active.run_as_known, outcome)
 
@@ -284,16 +314,19 @@ class Worker:
         self._slots.give_back(run.job.queue)
         self._completer.add(Ending(run, outcome))
 
-    def _told(self, ending: Ending, settled: Settled | None) -> None:
-        if settled is not None and settled.accepted:
-            self.counts[settled.transition.event] += 1
-            self._report(ending.run, settled.transition)
-            if settled.transition.follow_ups:
-                self._wakeup.notify()
-        else:
-            self._discard(ending.run)
-        self._forget(ending.run)
-        self._ended += 1
+    def _told(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+        follow_ups: tuple[NewJob, ...] = ()
+        for ending, settled in answers:
+            if settled is not None and settled.accepted:
+                self.counts[settled.transition.event] += 1
+                self._report(ending.run, settled.transition)
+                follow_ups = follow_ups or settled.transition.follow_ups
+            else:
+                self._discard(ending.run)
+        if follow_ups:
+            self._wakeup.notify(job_id=follow_ups[0].job.job_id)
+        self._forget([ending.run.ref for ending, _ in answers])
+        self._ended += len(answers)
         if self._is_worn_out():
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
@@ -316,16 +349,17 @@ class Worker:
         jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
         if jobs is not None and self._ended >= jobs:
             return True
-        return memory is not None and self._ended % 100 == 0 and resident_bytes() > memory
+        return memory is not None and resident_bytes() > memory
 
     def _discard(self, run: Run) -> None:
         self.counts["discarded"] += 1
         _log.warning("the result of job %s is discarded: the run was over", run.job.job_id)
 
-    def _forget(self, run: Run) -> None:
-        ref = run.ref
-        self._keeper.let_go(ref)
-        if self._active.pop(ref, None) is not None and not self._active:
+    def _forget(self, refs: Sequence[RunRef]) -> None:
+        self._keeper.let_go(refs)
+        for ref in refs:
+            self._active.pop(ref, None)
+        if not self._active:
             self._nothing_active.set()
 
     def _stop_run(self, ref: RunRef, cause: Cause) -> None:

@@ -99,6 +99,10 @@ class MemoryStore:
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
+    @property
+    def channel(self) -> None:
+        return None
+
     async def open(self) -> None:
         """Nothing to open."""
 
@@ -312,9 +316,8 @@ class MemoryStore:
             status=entry.status,
             version=entry.version,
             token=lease.token if lease else None,
-            lease_until=lease.until if lease else None,
+            has_expired=lease is not None and lease.until <= now,
             cancel_requested=lease is not None and lease.cancel_requested,
-            now=now,
         )
 
     def _refuse_cargo(self, transition: Transition, entry: Entry, now: datetime) -> Conflict | None:

@@ -7,7 +7,7 @@ under a lock, and written in the same transaction.
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
-from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.clock import later_micros
 from windlass.contract.records import write_is_allowed
 from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
 from windlass.contract.status import Event, JobStatus
@@ -52,6 +52,8 @@ async def apply(
 
     The lanes of follow-ups must have been learnt.
     """
+    if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
+        return await settle(sql, transitions, now)
     answers: dict[int, ApplyResult] = {}
     # A job may come twice in one call; each round takes every job once, and sees the one before.
     for round_ in _rounds(transitions):
@@ -67,6 +69,10 @@ async def apply(
 
 def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
     return (new for transition in transitions for new in transition.follow_ups)
+
+
+def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
+    return len({transition.job_id for transition in transitions}) == len(transitions)
 
 
 def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
@@ -90,9 +96,19 @@ async def _apply_one_by_one(
     if now is None:
         now = (await sql.rows("SELECT windlass.micros()"))[0][0]
     change = _Change(sql, lanes, now)
-    answers = {place: await change.add(one, found.get(one.job_id)) for place, one in transitions}
+    answers = {
+        place: await change.refused(one, found.get(one.job_id)) for place, one in transitions
+    }
+    allowed = [
+        (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
+    ]
+    together = await change.insert_together(
+        [one for _, one, _ in allowed if _reaches_beyond_its_job(one)]
+    )
+    for place, one, head in allowed:
+        answers[place] = await change.add(one, head, has_cargo_aboard=together)
     await change.write()
-    return answers
+    return {place: answer for place, answer in answers.items() if answer is not None}
 
 
 class _Change:
@@ -116,7 +132,8 @@ class _Change:
         self._keys_freed: list[Row] = []
         self._keys_taken: list[tuple[DedupeKey, UUID]] = []
 
-    async def add(self, transition: Transition, head: Head | None) -> ApplyResult:
+    async def refused(self, transition: Transition, head: Head | None) -> ApplyResult | None:
+        """Say why a transition cannot be written, or that it has been; None when it can."""
         if head is None:
             return NotFound()
         if isinstance(transition.guard, StateGuard) and await self._is_repeated(transition):
@@ -126,14 +143,29 @@ class _Change:
             status=head.status,
             version=head.version,
             token=head.token,
-            lease_until=None if head.until is None else from_micros(head.until),
+            has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=head.cancel_requested,
-            now=from_micros(self._now),
         )
-        if refused is not None:
-            repeated = isinstance(refused, Stale) and await self._is_repeated(transition)
-            return Applied(head.version) if repeated else refused
-        if _reaches_beyond_its_job(transition):
+        if isinstance(refused, Stale) and await self._is_repeated(transition):
+            return Applied(head.version)
+        return refused
+
+    async def insert_together(self, transitions: Sequence[Transition]) -> bool:
+        """Write the follow-ups of many transitions at once, if that is all they carry.
+
+        False, and nothing is written, where one of them clashes: then each is tried alone.
+        """
+        carry_more = any(
+            one.records or one.once or one.event is Event.REDRIVEN for one in transitions
+        )
+        if not transitions or carry_more:
+            return False
+        return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
+
+    async def add(
+        self, transition: Transition, head: Head, *, has_cargo_aboard: bool
+    ) -> ApplyResult:
+        if _reaches_beyond_its_job(transition) and not has_cargo_aboard:
             # What it looks at (keys, records, other jobs) may be among the rows not yet written.
             await self.write()
             conflict = await self._write_cargo(transition, head)
@@ -178,19 +210,17 @@ class _Change:
             if not write_is_allowed(write, current):
                 return Conflict(by=f"{write.namespace}/{write.key}")
         if transition.follow_ups:
-            conflict = await self._insert_follow_ups(transition)
+            conflict = await self._insert_follow_ups(transition.follow_ups)
             if conflict is not None:
                 return conflict
         await records.write_all(self._sql, transition.records, self._now)
         return None
 
-    async def _insert_follow_ups(self, transition: Transition) -> Conflict | None:
+    async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
         """All of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
-                for answer in await insert(
-                    self._sql, transition.follow_ups, lanes=self._lanes, now=self._now
-                ):
+                for answer in await insert(self._sql, jobs, lanes=self._lanes, now=self._now):
                     if isinstance(answer, Conflict):
                         raise _FollowUpConflict(answer)
         except _FollowUpConflict as clash:

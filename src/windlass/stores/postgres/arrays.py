@@ -3,7 +3,8 @@
 psycopg asks every element for its type; we know it. For 500 UUIDs that is 130 against 420 µs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from os import urandom
 from struct import Struct
 from typing import ClassVar, Final
 from uuid import UUID
@@ -31,10 +32,16 @@ class Array:
 
     def __init__(self, values: Sequence[object]) -> None:
         self.count = len(values)
-        self.text = b"".join(self._spelt(values))
+        self.text = self._spelt(values)
 
-    def _spelt(self, values: Sequence[object]) -> Iterable[bytes]:
-        return [_NULL if value is None else self._one(value) for value in values]
+    def _spelt(self, values: Sequence[object]) -> bytes:
+        # Most columns of a batch say the same of every job: 2 instead of 60 µs for 500.
+        if values and values.count(values[0]) == len(values):
+            return self._one_or_null(values[0]) * len(values)
+        return b"".join([self._one_or_null(value) for value in values])
+
+    def _one_or_null(self, value: object) -> bytes:
+        return _NULL if value is None else self._one(value)
 
     def _one(self, value: object) -> bytes:
         raise NotImplementedError
@@ -47,6 +54,22 @@ class Uuids(Array):
     def _one(self, value: object) -> bytes:
         assert isinstance(value, UUID)  # noqa: S101  # for the type checker
         return b"\0\0\0\x10" + value.bytes
+
+
+class RandomUuids(Array):
+    """So many run tokens: random, and marked as RFC 9562 wants it (version 4)."""
+
+    element, oid = 2950, 2951
+    __slots__ = ()
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        random = bytearray(urandom(16 * count))
+        random[6::16] = bytes(byte & 0x0F | 0x40 for byte in random[6::16])
+        random[8::16] = bytes(byte & 0x3F | 0x80 for byte in random[8::16])
+        self.text = b"".join(
+            [b"\0\0\0\x10" + random[start : start + 16] for start in range(0, 16 * count, 16)]
+        )
 
 
 class Texts(Array):
@@ -109,5 +132,5 @@ def _dumper_of(kind: type[Array]) -> type[Dumper]:
 
 def register(adapters: AdaptersMap) -> None:
     """Teach a connection our arrays."""
-    for kind in (Uuids, Texts, Bytes, Bigints, Integers, Booleans):
+    for kind in (Uuids, RandomUuids, Texts, Bytes, Bigints, Integers, Booleans):
         adapters.register_dumper(kind, _dumper_of(kind))

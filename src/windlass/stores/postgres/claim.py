@@ -1,13 +1,15 @@
 """claim: due jobs from ready to lease; and reading the runs that are under way."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from operator import itemgetter
 from uuid import UUID
 
 from windlass.contract.clock import span_micros
 from windlass.contract.query import LaneRequest
 from windlass.contract.snapshot import Run
-from windlass.stores.postgres.arrays import Bigints, Integers, Uuids
+from windlass.stores.postgres.arrays import Bigints, Integers, RandomUuids, Uuids
 from windlass.stores.postgres.calls import Calls
 from windlass.stores.postgres.floors import Floors, Range
 from windlass.stores.postgres.lanes import Lanes
@@ -18,9 +20,9 @@ from windlass.stores.postgres.rows import (
     job_from_row,
     run_from_row,
 )
-from windlass.stores.postgres.sql import Row, Sql
+from windlass.stores.postgres.sql import Row, Sql, looked_up
 
-_CLAIM = "SELECT * FROM windlass.claim_jobs(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_CLAIM = f"SELECT * FROM windlass.claim_jobs({', '.join(['%s'] * 11)})"  # noqa: S608
 _HEADS = """
 SELECT wanted.lane, wanted.priority, head.run_at, head.job_id
 FROM unnest(%s, %s) AS wanted (lane, priority)
@@ -34,12 +36,13 @@ CROSS JOIN LATERAL (
 _EXPIRED = f"""
 SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type
 FROM windlass.lease
-JOIN windlass.job ON job.id = lease.job_id
-JOIN windlass.lane ON lane.id = lease.lane
+{looked_up("job", "id", "lease.job_id")}
+{looked_up("lane", "id", "lease.lane")}
 WHERE lease.until <= coalesce(%s, windlass.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only
-_RUN_AT, _LANE, _JOB = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
+_PRIORITY, _RUN_AT, _LANE, _JOB = 7, RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
+_IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
 
 
 class Claims:
@@ -78,10 +81,10 @@ class Claims:
     ) -> list[Run]:
         looks_behind = self._floors.begin()
         rows = await self._rows(sql, session, claim_id, wanted, lease, now)
-        if looks_behind:
-            self._floors.looked_behind()
-        elif not rows and self._floors.begin(found_nothing=True):
+        if not rows and not looks_behind:
+            looks_behind = self._floors.begin(found_nothing=True)
             rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+        if looks_behind:
             self._floors.looked_behind()
         return [
             run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))
@@ -104,10 +107,14 @@ class Claims:
             session,
             claim_id,
             span_micros(lease),
+            RandomUuids(sum(request.limit for request in wanted)),
             Integers([request.limit for request in wanted]),
             *_columns(ranges),
         )
-        rows.sort(key=self._order(wanted))
+        rows.sort(key=_IN_ORDER)
+        if len(wanted) > 1:
+            queues = {request.queue: place for place, request in enumerate(wanted)}
+            rows.sort(key=lambda row: queues.get(self._queue_of(row), 0))
         self._remember(wanted, ranges, rows)
         return rows
 
@@ -127,32 +134,17 @@ class Claims:
             promising = self._floors.promising(lanes)
         return promising
 
-    def _order(self, wanted: Sequence[LaneRequest]) -> "_Order":
-        queues = {request.queue: number for number, request in enumerate(wanted)}
-        return _Order(self._lanes, queues)
+    def _queue_of(self, row: Row) -> str:
+        return self._lanes.place_of(row[_LANE])[0]
 
     def _remember(
         self, wanted: Sequence[LaneRequest], ranges: list[list[Range]], rows: list[Row]
     ) -> None:
-        self._floors.took(
-            (row[_LANE], row[7], (row[_RUN_AT], row[_JOB])) for row in rows if row[_RUN_AT]
-        )
+        self._floors.took((row[_LANE], row[_PRIORITY], (row[_RUN_AT], row[_JOB])) for row in rows)
+        found = Counter(map(self._queue_of, rows))
         for request, opened in zip(wanted, ranges, strict=True):
-            found = sum(self._lanes.place_of(row[_LANE])[0] == request.queue for row in rows)
-            if found < request.limit:
+            if found[request.queue] < request.limit:
                 self._floors.exhausted(opened)
-
-
-class _Order:
-    """Sorts as a claim promises: by request, priority, time due, id."""
-
-    def __init__(self, lanes: Lanes, queues: dict[str, int]) -> None:
-        self._lanes = lanes
-        self._queues = queues
-
-    def __call__(self, row: Row) -> tuple[int, int, int, UUID]:
-        queue = self._lanes.place_of(row[_LANE])[0]
-        return self._queues.get(queue, 0), row[7], row[_RUN_AT], row[_JOB]
 
 
 def _merged(wanted: Sequence[LaneRequest]) -> list[LaneRequest]:

@@ -18,7 +18,6 @@ _START: Final = (0, UUID(int=0))
 _FEW_RANGES: Final = 64
 _LOOK_BEHIND_SECONDS: Final = 1.0
 _SHARE_OF_TIME: Final = 20
-_CHEAP_SECONDS: Final = 0.02
 
 Mark = tuple[int, UUID]
 """The time due and the id of a row."""
@@ -41,26 +40,21 @@ class Floors:
         self._promising: dict[tuple[int, int], Mark] = {}
         self._look_behind_at = 0.0
         self._began = 0.0
-        self._cost = 0.0
 
     def begin(self, *, found_nothing: bool = False) -> bool:
-        """Start a claim; True when it looks behind the floors.
-
-        It also does where nothing was found above them, unless the last such look was expensive.
-        """
+        """Start a claim; True when it looks behind the floors, as one does that found nothing."""
         self._began = self._monotonic()
-        is_due = self._began >= self._look_behind_at
-        if is_due or (found_nothing and self._cost < _CHEAP_SECONDS):
-            self._floors.clear()
-            self._promising.clear()
-            return True
-        return False
+        if self._began < self._look_behind_at and not found_nothing:
+            return False
+        self._floors.clear()
+        self._promising.clear()
+        return True
 
     def looked_behind(self) -> None:
         """The look that `begin` announced is done; decide when the next one is due."""
         now = self._monotonic()
-        self._cost = now - self._began
-        self._look_behind_at = now + max(_LOOK_BEHIND_SECONDS, _SHARE_OF_TIME * self._cost)
+        cost = now - self._began
+        self._look_behind_at = now + max(_LOOK_BEHIND_SECONDS, _SHARE_OF_TIME * cost)
 
     @staticmethod
     def are_many(lanes: Sequence[int]) -> bool:

@@ -8,7 +8,7 @@ from windlass.contract.errors import StoreCorrupt
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.stores.postgres.arrays import Uuids
-from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.sql import Sql, looked_up
 
 _HEAD = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {0}.priority, {0}.lane, "
@@ -18,22 +18,22 @@ _RUNNING = f"""
 SELECT lease.job_id, 'Running', NULL, {_HEAD.format("lease")},
        lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
 FROM windlass.lease
-JOIN windlass.job ON job.id = lease.job_id
-JOIN windlass.lane ON lane.id = lease.lane
+{looked_up("job", "id", "lease.job_id")}
+{looked_up("lane", "id", "lease.lane")}
 WHERE lease.job_id = ANY (%s) ORDER BY lease.job_id FOR UPDATE OF lease
 """  # noqa: S608  # constants only
 _QUEUED = f"""
 SELECT ready.job_id, 'Queued', NULL, {_HEAD.format("ready")}
 FROM windlass.ready
-JOIN windlass.job ON job.id = ready.job_id
-JOIN windlass.lane ON lane.id = ready.lane
+{looked_up("job", "id", "ready.job_id")}
+{looked_up("lane", "id", "ready.lane")}
 WHERE ready.job_id = ANY (%s) ORDER BY ready.job_id FOR UPDATE OF ready
 """  # noqa: S608  # constants only
 _ENDED = f"""
 SELECT log.job_id, log.status::text, log.id, {_HEAD.format("log")}
 FROM windlass.log
-JOIN windlass.job ON job.id = log.job_id
-JOIN windlass.lane ON lane.id = log.lane
+{looked_up("job", "id", "log.job_id")}
+{looked_up("lane", "id", "log.lane")}
 WHERE log.is_end AND log.job_id = ANY (%s) ORDER BY log.job_id FOR UPDATE OF log
 """  # noqa: S608  # constants only
 _KNOWN = "SELECT id FROM windlass.job WHERE id = ANY (%s)"

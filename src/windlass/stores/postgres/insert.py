@@ -44,6 +44,9 @@ def places_of(jobs: Iterable[NewJob]) -> Iterator[Place]:
 def rounds(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
     """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
     rest = list(range(len(jobs)))
+    if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):
+        yield rest
+        return
     while rest:
         seen: set[object] = set()
         this: list[int] = []
@@ -58,6 +61,12 @@ def rounds(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
                 later.append(place)
         yield this
         rest = later
+
+
+def _are_all_different(jobs: Sequence[NewJob]) -> bool:
+    keys = [key.identity for new in jobs for key in new.keys]
+    ids = {new.job.job_id for new in jobs}
+    return len(ids) == len(jobs) and len(set(keys)) == len(keys)
 
 
 def refused(row: Row) -> InsertResult:

@@ -16,8 +16,11 @@ WITH wanted AS (
     SELECT * FROM unnest(%s, %s) AS wanted (job_id, token)
 ), held AS (
     SELECT lease.job_id, lease.token, lease.cancel_requested
-    FROM wanted JOIN windlass.lease
-      ON lease.job_id = wanted.job_id AND lease.token = wanted.token AND lease.session = %s
+    FROM wanted CROSS JOIN LATERAL (
+        SELECT * FROM windlass.lease
+        WHERE lease.job_id = wanted.job_id AND lease.token = wanted.token AND lease.session = %s
+        OFFSET 0
+    ) AS lease
 ), free AS (
     SELECT lease.job_id FROM windlass.lease
     WHERE lease.job_id = ANY (ARRAY(SELECT job_id FROM held)) FOR UPDATE SKIP LOCKED
@@ -32,7 +35,7 @@ SELECT held.token, held.cancel_requested,
 FROM held
 """
 # How long to wait for a lock that may be a reaper's: if it is, the run is lost and we want to know.
-_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
+LOCK_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
 _PROGRESS = """
 UPDATE windlass.lease SET percent = %s, phase = %s, version = version + 1
 WHERE job_id = %s AND token = %s RETURNING version
@@ -44,7 +47,7 @@ async def renew(
 ) -> Renewal:
     held: dict[UUID, bool] = {}
     rest = sorted(runs, key=lambda run: run.job_id)
-    for wait in (0.0, *_WAITS_SECONDS):
+    for wait in (0.0, *LOCK_WAITS_SECONDS):
         if wait:
             await asyncio.sleep(wait)
         ids, tokens = Uuids([run.job_id for run in rest]), Uuids([run.token for run in rest])

@@ -13,9 +13,10 @@ from psycopg.pq import Conninfo
 from windlass.contract.errors import StoreMisconfigured
 
 DEFAULT_SCHEMA: Final = "windlass"
-_SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+# PostgreSQL names have 63 bytes, and `<schema>.wake` must be one.
+_SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,57}")
 _OPTION_NAME: Final = re.compile(r"[a-z_]+")
-_OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline"})
+_OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline", "wakeup"})
 _TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
@@ -24,6 +25,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     `prepare` False sends no prepared statements, for a pooler that cannot follow them.
     `connections` bounds those of one event loop; two more are reserved for leases and leadership.
+    `wakeup` False does without LISTEN, for a pooler in transaction mode, where it cannot work.
     `deadline` is how long a verb may take, with all its attempts.
     """
 
@@ -33,6 +35,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10
     auto_migrate: bool = True
     deadline: timedelta = timedelta(seconds=30)
+    wakeup: bool = True
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -59,13 +62,14 @@ def parse_url(url: str) -> Location:
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreMisconfigured(
             f"{schema!r} cannot be the schema of the jobs.",
-            next_step="Use lower-case letters, digits and underscores.",
+            next_step="Use up to 58 lower-case letters, digits and underscores.",
         )
     return Location(
         conninfo=conninfo,
         schema=schema,
         prepare=_truth(ours, "prepare"),
         auto_migrate=_truth(ours, "auto_migrate"),
+        wakeup=_truth(ours, "wakeup"),
         connections=int(_number(ours, "connections", 10, least=2)),
         deadline=timedelta(seconds=_number(ours, "deadline", 30, least=0.1)),
     )

@@ -59,10 +59,14 @@ class _Connection(AsyncConnection[Row]):
             raise
 
 
+def full_conninfo(location: Location) -> str:
+    return make_conninfo(**_DEFAULTS | conninfo_to_dict(location.conninfo))
+
+
 async def connect(location: Location) -> AsyncConnection[Row]:
     """Open one connection; it commits by itself unless told otherwise."""
     connection = await _Connection.connect(
-        make_conninfo(**_DEFAULTS | conninfo_to_dict(location.conninfo)),
+        full_conninfo(location),
         autocommit=True,
         prepare_threshold=_PREPARE_AFTER if location.prepare else None,
     )

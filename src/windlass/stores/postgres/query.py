@@ -20,7 +20,7 @@ from windlass.stores.postgres.rows import (
     job_from_row,
     log_from_row,
 )
-from windlass.stores.postgres.sql import Row, Sql
+from windlass.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
 
 _SNAPSHOT = f"""
 SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
@@ -31,9 +31,9 @@ SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
        lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
        lease.cancel_requested
 FROM windlass.job
-JOIN windlass.lane ON lane.id = job.lane
-LEFT JOIN windlass.ready ON ready.job_id = job.id
-LEFT JOIN windlass.lease ON lease.job_id = job.id
+{looked_up("lane", "id", "job.lane")}
+{looked_up_if_there("ready", "job_id", "job.id")}
+{looked_up_if_there("lease", "job_id", "job.id")}
 LEFT JOIN LATERAL (
     SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
@@ -50,8 +50,8 @@ FROM (
     SELECT * FROM windlass.event_batch WHERE last > %(after)s ORDER BY last LIMIT %(batches)s
 ) AS batch
 CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
-LEFT JOIN windlass.log ON log.id = item.log_id
-LEFT JOIN windlass.lane ON lane.id = log.lane
+{looked_up_if_there("log", "id", "item.log_id")}
+{looked_up_if_there("lane", "id", "log.lane")}
 WHERE batch.first + item.place - 1 > %(after)s
 ORDER BY 2
 """  # noqa: S608  # constants only
@@ -103,17 +103,29 @@ LEFT JOIN LATERAL (
 GROUP BY wanted.lane
 """
 
-# Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
-_MANY_QUEUED: Final = 20_000
-_QUEUED_JOBS = """
-SELECT count(*) FROM (SELECT FROM windlass.ready LIMIT %s) AS few
-"""
+# Where jobs of a status are, and the columns by which they are kept in the order of a list.
+_JOBS: Final = ("windlass.job", "job.tenant", "job.created_at", "job.id")
 _PLACES: Final = {
-    None: "windlass.job",
-    JobStatus.QUEUED: "windlass.ready JOIN windlass.job ON job.id = ready.job_id",
-    JobStatus.RUNNING: "windlass.lease JOIN windlass.job ON job.id = lease.job_id",
+    None: _JOBS,
+    JobStatus.QUEUED: (
+        f"windlass.ready {looked_up('job', 'id', 'ready.job_id')}",
+        "ready.tenant",
+        "ready.created_at",
+        "ready.job_id",
+    ),
+    JobStatus.RUNNING: (
+        f"windlass.lease {looked_up('job', 'id', 'lease.job_id')}",
+        "lease.tenant",
+        "lease.created_at",
+        "lease.job_id",
+    ),
 }
-_ENDED: Final = "windlass.log JOIN windlass.job ON job.id = log.job_id"
+_ENDED: Final = (
+    f"windlass.log {looked_up('job', 'id', 'log.job_id')}",
+    "log.tenant",
+    "log.created_at",
+    "log.job_id",
+)
 _LAST_REASON: Final = (
     "(SELECT last.reason FROM windlass.log AS last WHERE last.job_id = job.id "
     "ORDER BY last.version DESC LIMIT 1)"
@@ -180,27 +192,23 @@ async def _places_of(
     sql: Sql, wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
-    source, order = _PLACES.get(status, _ENDED), ("job.created_at", "job.id")
+    source, tenant, created_at, job_id = place = _PLACES.get(status, _ENDED)
     conditions, values = _conditions(wanted)
-    if status is JobStatus.QUEUED and await _are_many_queued(sql):
-        source = _PLACES[None]
-        conditions.append("EXISTS (SELECT FROM windlass.ready WHERE ready.job_id = job.id)")
-    elif source == _ENDED:
-        order = ("log.created_at", "log.job_id")
+    if place == _ENDED:
         conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
         values.append(str(status))
-        if wanted.tenant_id is not None:
-            conditions.append("log.tenant = %s")
-            values.append(wanted.tenant_id)
+    if wanted.tenant_id is not None:
+        conditions.append(f"{tenant} = %s")
+        values.append(wanted.tenant_id)
     if after:
-        conditions.append(f"({order[0]}, {order[1]}) < (%s, %s)")
+        conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
     where = " AND ".join(conditions) or "true"
     return await sql.rows(
         f"""
-        SELECT {order[0]}, {order[1]}
-        FROM {source} JOIN windlass.lane ON lane.id = job.lane
-        WHERE {where} ORDER BY {order[0]} DESC, {order[1]} DESC LIMIT %s
+        SELECT {created_at}, {job_id}
+        FROM {source} {looked_up("lane", "id", "job.lane")}
+        WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
         """,  # noqa: S608  # built from constants; every value is a parameter
         *values,
         limit,
@@ -209,7 +217,6 @@ async def _places_of(
 
 def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
     equal = {
-        "job.tenant = %s": wanted.tenant_id,
         "job.subject = %s": wanted.subject_id,
         "job.created_by = %s": wanted.created_by,
         "job.correlation = %s": wanted.correlation_id,
@@ -231,11 +238,6 @@ def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
     if wanted.subject_id:
         conditions.append("job.subject <> ''")  # lets the partial index be used
     return conditions, values
-
-
-async def _are_many_queued(sql: Sql) -> bool:
-    row = await sql.row(_QUEUED_JOBS, _MANY_QUEUED)
-    return row is not None and row[0] >= _MANY_QUEUED
 
 
 async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneCounts]:

@@ -1,5 +1,6 @@
 """Between rows and structs: the one place that knows how a job is spelt in columns."""
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -31,6 +32,10 @@ LOG_COLUMNS: Final = (
     "log.result, log.result_omitted, log.actor"
 )
 LOG_WIDTH: Final = 16
+
+
+# The rows of one claim share their instants.
+_instant = lru_cache(maxsize=64)(from_micros)
 
 
 def job_from_row(row: Row, place: Place) -> Job:
@@ -75,8 +80,8 @@ def run_from_row(row: Row, job: Job) -> Run:
         crashes=row[5],
         snoozes=row[6],
         priority=row[7],
-        started_at=from_micros(row[8]),
-        lease_until=from_micros(row[9]),
+        started_at=_instant(row[8]),
+        lease_until=_instant(row[9]),
         cancel_requested=row[10],
     )
 

@@ -1,18 +1,22 @@
 """settle: runs that end and carry nothing beyond their job, many in one call of the server's
 function; and why it refused one."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from windlass.contract.clock import span_micros
 from windlass.contract.results import Applied, ApplyResult, CancelPending, NotFound, Stale
 from windlass.contract.transition import RunGuard, Transition
 from windlass.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
-from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.leases import LOCK_WAITS_SECONDS
+from windlass.stores.postgres.sql import Sql, looked_up_if_there
 
 _COLUMNS = ", ".join(["%s"] * 19)
 _SETTLE = f"SELECT * FROM windlass.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
-_EXPLAIN = """
+_EXPLAIN = f"""
 SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, false),
+       coalesce(lease.until <= coalesce(%s, windlass.micros()), false),
        coalesce(lease.cancel_requested, false),
        coalesce(lease.version, ready.version, last.version),
        EXISTS (
@@ -20,14 +24,14 @@ SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, fa
            WHERE log.job_id = wanted.job_id AND log.change_id = wanted.token
              AND log.event::text = wanted.event)
 FROM unnest(%s, %s, %s) WITH ORDINALITY AS wanted (job_id, token, event, place)
-LEFT JOIN windlass.job ON job.id = wanted.job_id
-LEFT JOIN windlass.lease ON lease.job_id = wanted.job_id
-LEFT JOIN windlass.ready ON ready.job_id = wanted.job_id
+{looked_up_if_there("job", "id", "wanted.job_id")}
+{looked_up_if_there("lease", "job_id", "wanted.job_id")}
+{looked_up_if_there("ready", "job_id", "wanted.job_id")}
 LEFT JOIN LATERAL (
     SELECT version FROM windlass.log WHERE log.job_id = wanted.job_id
     ORDER BY version DESC LIMIT 1
 ) AS last ON true
-"""
+"""  # noqa: S608  # constants only
 
 
 def is_plain(transition: Transition) -> bool:
@@ -38,45 +42,72 @@ def is_plain(transition: Transition) -> bool:
 
 
 async def settle(sql: Sql, transitions: Sequence[Transition], now: int | None) -> list[ApplyResult]:
-    """Write plain transitions of different jobs, in the order of their ids, as all lock them."""
-    places = sorted(range(len(transitions)), key=lambda place: transitions[place].job_id)
-    ordered = [transitions[place] for place in places]
+    """Write plain transitions of different jobs."""
+    answers = await _attempt(sql, transitions, now)
+    for wait in LOCK_WAITS_SECONDS:
+        locked = [place for place, answer in enumerate(answers) if answer is None]
+        if not locked:
+            break
+        await asyncio.sleep(wait)
+        again = await _attempt(sql, [transitions[place] for place in locked], now)
+        for place, answer in zip(locked, again, strict=True):
+            answers[place] = answer
+    return [Stale() if answer is None else answer for answer in answers]
+
+
+async def _attempt(
+    sql: Sql, transitions: Sequence[Transition], now: int | None
+) -> list[ApplyResult | None]:
+    """None for a lapsed lease that somebody else has locked: it may be about to change."""
     answers: list[ApplyResult | None] = [None] * len(transitions)
-    for row in await sql.rows(_SETTLE, now, *_columns(ordered)):
-        answers[places[row[0] - 1]] = Applied(row[1])
+    for place, version in await sql.rows(_SETTLE, now, *_columns(transitions)):
+        answers[place - 1] = Applied(version)
     refused = [place for place, answer in enumerate(answers) if answer is None]
     if refused:
-        reasons = await _explained(sql, [transitions[place] for place in refused])
+        reasons = await _explained(sql, [transitions[place] for place in refused], now)
         for place, reason in zip(refused, reasons, strict=True):
             answers[place] = reason
-    return [answer for answer in answers if answer is not None]
+    return answers
 
 
-async def _explained(sql: Sql, refused: Sequence[Transition]) -> list[ApplyResult]:
+async def _explained(
+    sql: Sql, refused: Sequence[Transition], now: int | None
+) -> list[ApplyResult | None]:
     rows = await sql.rows(
         _EXPLAIN,
+        now,
         Uuids([one.job_id for one in refused]),
         Uuids([one.change_id for one in refused]),
         Texts([one.event.value for one in refused]),
     )
-    return [_reason(one, *row[1:]) for one, row in zip(refused, sorted(rows), strict=True)]
+    return [
+        _reason(one, _Standing(*row[1:])) for one, row in zip(refused, sorted(rows), strict=True)
+    ]
 
 
-def _reason(
-    transition: Transition,
-    is_there: bool,
-    is_current: bool,
-    cancel_requested: bool,
-    version: int,
-    is_repeated: bool,
-) -> ApplyResult:
-    if not is_there:
-        return NotFound()
-    if is_repeated:
-        return Applied(version)
+class _Standing(NamedTuple):
+    """How a job stands to a run that wanted to end it."""
+
+    is_there: bool
+    is_current: bool
+    is_lapsed: bool
+    cancel_requested: bool
+    version: int
+    is_repeated: bool
+
+
+def _reason(transition: Transition, standing: _Standing) -> ApplyResult | None:
     guard = transition.guard
-    is_asked = isinstance(guard, RunGuard) and guard.unless_cancelled and cancel_requested
-    return CancelPending() if is_current and is_asked else Stale()
+    assert isinstance(guard, RunGuard)  # noqa: S101  # plain ones have no other
+    if not standing.is_there:
+        return NotFound()
+    if standing.is_repeated:
+        return Applied(standing.version)
+    if not standing.is_current:
+        return Stale()
+    if guard.unless_cancelled and standing.cancel_requested:
+        return CancelPending()
+    return None if guard.only_expired and standing.is_lapsed else Stale()
 
 
 def _columns(transitions: Sequence[Transition]) -> list[Array]:

@@ -10,6 +10,23 @@ from windlass.stores.postgres.location import Location
 Row = tuple[Any, ...]
 
 
+def looked_up(table: str, column: str, value: str) -> str:
+    """Say a join that the planner can only carry out as a look-up of one row after the other.
+
+    Left to itself it may read all of a table that its statistics call empty.
+    """
+    return (
+        f"CROSS JOIN LATERAL (SELECT * FROM windlass.{table} "  # noqa: S608  # constants only
+        f"WHERE {table}.{column} = {value} OFFSET 0) AS {table}"
+    )
+
+
+def looked_up_if_there(table: str, column: str, value: str) -> str:
+    """The same, with NULLs where there is none."""
+    inner = looked_up(table, column, value).removeprefix("CROSS JOIN")
+    return f"LEFT JOIN {inner} ON true"
+
+
 class Sql:
     """Runs statements. What it is given stays one round trip each."""
 
@@ -44,6 +61,8 @@ class Sql:
         await self.connection.execute(self._location.sql(text), prepare=False)
 
     async def each(self, text: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run a statement once per row."""
-        for row in rows:
-            await self.run(text, *row)
+        """Run a statement once per row, without waiting for each."""
+        if not rows:
+            return
+        async with self.connection.cursor(binary=True) as cursor:
+            await cursor.executemany(self._location.sql(text), rows)

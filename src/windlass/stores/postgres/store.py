@@ -34,17 +34,20 @@ from windlass.contract.results import (
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
+from windlass.contract.wakeup import PostgresChannel
 from windlass.stores.migrations import Migrator
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
 from windlass.stores.postgres.calls import Calls, Purpose
 from windlass.stores.postgres.claim import Claims, expired
+from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
+from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
 from windlass.stores.postgres.transaction import PostgresTransaction
@@ -61,6 +64,7 @@ class _Opened:
         self.calls = calls
         self.lanes = Lanes(calls)
         self.claims = Claims(calls, self.lanes)
+        self.counts = Counts()
 
 
 class PostgresStore:
@@ -72,11 +76,13 @@ class PostgresStore:
         *,
         clock: Clock | None = None,
         before_commit: Callable[[], None] | None = None,
+        make_calls: Callable[..., Calls] = Calls,
     ) -> None:
         """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
         self.location = location
         self._clock = clock
         self._before_commit = before_commit
+        self._make_calls = make_calls
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
         self._sync_commit = "on"
@@ -93,11 +99,17 @@ class PostgresStore:
             clock="server",
             writers="many",
             event_lag=timedelta(seconds=1),
-            count_staleness=timedelta(0),
+            count_staleness=timedelta(seconds=10),
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
         )
+
+    @property
+    def channel(self) -> PostgresChannel | None:
+        if not self.location.wakeup:
+            return None
+        return PostgresChannel(full_conninfo(self.location), f"{self.location.schema}.wake")
 
     @property
     def migrator(self) -> Migrator:
@@ -107,7 +119,7 @@ class PostgresStore:
         async with self._opening:
             if self._opened is not None:
                 return
-            calls = Calls(self.location, before_commit=self._before_commit)
+            calls = self._make_calls(self.location, before_commit=self._before_commit)
             try:
                 await calls.run(self._prepare, atomic=True)
             except BaseException:
@@ -272,7 +284,10 @@ class PostgresStore:
         return await self.calls.run(lambda sql: query.find(sql, wanted, limit=limit, after=after))
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
-        return await self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now()))
+        return await self._parts.counts.get(
+            tenant_id,
+            lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
+        )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))

@@ -6,9 +6,9 @@ The write lock is held, so looking first and writing after is one atomic step.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
-from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.clock import later_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.records import write_is_allowed
 from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
 from windlass.contract.status import Event, JobStatus
@@ -17,7 +17,7 @@ from windlass.contract.transition import StateGuard, Transition, refusal
 from windlass.stores.sqlite import keys, records
 from windlass.stores.sqlite.insert import Insertion
 from windlass.stores.sqlite.ready import ReadyRow, enqueue, leave
-from windlass.stores.sqlite.rows import CHUNK, Row, insert_rows, marks, select_in
+from windlass.stores.sqlite.rows import Row, execute_in, insert_rows
 from windlass.stores.sqlite.tally import Tally
 
 _HEAD = (
@@ -25,7 +25,7 @@ _HEAD = (
     "{0}.tenant, job.created_at, job.idempotency_key"
 )
 _RUNNING = f"""
-SELECT lease.job_id, 'Running', NULL, {_HEAD.format("lease")}, job.fingerprint, lane.job_type,
+SELECT lease.job_id, NULL, {_HEAD.format("lease")}, job.fingerprint, lane.job_type,
        lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
 FROM windlass_lease AS lease
 JOIN windlass_job AS job ON job.id = lease.job_id
@@ -33,14 +33,14 @@ JOIN windlass_lane AS lane ON lane.id = job.lane
 WHERE lease.job_id IN {{}}
 """  # noqa: S608  # constants only
 _QUEUED = f"""
-SELECT ready.job_id, 'Queued', NULL, {_HEAD.format("ready")}, job.fingerprint, lane.job_type
+SELECT ready.job_id, NULL, {_HEAD.format("ready")}, job.fingerprint, lane.job_type
 FROM windlass_ready AS ready
 JOIN windlass_job AS job ON job.id = ready.job_id
 JOIN windlass_lane AS lane ON lane.id = job.lane
 WHERE ready.job_id IN {{}}
 """  # noqa: S608  # constants only
 _ENDED = f"""
-SELECT log.job_id, log.status, log.sequence, {_HEAD.format("log")}, job.fingerprint, lane.job_type
+SELECT log.status, log.job_id, log.sequence, {_HEAD.format("log")}, job.fingerprint, lane.job_type
 FROM windlass_log AS log
 JOIN windlass_job AS job ON job.id = log.job_id
 JOIN windlass_lane AS lane ON lane.id = job.lane
@@ -63,8 +63,8 @@ _LEAVE_END = "UPDATE windlass_log SET is_end = 0 WHERE sequence = ?"
 class Head(NamedTuple):
     """Where a job stands. The last five are of its run."""
 
-    job_id: bytes
     status: JobStatus
+    job_id: bytes
     end: int | None
     version: int
     fence: int
@@ -96,10 +96,14 @@ class Head(NamedTuple):
 def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[bytes, Head]:
     """Find where jobs stand; most are running when asked for."""
     found: dict[bytes, Head] = {}
-    for statement in (_RUNNING, _QUEUED, _ENDED):
-        rest = [job_id for job_id in job_ids if job_id not in found]
-        for row in select_in(connection, statement, rest):
-            found[row[0]] = Head(row[0], JobStatus(row[1]), *row[2:])
+    for row in execute_in(connection, _RUNNING, job_ids):
+        found[row[0]] = Head(JobStatus.RUNNING, *row)
+    rest = [job_id for job_id in job_ids if job_id not in found]
+    for row in execute_in(connection, _QUEUED, rest):
+        found[row[0]] = Head(JobStatus.QUEUED, *row)
+    rest = [job_id for job_id in rest if job_id not in found]
+    for row in execute_in(connection, _ENDED, rest):
+        found[row[1]] = Head(JobStatus(row[0]), *row[1:])
     return found
 
 
@@ -107,26 +111,25 @@ def apply(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now: int
 ) -> list[ApplyResult]:
     change = _Change(connection, now)
-    # A job may come twice in one call; each round takes every job once, and sees the one before.
+    ids = [transition.job_id.bytes for transition in transitions]
     answers: dict[int, ApplyResult] = {}
-    for round_ in _rounds(transitions):
-        found = heads(connection, [transition.job_id.bytes for _, transition in round_])
-        for place, transition in round_:
-            answers[place] = change.add(transition, found.get(transition.job_id.bytes))
+    for places in _rounds(ids):
+        found = heads(connection, [ids[place] for place in places])
+        for place in places:
+            answers[place] = change.add(transitions[place], found.get(ids[place]))
         change.write()
-    return [answers[place] for place in range(len(transitions))]
+    return [answers[place] for place in range(len(ids))]
 
 
-def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
-    rest = list(enumerate(transitions))
+def _rounds(job_ids: list[bytes]) -> Iterator[list[int]]:
+    """A job may come twice in one call: each round takes every job once, and sees the one before.
+
+    Yields places in the list.
+    """
+    rest = list(range(len(job_ids)))
     while rest:
-        first: dict[UUID, tuple[int, Transition]] = {}
-        later = []
-        for item in rest:
-            if item[1].job_id in first:
-                later.append(item)
-            else:
-                first[item[1].job_id] = item
+        first: dict[bytes, int] = {}
+        later = [place for place in rest if first.setdefault(job_ids[place], place) != place]
         yield list(first.values())
         rest = later
 
@@ -146,7 +149,6 @@ class _Change:
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._connection = connection
         self._now = now
-        self._instant = from_micros(now)
         self._clear()
 
     def _clear(self) -> None:
@@ -170,10 +172,9 @@ class _Change:
             transition.guard,
             status=head.status,
             version=head.version,
-            token=UUID(bytes=head.token) if head.token else None,
-            lease_until=None if head.until is None else from_micros(head.until),
+            token=uuid_from_bytes(head.token) if head.token else None,
+            has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=bool(head.cancel_requested),
-            now=self._instant,
         )
         if refused is not None:
             repeated = isinstance(refused, Stale) and self._is_repeated(transition)
@@ -197,7 +198,7 @@ class _Change:
 
     def write(self) -> None:
         write = self._connection.executemany
-        self._leave_leases()
+        execute_in(self._connection, _LEAVE_LEASES, self._left_lease)
         leave(self._connection, self._left_ready)
         write(_LEAVE_END, self._left_end)
         write(_ASK_TO_STOP, self._asked)
@@ -208,11 +209,6 @@ class _Change:
         keys.take(self._connection, self._keys_taken, self._now)
         self._tally.write(self._connection)
         self._clear()
-
-    def _leave_leases(self) -> None:
-        for start in range(0, len(self._left_lease), CHUNK):
-            ids = self._left_lease[start : start + CHUNK]
-            self._connection.execute(_LEAVE_LEASES.format(marks(ids)), ids)
 
     # -- what a transition carries ----------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from windlass.stores.sqlite.rows import (
     JOB_WIDTH,
     RUN_COLUMNS,
     Row,
+    execute_in,
     insert_rows,
     job_from_row,
     run_from_row,
-    select_in,
 )
 from windlass.stores.sqlite.tally import Tally
 
@@ -61,6 +61,7 @@ def claim(
         tally.move(row.tenant, row.lane, JobStatus.QUEUED, JobStatus.RUNNING)
     tally.write(connection)
     until = later_micros(now, lease)
+    claimed_by = claim_id.bytes
     insert_rows(
         connection,
         _LEASE,
@@ -68,7 +69,7 @@ def claim(
             (
                 row.job_id,
                 token.bytes,
-                claim_id.bytes,
+                claimed_by,
                 session,
                 row.lane,
                 row.priority,
@@ -84,7 +85,7 @@ def claim(
             for row, token in taken
         ],
     )
-    jobs = {row[0]: row for row in select_in(connection, _JOBS, [row.job_id for row, _ in taken])}
+    jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row, _ in taken])}
     started_at, lease_until = from_micros(now), from_micros(until)
     return [
         _started(jobs[row.job_id], row, token, session, started_at, lease_until)

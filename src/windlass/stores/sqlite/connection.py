@@ -85,7 +85,7 @@ def while_busy(location: Location, attempt: Callable[[], T]) -> T:
 
 def _readable(text: bytes) -> str:
     # A row that somebody else wrote must not stop a sweep over all rows.
-    return text.decode("utf-8", errors="replace")
+    return text.decode("utf-8", "replace")
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 import sqlite3
 from collections.abc import Sequence
-from uuid import UUID
 
 from windlass.contract.clock import later_micros, to_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.stores.sqlite import keys
 from windlass.stores.sqlite.ready import ReadyRow, enqueue
-from windlass.stores.sqlite.rows import Row, insert_rows, job_to_row, select_in
+from windlass.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
 from windlass.stores.sqlite.tally import Tally
 
 _KNOWN = """
@@ -39,7 +39,7 @@ class Insertion:
 
     def add_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         ids = [new.job.job_id.bytes for new in jobs]
-        for job_id, tenant, kind, fingerprint in select_in(self._connection, _KNOWN, ids):
+        for job_id, tenant, kind, fingerprint in execute_in(self._connection, _KNOWN, ids):
             self._known[job_id] = (tenant, kind, fingerprint)
         return [self._add(new) for new in jobs]
 
@@ -52,7 +52,7 @@ class Insertion:
             if held := self._holder(key):
                 if held.fingerprint != key.fingerprint:
                     return Conflict(by=key.kind)
-                return Duplicate(UUID(bytes=held.job_id), by=key.kind)
+                return Duplicate(uuid_from_bytes(held.job_id), by=key.kind)
         self._known[job_id] = identity
         for key in wanted:
             self._taken[key.identity] = keys.HeldKey(job_id, key.fingerprint)

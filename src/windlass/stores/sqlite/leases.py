@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from windlass.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from windlass.contract.snapshot import Progress, RunRef
-from windlass.stores.sqlite.rows import select_in
+from windlass.stores.sqlite.rows import execute_in
 
 _HELD = "SELECT job_id, token, session, cancel_requested FROM windlass_lease WHERE job_id IN {}"
 _EXTEND = "UPDATE windlass_lease SET until = ? WHERE job_id = ? AND token = ?"
@@ -18,7 +18,9 @@ WHERE job_id = ? AND token = ? RETURNING version
 def renew(
     connection: sqlite3.Connection, session: str, runs: Sequence[RunRef], *, until: int
 ) -> Renewal:
-    held = {row[0]: row[1:] for row in select_in(connection, _HELD, [r.job_id.bytes for r in runs])}
+    held = {
+        row[0]: row[1:] for row in execute_in(connection, _HELD, [r.job_id.bytes for r in runs])
+    }
     kept, lost, stopping = [], set(), set()
     for run in runs:
         token, owner, cancel_requested = held.get(run.job_id.bytes, (None, None, 0))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.errors import StoreCorrupt
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
@@ -18,10 +19,10 @@ from windlass.stores.sqlite.rows import (
     LOG_WIDTH,
     Row,
     current_run_from_row,
+    execute_in,
     job_from_row,
     log_from_row,
     marks,
-    select_in,
 )
 
 _SNAPSHOT = f"""
@@ -59,7 +60,7 @@ def get(
     connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant_id: str | None
 ) -> list[JobSnapshot | None]:
     ids = [job_id.bytes for job_id in job_ids]
-    found = {row[0]: row for row in select_in(connection, _SNAPSHOT, dict.fromkeys(ids))}
+    found = {row[0]: row for row in execute_in(connection, _SNAPSHOT, [*dict.fromkeys(ids)])}
     rows = [found.get(job_id) for job_id in ids]
     return [
         _snapshot(row) if row is not None and tenant_id in (None, row[1]) else None for row in rows
@@ -109,10 +110,10 @@ def find(
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
     scans = [_places_of(connection, wanted, status, limit + 1, after) for status in statuses]
     found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
-    ids = [UUID(bytes=job_id) for _, job_id in found[:limit]]
+    ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
     items = tuple(job for job in get(connection, ids, wanted.tenant_id) if job)
     last = found[limit - 1] if len(found) > limit > 0 else None
-    return Page(items, Cursor(from_micros(last[0]), UUID(bytes=last[1])) if last else None)
+    return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
 
 
 def _places_of(
@@ -167,7 +168,7 @@ def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
     values: list[object] = [value for value in equal.values() if value is not None]
     for column, choices in among.items():
         if choices:
-            conditions.append(f"{column} IN {marks(sorted(choices))}")
+            conditions.append(f"{column} IN {marks(len(choices))}")
             values += sorted(choices)
     if wanted.subject_id:
         conditions.append("job.subject <> ''")  # lets the partial index be used

@@ -23,10 +23,14 @@ class Readers:
     def __init__(self, location: Location) -> None:
         self._location = location
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
-        for _ in range(_READERS):
-            self._idle.put(connect_reader(location))
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="windlass-reader")
         self._closed = False
+        try:
+            for _ in range(_READERS):
+                self._idle.put(connect_reader(location))
+        except BaseException:
+            self.close()
+            raise
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
@@ -49,9 +53,9 @@ class Readers:
         finally:
             self._idle.put(connection)
 
-    async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await asyncio.to_thread(self._threads.shutdown)
-            for _ in range(_READERS):
-                self._idle.get().close()
+    def close(self) -> None:
+        """Finish what is being read, then let the file go."""
+        self._closed = True
+        self._threads.shutdown()
+        while not self._idle.empty():
+            self._idle.get().close()

@@ -8,6 +8,7 @@ the lanes it takes from. Whoever adds rows lowers floors; a claim raises those i
 import heapq
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from windlass.contract.errors import StoreCorrupt
@@ -137,6 +138,9 @@ def _first_due(
             break
         row, rows = lanes[0]
         found.append(row)
+        if floor is None and len(lanes) == 1:  # nothing left to merge with
+            found += islice(rows, limit - len(found))
+            break
         if (following := next(rows, None)) is not None:
             heapq.heapreplace(lanes, (following, rows))
         else:

@@ -1,14 +1,14 @@
 """Between rows and structs: the one place that knows how a job is spelt in columns."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
 from windlass.contract.clock import from_micros, to_micros
+from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.job import Job
 from windlass.contract.outcome import ErrorInfo
 from windlass.contract.snapshot import CurrentRun, LogEntry, Run
@@ -17,9 +17,8 @@ from windlass.contract.submission import NewJob
 
 Row = tuple[Any, ...]
 
-# SQLite's own limit on parameters is far higher; short lists keep the statement cache small.
-CHUNK: Final = 400
-_ROWS_AT_ONCE: Final = 100
+_LONGEST_LIST: Final = 512
+_ROWS_AT_ONCE: Final = (100, 10)
 
 JOB_COLUMNS: Final = (
     "job.id, job.tenant, job.subject, job.correlation, job.idempotency_key, job.attempt, "
@@ -44,7 +43,7 @@ LOG_WIDTH: Final = 16
 def job_from_row(row: Row) -> Job:
     """Read JOB_COLUMNS."""
     return Job(
-        job_id=UUID(bytes=row[0]),
+        job_id=uuid_from_bytes(row[0]),
         tenant_id=row[1],
         subject_id=row[2],
         correlation_id=row[3],
@@ -57,7 +56,7 @@ def job_from_row(row: Row) -> Job:
         created_at=from_micros(row[10]),
         scheduled_at=None if row[11] is None else from_micros(row[11]),
         created_by=row[12],
-        parent_job_id=None if row[13] is None else UUID(bytes=row[13]),
+        parent_job_id=None if row[13] is None else uuid_from_bytes(row[13]),
         trace_context=None if row[14] is None else _trace_context(row[14]),
         queue=row[15],
         job_type=row[16],
@@ -100,7 +99,7 @@ def run_from_row(job: Job, row: Row) -> Run:
     """Read RUN_COLUMNS."""
     return Run(
         job=job,
-        token=UUID(bytes=row[0]),
+        token=uuid_from_bytes(row[0]),
         fence=row[1],
         session=row[2],
         version=row[3],
@@ -129,7 +128,7 @@ def current_run_from_row(row: Row) -> CurrentRun:
 def log_from_row(row: Row) -> LogEntry:
     """Read LOG_COLUMNS."""
     return LogEntry(
-        job_id=UUID(bytes=row[0]),
+        job_id=uuid_from_bytes(row[0]),
         version=row[1],
         event=Event(row[2]),
         status=JobStatus(row[3]),
@@ -146,29 +145,38 @@ def log_from_row(row: Row) -> LogEntry:
     )
 
 
-def select_in(
-    connection: sqlite3.Connection, statement: str, values: Iterable[object]
-) -> Iterator[Row]:
+def execute_in(
+    connection: sqlite3.Connection, statement: str, values: Sequence[object]
+) -> list[Row]:
     """Run a statement that ends in `IN (…)`, written as `IN {}`, over any number of values."""
-    rest = iter(values)
-    while chunk := list(islice(rest, CHUNK)):
-        yield from connection.execute(statement.format(marks(chunk)), chunk)
+    rows: list[Row] = []
+    for start in range(0, len(values), _LONGEST_LIST):
+        some = _filled_up(values[start : start + _LONGEST_LIST])
+        rows += connection.execute(statement.format(marks(len(some))), some).fetchall()
+    return rows
+
+
+def _filled_up(values: Sequence[object]) -> list[object]:
+    """Repeat the last until there are 1, 2, 4, 8 …: a statement of a new length costs 40 µs."""
+    missing = (1 << (len(values) - 1).bit_length()) - len(values)
+    return [*values, *repeat(values[-1], missing)]
 
 
 def insert_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
-    """Run `INSERT … VALUES (?, …)` over many rows: a hundred at once, then the rest one by one.
+    """Run `INSERT … VALUES (?, …)` over many rows: hundreds at once, then tens, then one by one.
 
     A statement for a hundred rows costs 2 µs less a row than a hundred statements.
     """
     head, _, one = statement.strip().rpartition("VALUES ")
-    whole = len(rows) // _ROWS_AT_ONCE * _ROWS_AT_ONCE
-    if whole:
-        many = f"{head} VALUES {', '.join([one] * _ROWS_AT_ONCE)}"
-        for start in range(0, whole, _ROWS_AT_ONCE):
-            connection.execute(many, [*chain.from_iterable(rows[start : start + _ROWS_AT_ONCE])])
-    if whole < len(rows):
-        connection.executemany(statement, rows[whole:])
+    done = 0
+    for size in _ROWS_AT_ONCE:
+        many = f"{head} VALUES {', '.join([one] * size)}"
+        while len(rows) - done >= size:
+            connection.execute(many, [*chain.from_iterable(rows[done : done + size])])
+            done += size
+    if done < len(rows):
+        connection.executemany(statement, rows[done:])
 
 
-def marks(values: Sequence[object]) -> str:
-    return f"({', '.join('?' * len(values))})"
+def marks(count: int) -> str:
+    return f"({', '.join('?' * count)})"

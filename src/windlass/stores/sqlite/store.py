@@ -12,7 +12,7 @@ from uuid import UUID
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, later_micros, to_micros
 from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.identity import new_run_token
+from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
@@ -42,6 +42,7 @@ from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
 from windlass.stores.sqlite.connection import is_open_on, joined
+from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder
 from windlass.stores.sqlite.location import Location, check_place
@@ -76,8 +77,19 @@ class _Opened:
             raise
 
     async def close(self) -> None:
+        """Wait until the file is let go. Goes on in its thread if the caller gives up."""
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(None, self._close))
+
+    def _close(self) -> None:
         for part in (self.readers, self.keeper, self.writer):
-            await part.close()
+            part.close()
+
+    def end(self) -> None:
+        """The same without waiting for the writers; the readers must have nothing to do."""
+        self.readers.close()
+        self.keeper.end()
+        self.writer.end()
 
 
 class SqliteStore:
@@ -122,28 +134,27 @@ class SqliteStore:
         )
 
     @property
+    def channel(self) -> None:
+        return None
+
+    @property
     def migrator(self) -> Migrator:
         return SqliteMigrator(self._location)
 
     async def open(self) -> None:
         async with self._opening:
             if self._opened is None:
-                # Shielded: a caller that gives up must not leave threads and files behind.
-                making = asyncio.ensure_future(self._make())
-                try:
-                    self._opened = await asyncio.shield(making)
-                except asyncio.CancelledError:
-                    making.add_done_callback(self._close_what_was_made)
-                    raise
-
-    def _close_what_was_made(self, making: "asyncio.Future[_Opened]") -> None:
-        if not making.cancelled() and making.exception() is None:
-            self._left_over = asyncio.ensure_future(making.result().close())
+                self._opened = await self._make()
 
     async def _make(self) -> _Opened:
-        opened = await asyncio.to_thread(_Opened, self._location, self._before_commit)
+        opened = await made_in_thread(
+            lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
+        )
         try:
             await opened.writer.run(migrate)
+        except asyncio.CancelledError:
+            opened.end()
+            raise
         except BaseException:
             await opened.close()
             raise
@@ -153,7 +164,7 @@ class SqliteStore:
         async with self._opening:
             opened, self._opened = self._opened, None
             if opened is not None:
-                await asyncio.shield(opened.close())
+                await opened.close()
 
     @property
     def _parts(self) -> _Opened:
@@ -315,7 +326,7 @@ class SqliteStore:
         found = await self._parts.readers.run(
             lambda connection: [holder(connection, key, self._now()) for key in keys]
         )
-        return [UUID(bytes=held.job_id) if held else None for held in found]
+        return [uuid_from_bytes(held.job_id) if held else None for held in found]
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000

@@ -15,17 +15,20 @@ class Tally:
     """Collect moves and write their sum: one row per tenant, lane and status, not per job."""
 
     def __init__(self) -> None:
-        self._changes: Counter[tuple[str, int, str]] = Counter()
+        self._moves: Counter[tuple[str, int, JobStatus | None, JobStatus | None]] = Counter()
 
     def move(
         self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
     ) -> None:
         """Count a job out of one status and into another; None is outside the store."""
-        if came_from is not None:
-            self._changes[(tenant, lane, came_from)] -= 1
-        if goes_to is not None:
-            self._changes[(tenant, lane, goes_to)] += 1
+        self._moves[tenant, lane, came_from, goes_to] += 1
 
     def write(self, connection: sqlite3.Connection) -> None:
-        rows = [(*place, change, change) for place, change in self._changes.items() if change]
+        changes: Counter[tuple[str, int, str]] = Counter()
+        for (tenant, lane, came_from, goes_to), jobs in self._moves.items():
+            if came_from is not None:
+                changes[tenant, lane, came_from] -= jobs
+            if goes_to is not None:
+                changes[tenant, lane, goes_to] += jobs
+        rows = [(*place, change, change) for place, change in changes.items() if change]
         connection.executemany(_ADD, rows)

@@ -3,12 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from windlass.contract.results import ApplyResult
 from windlass.contract.transition import Transition
 from windlass.stores.sqlite.apply import apply
 from windlass.stores.sqlite.connection import connect_writer, translated, while_busy
+from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.location import Location
 
 
@@ -26,15 +27,16 @@ class SqliteTransaction:
 @asynccontextmanager
 async def begun(location: Location, now: Callable[[], int]) -> AsyncIterator[SqliteTransaction]:
     """Begin on a connection of its own; commit at the end, roll back on an error."""
-    connection = await asyncio.to_thread(_begin, location)
-    try:
-        with translated(location):
+    connection = await made_in_thread(lambda: _begin(location), let_go=_roll_back)
+    with translated(location):
+        try:
             yield SqliteTransaction(connection, now)
-            await asyncio.to_thread(connection.execute, "COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        connection.close()
+        except BaseException:
+            _roll_back(connection)
+            raise
+        loop = asyncio.get_running_loop()
+        # Shielded: a commit that has begun has the connection to itself until it is over.
+        await asyncio.shield(loop.run_in_executor(None, _commit, connection))
 
 
 def _begin(location: Location) -> sqlite3.Connection:
@@ -42,3 +44,17 @@ def _begin(location: Location) -> sqlite3.Connection:
     with translated(location, connection):
         while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
     return connection
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("COMMIT")
+    finally:
+        _roll_back(connection)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """End what is not committed, and let the file go."""
+    with closing(connection):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

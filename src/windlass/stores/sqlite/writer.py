@@ -61,7 +61,11 @@ class Writer:
         self._commits = 0
         self._log_file = location.path.with_name(f"{location.path.name}-wal")
         self._thread = Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._connection.close()
+            raise
 
     async def run(self, work: Work[T]) -> T:
         """Do `work` in a transaction; return when it is committed. Any event loop may call."""
@@ -74,10 +78,10 @@ class Writer:
         del task  # it holds the error, and an error holds this frame: a circle, with an open cursor
         return await future
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Finish what has been handed in, then let the file go."""
         self.end()
-        await asyncio.to_thread(self._thread.join)
+        self._thread.join()
 
     def end(self) -> None:
         """The same without waiting."""

@@ -59,6 +59,7 @@ CREATE TABLE windlass.ready (
         autovacuum_vacuum_cost_delay = 0);
 
 CREATE UNIQUE INDEX ready_by_job ON windlass.ready (job_id);
+CREATE INDEX ready_by_tenant ON windlass.ready (tenant, created_at, job_id);
 
 -- `until` is in no index, so that a renewal rewrites the row within its page (HOT).
 CREATE TABLE windlass.lease (
@@ -66,6 +67,7 @@ CREATE TABLE windlass.lease (
     version          bigint NOT NULL CHECK (version >= 1),
     fence            bigint NOT NULL CHECK (fence >= 1),
     created_at       bigint NOT NULL,
+    due_at           bigint NOT NULL,
     started_at       bigint NOT NULL,
     until            bigint NOT NULL,
     percent          double precision NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),

@@ -1,9 +1,12 @@
 -- The verbs that many items go through at once, one call each. As functions their plans are kept by
 -- the server even where a pooler forbids prepared statements, and every step of one sees what was
--- committed before it. The settings keep a plan made while a table was empty from reading all of it
--- once it is full.
+-- committed before it.
+-- A plan that is made while a table is empty must not read all of it once it is full. So every look-up
+-- is a LATERAL one with OFFSET 0, which leaves the planner no choice of who is looked up in whom, or
+-- goes by `= ANY (array)`; and the settings forbid the rest.
 
-CREATE FUNCTION windlass.micros() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+-- Called stable, though clock_timestamp() is not: only then is it the bound of an index scan.
+CREATE FUNCTION windlass.micros() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
@@ -56,22 +59,28 @@ BEGIN
                        (job.tenant, lane.job_type, job.fingerprint)
                        = (i.tenant, i.job_type, i.fingerprint) AS is_same
                 FROM input AS i
-                JOIN windlass.job ON job.id = i.id
-                JOIN windlass.lane ON lane.id = job.lane
+                CROSS JOIN LATERAL (
+                    SELECT * FROM windlass.job WHERE job.id = i.id OFFSET 0) AS job
+                CROSS JOIN LATERAL (
+                    SELECT * FROM windlass.lane WHERE lane.id = job.lane OFFSET 0) AS lane
                 UNION ALL
                 SELECT i.place, 1, held.job_id, 'job', held.fingerprint = i.fingerprint
                 FROM input AS i
-                JOIN windlass.dedupe AS held
-                  ON held.tenant = i.tenant AND held.scope = i.job_type AND held.key = i.key
-                 AND held.kind = 'job' AND (held.until IS NULL OR held.until > v_now)
+                CROSS JOIN LATERAL (
+                    SELECT * FROM windlass.dedupe AS held
+                    WHERE held.tenant = i.tenant AND held.scope = i.job_type AND held.key = i.key
+                      AND held.kind = 'job' AND (held.until IS NULL OR held.until > v_now)
+                    OFFSET 0) AS held
                 WHERE i.key <> ''
                 UNION ALL
                 SELECT i.place, 2, held.job_id, 'request', held.fingerprint = i.request_fingerprint
                 FROM input AS i
-                JOIN windlass.dedupe AS held
-                  ON held.tenant = i.request_tenant AND held.scope = i.request_scope
-                 AND held.key = i.request_key AND held.kind = 'request'
-                 AND (held.until IS NULL OR held.until > v_now)
+                CROSS JOIN LATERAL (
+                    SELECT * FROM windlass.dedupe AS held
+                    WHERE held.tenant = i.request_tenant AND held.scope = i.request_scope
+                      AND held.key = i.request_key AND held.kind = 'request'
+                      AND (held.until IS NULL OR held.until > v_now)
+                    OFFSET 0) AS held
             ), first AS (
                 SELECT DISTINCT ON (found.place) * FROM found ORDER BY found.place, found.rank
             )
@@ -173,9 +182,10 @@ $$;
 
 -- Starts runs of due jobs. A request is a queue with a limit; a range is a lane and a priority of it,
 -- looked at from its floor on. First it is found out, without a lock, how much of each range comes
--- next; then that much of it is locked, passing over what others hold.
+-- next; then that much of it is locked, passing over what others hold. The tokens are given, as many
+-- as the limits allow, because making one here costs as much as writing the lease (1.6 µs).
 CREATE FUNCTION windlass.claim_jobs(
-    p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_limit integer[],
+    p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_token uuid[], p_limit integer[],
     p_request integer[], p_lane bigint[], p_priority integer[], p_floor bigint[], p_floor_id uuid[])
 RETURNS TABLE (
     token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
@@ -189,18 +199,21 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS
 #variable_conflict use_column
 DECLARE
     v_now bigint;
+    v_until bigint;
 BEGIN
     -- The same claim twice at once: the second waits and finds what the first has started.
     PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
     v_now := coalesce(p_now, windlass.micros());
+    v_until := windlass.later(v_now, p_lease);
     RETURN QUERY
     SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes,
            lease.snoozes, lease.priority, lease.started_at, lease.until, lease.cancel_requested,
-           0::bigint, lease.lane, job.id, job.tenant, job.subject, job.correlation,
+           lease.due_at, lease.lane, job.id, job.tenant, job.subject, job.correlation,
            job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
            job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
            job.trace_context
-    FROM windlass.lease JOIN windlass.job ON job.id = lease.job_id
+    FROM windlass.lease
+    CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = lease.job_id OFFSET 0) AS job
     WHERE lease.claim_id = p_claim;
     IF FOUND THEN
         RETURN;
@@ -239,29 +252,28 @@ BEGIN
         DELETE FROM windlass.ready WHERE ctid = ANY (ARRAY(SELECT spot FROM picked)) RETURNING *
     ), leased AS (
         INSERT INTO windlass.lease (
-            lane, version, fence, created_at, started_at, until, attempt, crashes, snoozes,
+            lane, version, fence, created_at, due_at, started_at, until, attempt, crashes, snoozes,
             priority, keyed, job_id, token, claim_id, session, tenant)
-        SELECT lane, version + 1, fence + 1, created_at, v_now, windlass.later(v_now, p_lease),
-               attempt + 1, crashes, snoozes, priority, keyed, job_id, gen_random_uuid(), p_claim,
-               p_session, tenant
+        SELECT lane, version + 1, fence + 1, created_at, run_at, v_now, v_until,
+               attempt + 1, crashes, snoozes, priority, keyed, job_id,
+               p_token[row_number() OVER ()], p_claim, p_session, tenant
         FROM taken
         RETURNING *
     )
     SELECT leased.token, leased.fence, leased.session, leased.version, leased.attempt,
            leased.crashes, leased.snoozes, leased.priority, leased.started_at, leased.until, false,
-           taken.run_at, leased.lane, job.id, job.tenant, job.subject, job.correlation,
+           leased.due_at, leased.lane, job.id, job.tenant, job.subject, job.correlation,
            job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
            job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
            job.trace_context
     FROM leased
-    JOIN taken ON taken.job_id = leased.job_id
-    JOIN windlass.job ON job.id = leased.job_id;
+    CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = leased.job_id OFFSET 0) AS job;
 END
 $$;
 
 -- Ends runs that carry nothing beyond their job, if they are still the current ones; gives a row for
 -- each that it ended. Jobs must differ within a call. A lapsed lease is not waited for: whoever has it
--- locked is about to end it.
+-- locked is about to end it. The leases are locked in the order of their ids, as the index gives them.
 CREATE FUNCTION windlass.settle_runs(
     p_now bigint, p_job uuid[], p_token uuid[], p_unless_cancelled boolean[],
     p_only_expired boolean[], p_event text[], p_status text[], p_reason text[], p_attempt integer[],
@@ -270,11 +282,17 @@ CREATE FUNCTION windlass.settle_runs(
     p_result bytea[], p_result_omitted text[])
 RETURNS TABLE (place bigint, version bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_nestloop = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint := coalesce(p_now, windlass.micros());
+    v_keyed uuid[];
 BEGIN
+    IF true = ANY (p_only_expired) THEN
+        p_token := windlass.tokens_unless_locked(p_job, p_token, p_only_expired, v_now);
+    END IF;
+    v_keyed := ARRAY(
+        SELECT lease.job_id FROM windlass.lease WHERE lease.job_id = ANY (p_job) AND lease.keyed);
     RETURN QUERY
     WITH gone AS (
         DELETE FROM windlass.lease
@@ -285,11 +303,10 @@ BEGIN
                   job_id, token, unless_cancelled, only_expired, event, status, reason, attempt,
                   crashes, snoozes, priority, delay, hold, error_code, error_message, error_detail,
                   result, result_omitted, place)
-        WHERE lease.job_id = t.job_id AND lease.token = t.token
+        WHERE lease.job_id = ANY (p_job)
+          AND lease.job_id = t.job_id AND lease.token = t.token
           AND NOT (t.unless_cancelled AND lease.cancel_requested)
-          AND (NOT t.only_expired OR (lease.until <= v_now AND EXISTS (
-                  SELECT FROM windlass.lease AS free WHERE free.job_id = t.job_id
-                  FOR UPDATE SKIP LOCKED)))
+          AND (NOT t.only_expired OR lease.until <= v_now)
         RETURNING t.*, lease.lane, lease.version + 1 AS new_version, lease.fence, lease.created_at,
                   lease.started_at, lease.keyed, lease.session, lease.tenant
     ), logged AS (
@@ -317,24 +334,65 @@ BEGIN
                count(*) FILTER (WHERE status = 'Poisoned'),
                count(*) FILTER (WHERE status = 'Cancelled'), tenant
         FROM gone WHERE status <> 'Queued' GROUP BY tenant, lane
-    ), kept AS (
-        UPDATE windlass.dedupe AS held SET until = windlass.later(v_now, gone.hold)
-        FROM gone
-        JOIN windlass.job ON job.id = gone.job_id
-        JOIN windlass.lane ON lane.id = gone.lane
-        WHERE gone.keyed AND gone.status = 'Completed'
-          AND held.tenant = gone.tenant AND held.scope = lane.job_type
-          AND held.key = job.idempotency_key AND held.kind = 'job' AND held.job_id = gone.job_id
-    ), freed AS (
-        DELETE FROM windlass.dedupe AS held
-        USING gone
-        JOIN windlass.job ON job.id = gone.job_id
-        JOIN windlass.lane ON lane.id = gone.lane
-        WHERE gone.keyed AND gone.status NOT IN ('Completed', 'Queued')
-          AND held.tenant = gone.tenant AND held.scope = lane.job_type
-          AND held.key = job.idempotency_key AND held.kind = 'job' AND held.job_id = gone.job_id
     )
     SELECT gone.place, gone.new_version FROM gone;
+    IF v_keyed <> '{}' THEN
+        PERFORM windlass.keep_or_free_keys(v_now, v_keyed, p_job, p_token, p_hold);
+    END IF;
+END
+$$;
+
+-- The tokens, with NULL for those whose lapsed lease somebody has locked: no run has that.
+CREATE FUNCTION windlass.tokens_unless_locked(
+    p_job uuid[], p_token uuid[], p_only_expired boolean[], p_now bigint)
+RETURNS uuid[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT CASE WHEN NOT t.only_expired OR free.is_free THEN t.token END
+        FROM unnest(p_job, p_token, p_only_expired) WITH ORDINALITY
+             AS t (job_id, token, only_expired, place)
+        LEFT JOIN LATERAL (
+            SELECT true AS is_free FROM windlass.lease
+            WHERE lease.job_id = t.job_id AND t.only_expired
+            OFFSET 0 FOR UPDATE SKIP LOCKED
+        ) AS free ON true
+        ORDER BY t.place);
+END
+$$;
+
+-- What becomes of the keys of jobs whose run has just been ended by these tokens: held for a while by
+-- a completed one, freed by one that ended otherwise, untouched by one that runs again.
+CREATE FUNCTION windlass.keep_or_free_keys(
+    p_now bigint, p_keyed uuid[], p_job uuid[], p_token uuid[], p_hold bigint[])
+RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    v_key record;
+BEGIN
+    FOR v_key IN
+        SELECT job.tenant, lane.job_type, job.idempotency_key AS key, t.job_id, t.hold,
+               ended.status = 'Completed' AS is_completed
+        FROM unnest(p_job, p_token, p_hold) AS t (job_id, token, hold)
+        CROSS JOIN LATERAL (
+            SELECT log.status FROM windlass.log
+            WHERE log.job_id = t.job_id AND log.change_id = t.token AND log.is_end
+            OFFSET 0) AS ended
+        CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = t.job_id OFFSET 0) AS job
+        CROSS JOIN LATERAL (SELECT * FROM windlass.lane WHERE lane.id = job.lane OFFSET 0) AS lane
+        WHERE t.job_id = ANY (p_keyed)
+        ORDER BY job.tenant, lane.job_type, job.idempotency_key
+    LOOP
+        IF v_key.is_completed THEN
+            UPDATE windlass.dedupe AS held SET until = windlass.later(p_now, v_key.hold)
+            WHERE held.tenant = v_key.tenant AND held.scope = v_key.job_type
+              AND held.key = v_key.key AND held.kind = 'job' AND held.job_id = v_key.job_id;
+        ELSE
+            DELETE FROM windlass.dedupe AS held
+            WHERE held.tenant = v_key.tenant AND held.scope = v_key.job_type
+              AND held.key = v_key.key AND held.kind = 'job' AND held.job_id = v_key.job_id;
+        END IF;
+    END LOOP;
 END
 $$;
 

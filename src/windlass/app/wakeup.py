@@ -1,0 +1,41 @@
+"""Which wake-ups an application uses: its store's own, and a broker's beside it."""
+
+from windlass.contract.errors import StoreMisconfigured
+from windlass.contract.store import JobStore
+from windlass.contract.wakeup import Wakeup
+from windlass.wakeups.in_process import Hub, InProcessWakeup
+from windlass.wakeups.local_socket import LocalSocketWakeup
+from windlass.wakeups.remote import RemoteWakeup
+from windlass.wakeups.several import SeveralWakeups
+from windlass.wakeups.trigger import parse_trigger
+
+
+def wakeup_for(store: JobStore, hub: Hub, broker: RemoteWakeup | None) -> Wakeup:
+    """Beside a SQLite file by sockets; otherwise in this process, and by the store's server."""
+    ways: list[Wakeup] = []
+    if (file := store.capabilities.local_file) is not None:
+        ways.append(LocalSocketWakeup(file))
+    else:
+        ways.append(InProcessWakeup(hub))
+    if (channel := store.channel) is not None:
+        from windlass.wakeups.postgres import postgres_wakeup  # only its users have the driver
+
+        ways.append(postgres_wakeup(channel))
+    if broker is not None:
+        ways.append(broker)
+    return ways[0] if len(ways) == 1 else SeveralWakeups(ways)
+
+
+def broker_from_url(url: str) -> RemoteWakeup | None:
+    """Make the wake-up of a trigger URL; None for an empty one."""
+    if not url:
+        return None
+    trigger = parse_trigger(url)
+    try:
+        from windlass.wakeups.rabbitmq import rabbitmq_wakeup  # likewise
+    except ModuleNotFoundError as error:
+        raise StoreMisconfigured(
+            f"A trigger needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install windlass[rabbitmq]`.",
+        ) from error
+    return rabbitmq_wakeup(trigger)

@@ -1,0 +1,149 @@
+"""Wake-ups through a server, from a thread of their own.
+
+A thread, because an application is used from several event loops, and some end without a word.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from windlass.contract.wakeup import Hint, OnHint
+from windlass.wakeups.courier import Courier
+from windlass.wakeups.outage import Outage
+
+
+class Pace(NamedTuple):
+    """How often, and how patient."""
+
+    window_seconds: float = 0.008
+    """While busy, each hint is sent once in this time."""
+    heartbeat_seconds: float = 3.0
+    """How often a silent server is asked whether it is still there."""
+    answer_seconds: float = 3.0
+    """How long the server may take for an answer before it counts as gone."""
+    first_wait_seconds: float = 0.1
+    longest_wait_seconds: float = 10.0
+    """Between two attempts to connect: growing from the first to the longest, jittered."""
+
+
+class Link(Protocol):
+    """A way to a server. Used in one event loop; raises when it cannot, within its patience."""
+
+    async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
+        """Connect, say so, and pass on what is heard until the connection is lost."""
+        ...
+
+    async def send(self, hint: Hint, job_id: UUID | None) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteWakeup:
+    """Reach all who use the same server."""
+
+    def __init__(
+        self, make_link: Callable[[], Link], *, what: str, pace: Pace, always_connected: bool
+    ) -> None:
+        """`always_connected` holds the connection even where nobody listens."""
+        self._make_link = make_link
+        self._pace = pace
+        self._always_connected = always_connected
+        self._outage = Outage(what)
+        self._thread: threading.Thread | None = None
+        self._courier: Courier | None = None
+        self._stop: Callable[[], object] = lambda: None
+        self.is_connected = False
+        """Whether the connection that listens (or is always held) is there now."""
+
+    async def open(self, on_hint: OnHint | None) -> None:
+        """Begin to connect. Does not wait for the server: polling goes on without it."""
+        heard = None if on_hint is None else _in_loop(asyncio.get_running_loop(), on_hint)
+        opened = Future[None]()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(heard, opened)),
+            name="windlass-wakeup",
+            daemon=True,
+        )
+        self._thread.start()
+        await asyncio.wrap_future(opened)
+
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
+        if self._courier is not None:
+            self._courier.take(hint, job_id)
+
+    async def close(self) -> None:
+        """Send what is still waiting, and let the server go."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop()
+            await asyncio.to_thread(thread.join)
+
+    async def _live(self, heard: OnHint | None, opened: Future[None]) -> None:
+        pace, loop, stopped = self._pace, asyncio.get_running_loop(), asyncio.Event()
+        self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
+        link = self._make_link()
+        self._courier = courier = Courier(
+            lambda hint, job_id: self._send(link, hint, job_id),
+            window_seconds=pace.window_seconds,
+            pause_seconds=max(pace.window_seconds, pace.first_wait_seconds),
+        )
+        tasks = [asyncio.create_task(courier.carry_for_ever())]
+        if heard is not None or self._always_connected:
+            tasks.append(asyncio.create_task(self._hold_for_ever(link, heard)))
+        opened.set_result(None)
+        await stopped.wait()
+        self._courier = None
+        await courier.carry()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await link.close()
+
+    async def _send(self, link: Link, hint: Hint, job_id: UUID | None) -> bool:
+        try:
+            await link.send(hint, job_id)
+        except Exception as error:
+            self._outage.begin("sending", error)
+            return False
+        self._outage.end("sending")
+        return True
+
+    async def _hold_for_ever(self, link: Link, heard: OnHint | None) -> None:
+        loop, pace, failures = asyncio.get_running_loop(), self._pace, 0
+        while True:
+            began = loop.time()
+            try:
+                await self._hold(link, heard)
+            except Exception as error:
+                self._outage.begin("listening", error)
+            # Counted on when it was up only for a moment, or a flapping server would be hammered.
+            failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
+            most = min(pace.longest_wait_seconds, pace.first_wait_seconds * 2 ** min(failures, 20))
+            await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
+
+    async def _hold(self, link: Link, heard: OnHint | None) -> None:
+        try:
+            await link.hold(heard, lambda: self._connected(heard))
+        finally:
+            self.is_connected = False
+
+    def _connected(self, heard: OnHint | None) -> None:
+        """Whatever was said while nobody could hear it: look for everything."""
+        self.is_connected = True
+        self._outage.end("listening", "sending")
+        if heard is not None:
+            for hint in Hint:
+                heard(hint)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, on_hint: OnHint) -> OnHint:
+    def heard(hint: Hint) -> None:
+        with suppress(RuntimeError):  # that loop is closed: nobody listens any more
+            loop.call_soon_threadsafe(on_hint, hint)
+
+    return heard

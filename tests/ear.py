@@ -1,0 +1,74 @@
+"""Ears for tests: what a wake-up brings and what the log says, to be waited for."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windlass.contract.wakeup import Hint
+from windlass.wakeups.remote import RemoteWakeup
+
+PATIENCE_SECONDS = 60
+
+
+def is_up(wakeup: RemoteWakeup) -> bool:
+    """Asked anew each time: mypy takes an attribute for what it was before."""
+    return wakeup.is_connected
+
+
+class Ear:
+    """Hears hints, one after the other."""
+
+    def __init__(self) -> None:
+        self._heard: asyncio.Queue[Hint] = asyncio.Queue()
+
+    def __call__(self, hint: Hint) -> None:
+        self._heard.put_nowait(hint)
+
+    async def hears(self) -> Hint:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._heard.get()
+
+    async def hears_all(self) -> None:
+        """Every kind of hint, as after each connect."""
+        assert [await self.hears() for _ in Hint] == list(Hint)
+
+    @property
+    def has_more(self) -> bool:
+        return not self._heard.empty()
+
+
+class LogEar(logging.Handler):
+    """Hears what one logger says, from whatever thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[logging.LogRecord] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._loop.call_soon_threadsafe(self._lines.put_nowait, record)
+
+    async def hears(self, level: int) -> str:
+        """The next line, which has to be of this level."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            record = await self._lines.get()
+        assert record.levelno == level, record.getMessage()
+        return record.getMessage()
+
+    @property
+    def has_more(self) -> bool:
+        return not self._lines.empty()
+
+
+@contextmanager
+def log_ear() -> Iterator[LogEar]:
+    logger, ear = logging.getLogger("windlass.wakeup"), LogEar()
+    level = logger.level
+    logger.addHandler(ear)
+    logger.setLevel(logging.INFO)
+    try:
+        yield ear
+    finally:
+        logger.removeHandler(ear)
+        logger.setLevel(level)

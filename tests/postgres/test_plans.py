@@ -1,0 +1,207 @@
+"""No verb reads more rows than it works on, with a million jobs behind it.
+
+The server itself counts the rows that a transaction has read, so a plan that scans or sorts a table
+is caught whatever it looks like.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.servers.postgres import PostgresServer
+from windlass.contract.clock import from_micros
+from windlass.contract.outcome import Success
+from windlass.contract.query import Cursor, JobFilter, PruneRule
+from windlass.contract.snapshot import Progress
+from windlass.contract.status import JobStatus
+from windlass.contract.transition import StateGuard, Transition
+from windlass.stores.postgres import PostgresStore
+from windlass.stores.postgres.calls import Calls
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.postgres.sql import Sql
+from windlass.testing.factories import make_new, wanting
+
+pytestmark = [
+    pytest.mark.xdist_group("postgres_at_a_million"),
+    pytest.mark.timeout(400),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+MILLION = 1_000_000
+LEASE = timedelta(minutes=5)
+# The rows a verb works on (20 to 50) in every table it touches, the root pages of what it looks up.
+MOST_ROWS = 1_000
+
+_READ = """
+SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+WHERE schemaname = %s AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 0
+"""
+# Pending, due in a year and of the highest priority, of a type that nobody asks for, and finished.
+_FILL = """
+INSERT INTO windlass.lane (queue, job_type) VALUES ('default', 'test'), ('default', 'paused');
+CREATE TEMP TABLE made AS
+SELECT gen_random_uuid() AS id, n, CASE WHEN n % 10 = 0 THEN 2 ELSE 1 END AS lane,
+       1700000000000000 + n AS created_at, 'tenant-' || n % 1000 AS tenant,
+       CASE WHEN n % 2 = 0 THEN 'done' WHEN n % 10 = 1 THEN 'future' ELSE 'due' END AS state
+FROM generate_series(1, %(jobs)s) AS n;
+INSERT INTO windlass.job (
+    id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
+    payload, payload_version, priority, created_at, created_by)
+SELECT id, tenant, lane, '', '', '', '', 1, 3, '{}', 1, 2, created_at, '' FROM made;
+INSERT INTO windlass.ready (
+    lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed, job_id,
+    tenant)
+SELECT lane, CASE state WHEN 'due' THEN created_at ELSE 4000000000000000 + n END, 1, 0, created_at,
+       0, 0, 0, CASE state WHEN 'due' THEN 2 ELSE 0 END, false, id, tenant
+FROM made WHERE state <> 'done';
+INSERT INTO windlass.log (
+    version, lane, fence, at, created_at, event, status, attempt, crashes, snoozes, priority,
+    is_end, job_id, change_id, tenant, reason, session, actor)
+SELECT 2, lane, 1, created_at + 5, created_at, 'completed', 'Completed', 1, 0, 0, 2, true, id, id,
+       tenant, 'Succeeded', '', ''
+FROM made WHERE state = 'done';
+INSERT INTO windlass.tally (lane, live, completed, failed, poisoned, cancelled, tenant)
+SELECT lane, count(*) FILTER (WHERE state <> 'done'), count(*) FILTER (WHERE state = 'done'),
+       0, 0, 0, tenant
+FROM made GROUP BY tenant, lane;
+"""
+
+
+class CountedCalls(Calls):
+    """Notes how many rows every piece of work has read, table by table."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.read: dict[str, int] = {}
+
+    async def run(self, work: Callable[[Sql], Awaitable[Any]], **options: Any) -> Any:
+        async def counted(sql: Sql) -> Any:
+            before: dict[str, int] = dict(await sql.rows(_READ, self._location.schema))
+            answer = await work(sql)
+            for table, rows in await sql.rows(_READ, self._location.schema):
+                self.read[table] = self.read.get(table, 0) + rows - before.get(table, 0)
+            return answer
+
+        return await super().run(counted, **options | {"atomic": True})
+
+
+class Deep:
+    """A store with a million jobs, and what a verb on it has read."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.store = store
+
+    async def read_by(self, verb: Awaitable[Any]) -> dict[str, int]:
+        calls = self.store.calls
+        assert isinstance(calls, CountedCalls)
+        calls.read.clear()
+        await verb
+        return dict(calls.read)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deep(postgres: PostgresServer) -> AsyncIterator[Deep]:
+    location = parse_url(postgres.url(schema=f"w{uuid4().hex}", deadline="300"))
+    store = PostgresStore(location, make_calls=CountedCalls)
+    await store.open()
+
+    async def fill(sql: Sql) -> None:
+        for statement in _FILL.replace("%(jobs)s", str(MILLION)).split(";\n"):
+            await sql.script(statement)
+
+    await store.calls.run(fill)
+    yield Deep(store)
+    await store.calls.run(lambda sql: sql.script(f"DROP SCHEMA {location.schema} CASCADE"))
+    await store.close()
+
+
+async def started(deep: Deep, jobs: int = 20) -> list[Any]:
+    return await deep.store.claim("w", uuid4(), wanting("test", limit=jobs), lease=LEASE)
+
+
+async def test_a_claim_reads_what_it_takes(deep: Deep) -> None:
+    for _ in range(8):  # the plans of a function are made anew for its first calls
+        read = await deep.read_by(started(deep, 50))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_a_claim_over_many_types_reads_what_it_takes(deep: Deep) -> None:
+    kinds = ("test", *(f"kind-{number}" for number in range(100)))
+    verb = deep.store.claim("w", uuid4(), wanting(*kinds, limit=50), lease=LEASE)
+    read = await deep.read_by(verb)
+    assert read.pop("lane") <= 3 * len(kinds)
+    assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_ending_runs_reads_those_runs(deep: Deep) -> None:
+    for _ in range(8):
+        runs = await started(deep)
+        ends = [Transition.completed(run, Success(), hold_key=LEASE) for run in runs]
+        read = await deep.read_by(deep.store.apply(ends))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_submitting_reads_nothing_old(deep: Deep) -> None:
+    for number in range(8):
+        jobs = [make_new(n, idempotency_key=f"{number}-{n}") for n in range(20)]
+        read = await deep.read_by(deep.store.insert(jobs))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_renewing_and_progress_read_those_runs(deep: Deep) -> None:
+    runs = [run.ref for run in await started(deep)]
+    for verb in (
+        deep.store.renew("w", runs, lease=LEASE),
+        deep.store.progress([Progress(run, 50.0) for run in runs]),
+        deep.store.expired(limit=20),
+    ):
+        read = await deep.read_by(verb)
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+FILTERS = {
+    "all of a tenant": JobFilter(tenant_id="tenant-1"),
+    "waiting": JobFilter(tenant_id="tenant-1", statuses=frozenset({JobStatus.QUEUED})),
+    "running": JobFilter(tenant_id="tenant-1", statuses=frozenset({JobStatus.RUNNING})),
+    "finished": JobFilter(tenant_id="tenant-2", statuses=frozenset({JobStatus.COMPLETED})),
+    "dead": JobFilter(
+        tenant_id="tenant-1", statuses=frozenset({JobStatus.FAILED, JobStatus.POISONED})
+    ),
+}
+
+
+@pytest.mark.parametrize("wanted", FILTERS.values(), ids=FILTERS)
+async def test_a_page_reads_a_page(deep: Deep, wanted: JobFilter) -> None:
+    cursor = Cursor(from_micros(1700000000000000 + MILLION // 2), UUID(int=0))
+    for after in (None, cursor):
+        read = await deep.read_by(deep.store.find(wanted, limit=20, after=after))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_the_jobs_of_a_tenant_are_counted_by_their_sums(deep: Deep) -> None:
+    read = await deep.read_by(deep.store.counts(tenant_id="tenant-2"))
+    assert read.get("job", 0) + read.get("log", 0) == 0, read
+    assert read["tally"] <= 2, read
+
+
+async def test_taking_old_jobs_out_reads_those_jobs(deep: Deep) -> None:
+    long_ago = from_micros(1700000000000000 + MILLION)
+    rules = [PruneRule(JobStatus.COMPLETED, long_ago)]
+    read = await deep.read_by(deep.store.prune(rules, limit=20))
+    assert sum(read.values()) <= MOST_ROWS, read
+    page = await deep.store.find(FILTERS["finished"], limit=20)
+    jobs = [(job.job.job_id, StateGuard(job.status)) for job in page.items]
+    read = await deep.read_by(deep.store.delete(jobs))
+    assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_numbering_events_reads_those_rows(deep: Deep) -> None:
+    await deep.store.sequence(limit=100)
+    read = await deep.read_by(deep.store.sequence(limit=100))
+    assert sum(read.values()) <= MOST_ROWS, read
+    read = await deep.read_by(deep.store.events(after=50, limit=20))
+    assert sum(read.values()) <= MOST_ROWS, read

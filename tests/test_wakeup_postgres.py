@@ -1,0 +1,301 @@
+"""Wake-ups through a real PostgreSQL, which is restarted, frozen and told to drop its listeners."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+from psycopg import AsyncConnection
+
+from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
+from tests.servers.postgres import PostgresServer
+from windlass import Windlass, WorkerSettings
+from windlass.contract.clock import SystemClock
+from windlass.contract.errors import StoreMisconfigured
+from windlass.contract.wakeup import Hint, PostgresChannel
+from windlass.stores import store_from_url
+from windlass.wakeups.postgres import postgres_wakeup
+from windlass.wakeups.remote import Pace, RemoteWakeup
+
+HASTY = Pace(
+    heartbeat_seconds=0.1,
+    answer_seconds=0.5,
+    first_wait_seconds=0.05,
+    longest_wait_seconds=0.2,
+)
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.resume()
+    server.stop()
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[LogEar]:
+    with log_ear() as ear:
+        yield ear
+
+
+def channel_on(server: PostgresServer) -> PostgresChannel:
+    schema = new_schema()
+    return PostgresChannel(server.url(application_name=schema), f"{schema}.wake")
+
+
+def new_schema() -> str:
+    return f"w{uuid4().hex}"
+
+
+@asynccontextmanager
+async def listening(
+    channel: PostgresChannel, pace: Pace = HASTY
+) -> AsyncIterator[tuple[RemoteWakeup, Ear]]:
+    """A wake-up that listens already."""
+    wakeup, ear = postgres_wakeup(channel, pace), Ear()
+    await wakeup.open(ear)
+    try:
+        await ear.hears_all()
+        yield wakeup, ear
+    finally:
+        await wakeup.close()
+
+
+@asynccontextmanager
+async def sending(channel: PostgresChannel, pace: Pace = HASTY) -> AsyncIterator[RemoteWakeup]:
+    wakeup = postgres_wakeup(channel, pace)
+    await wakeup.open(None)
+    try:
+        yield wakeup
+    finally:
+        await wakeup.close()
+
+
+@asynccontextmanager
+async def connected(server: PostgresServer) -> AsyncIterator[AsyncConnection]:
+    async with await AsyncConnection.connect(server.url(), autocommit=True) as connection:
+        yield connection
+
+
+async def test_a_hint_reaches_every_listener_of_its_schema_only(postgres: PostgresServer) -> None:
+    here, elsewhere = channel_on(postgres), channel_on(postgres)
+    async with (
+        listening(here) as (_, one),
+        listening(here) as (_, two),
+        listening(elsewhere) as (_, other),
+        sending(here) as sender,
+    ):
+        for hint in Hint:
+            sender.notify(hint)
+            assert [await one.hears(), await two.hears()] == [hint, hint]
+        assert not other.has_more
+
+
+async def test_what_sql_says_or_a_later_version_may_say_means_work(
+    postgres: PostgresServer,
+) -> None:
+    channel = channel_on(postgres)
+    async with listening(channel) as (_, ear), connected(postgres) as connection:
+        for payload in ("", "something new"):
+            await connection.execute("SELECT pg_notify(%s, %s)", (channel.name, payload))
+            assert await ear.hears() is Hint.WORK
+
+
+async def test_quiet_a_hint_goes_out_at_once_and_a_thousand_in_a_window_go_out_as_one(
+    postgres: PostgresServer,
+) -> None:
+    channel, hourly = channel_on(postgres), HASTY._replace(window_seconds=3600)
+    async with listening(channel) as (_, ear):
+        async with sending(channel, hourly) as sender:
+            sender.notify()
+            assert await ear.hears() is Hint.WORK
+            for _ in range(1000):
+                sender.notify()
+                await asyncio.sleep(0)
+            assert not ear.has_more
+        # Closing sends what is waiting. Said behind it, so that whoever hears it has heard all.
+        async with connected(postgres) as connection:
+            await connection.execute("SELECT pg_notify(%s, 'c')", (channel.name,))
+        assert [await ear.hears(), await ear.hears()] == [Hint.WORK, Hint.CANCEL]
+
+
+async def test_hints_of_different_kinds_do_not_swallow_each_other(postgres: PostgresServer) -> None:
+    channel, hourly = channel_on(postgres), HASTY._replace(window_seconds=3600)
+    async with listening(channel) as (_, ear):
+        async with sending(channel, hourly) as sender:
+            sender.notify()
+            assert await ear.hears() is Hint.WORK
+            sender.notify(Hint.CANCEL)
+            sender.notify()
+        assert {await ear.hears(), await ear.hears()} == set(Hint)
+
+
+async def test_a_sender_outlives_the_event_loop_that_opened_it(postgres: PostgresServer) -> None:
+    channel = channel_on(postgres)
+    async with listening(channel) as (_, ear):
+        sender = postgres_wakeup(channel, HASTY)
+        await asyncio.to_thread(lambda: asyncio.run(sender.open(None)))
+        sender.notify()
+        assert await ear.hears() is Hint.WORK
+        await sender.close()
+
+
+async def test_a_listener_whose_connection_is_ended_comes_back_and_looks_for_everything(
+    postgres: PostgresServer, log: LogEar
+) -> None:
+    channel = channel_on(postgres)
+    async with listening(channel) as (wakeup, ear), connected(postgres) as connection:
+        ended = await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name || '.wake' = %s",
+            (channel.name,),
+        )
+        assert await ended.fetchall() == [(True,)]
+        await ear.hears_all()
+        assert "only polling" in await log.hears(logging.WARNING)
+        assert "are back" in await log.hears(logging.INFO)
+        wakeup.notify()
+        assert await ear.hears() is Hint.WORK
+    assert not log.has_more
+
+
+async def test_a_frozen_server_is_noticed_and_after_it_everything_is_looked_for(
+    own_server: PostgresServer, log: LogEar
+) -> None:
+    channel = channel_on(own_server)
+    async with listening(channel) as (wakeup, ear), sending(channel) as sender:
+        sender.notify()
+        assert await ear.hears() is Hint.WORK
+        own_server.pause()
+        assert "through PostgreSQL" in await log.hears(logging.WARNING)
+        assert not is_up(wakeup)
+        own_server.resume()
+        await ear.hears_all()
+        assert is_up(wakeup)
+        assert "are back" in await log.hears(logging.INFO)
+        sender.notify()
+        assert await ear.hears() is Hint.WORK
+
+
+async def test_after_a_restart_the_first_hint_of_an_old_sender_gets_through(
+    own_server: PostgresServer, log: LogEar
+) -> None:
+    channel = channel_on(own_server)
+    async with listening(channel) as (_, ear), sending(channel) as sender:
+        sender.notify()
+        assert await ear.hears() is Hint.WORK
+        await asyncio.to_thread(own_server.restart)
+        await ear.hears_all()
+        sender.notify()
+        assert await ear.hears() is Hint.WORK
+        await log.hears(logging.WARNING)
+        await log.hears(logging.INFO)
+    assert not log.has_more
+
+
+async def test_without_a_server_notifying_neither_blocks_nor_raises(
+    own_server: PostgresServer, log: LogEar
+) -> None:
+    channel = channel_on(own_server)
+    own_server.halt()
+    async with sending(channel) as sender:
+        for _ in range(1000):
+            sender.notify()
+        await log.hears(logging.WARNING)
+        sender.notify()
+    assert not log.has_more
+    own_server.start()
+
+
+# -- the application ------------------------------------------------------------------------------
+
+
+def app_on(url: str) -> tuple[Windlass, "asyncio.Queue[int]"]:
+    jobs, ran = Windlass(url), asyncio.Queue[int]()
+
+    @jobs.job("note")
+    async def note(value: int) -> None:
+        ran.put_nowait(value)
+
+    return jobs, ran
+
+
+@pytest.fixture
+def hourly(monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
+    """A worker that polls once an hour: only a wake-up can explain that it finds a job."""
+    monkeypatch.setattr("windlass.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
+    return WorkerSettings()
+
+
+async def test_a_submit_in_another_process_wakes_a_worker_that_does_not_poll(
+    postgres: PostgresServer, hourly: WorkerSettings
+) -> None:
+    url = postgres.url(schema=new_schema())
+    jobs, ran = app_on(url)
+    async with jobs, jobs.running(hourly):
+        for value in (1, 2):
+            await _windlass("job", "submit", "note", str(value), store=url)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert await ran.get() == value
+
+
+async def _windlass(*words: str, store: str) -> None:
+    command = [sys.executable, "-m", "windlass.cli.main", *words]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=os.environ | {"WINDLASS_STORE": store},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0
+
+
+async def test_a_job_submitted_in_sql_wakes_a_worker_when_it_is_committed(
+    postgres: PostgresServer, hourly: WorkerSettings
+) -> None:
+    schema = new_schema()
+    jobs, ran = app_on(postgres.url(schema=schema))
+    async with jobs, jobs.running(hourly), connected(postgres) as connection:
+        await connection.execute(
+            f"SELECT {schema}.submit(%s)".encode(), ('{"jobType": "note", "payload": 3}',)
+        )
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await ran.get() == 3
+
+
+async def test_with_wake_ups_off_polling_alone_finds_the_job(postgres: PostgresServer) -> None:
+    url = postgres.url(schema=new_schema(), wakeup="off")
+    (working, ran), (submitting, _) = app_on(url), app_on(url)
+    assert working.store.channel is None
+    async with working, submitting, working.running():
+        await submitting.job_types[0].submit(4)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await ran.get() == 4
+
+
+def test_a_channel_shows_no_password_and_its_name_fits() -> None:
+    store = store_from_url("postgresql://me:hush@host/db?schema=mine", clock=SystemClock())
+    assert store.channel is not None
+    assert store.channel.name == "mine.wake"
+    assert "hush" in store.channel.conninfo
+    assert "hush" not in f"{store.channel!r} {store.channel!s} {[store.channel]}"
+    longest = store_from_url(f"postgresql://host/db?schema={'s' * 58}", clock=SystemClock())
+    assert longest.channel is not None
+    assert len(longest.channel.name) == 63
+    with pytest.raises(StoreMisconfigured):
+        store_from_url(f"postgresql://host/db?schema={'s' * 59}", clock=SystemClock())
+
+
+async def test_drivers_are_imported_by_their_users_only() -> None:
+    code = "import sys, windlass; windlass.Windlass('sqlite:///x.db'); print(*sys.modules)"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    modules = (await process.communicate())[0].decode().split()
+    assert "windlass" in modules
+    assert not {"psycopg", "aio_pika"} & set(modules)
