@@ -10,15 +10,17 @@ from typing import Final
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
+from benchmarks.postgres import everything as postgres
 from benchmarks.report import Report
 from benchmarks.scale import FULL, QUICK
-from benchmarks.worker import everything
+from benchmarks.worker import everything as worker
 
 BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "rates": sqlite_rates.run,
     "claim_cost": claim_cost.run,
     "reads": reads.run,
-    "worker": everything.run,
+    "worker": worker.run,
+    "postgres": postgres.run,
 }
 RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 

@@ -1,10 +1,12 @@
 """The meter inside a process that drains jobs. Peers use it too: nothing of ours is imported."""
 
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 from typing import Final, NamedTuple
 
@@ -28,6 +30,7 @@ class Reading(NamedTuple):
     first_ns: int
     last_ns: int
     cpu_seconds: float
+    resident_bytes: int
 
 
 def wait_for_go() -> None:
@@ -42,18 +45,33 @@ def watch(done: Callable[[], int]) -> None:
 
 
 def _watch(done: Callable[[], int]) -> None:
+    print(json.dumps(read(done)), flush=True)
+    # Stopping would not be measured, and not every peer can be stopped from a thread.
+    os._exit(0)
+
+
+def read(
+    done: Callable[[], int], *, most_jobs: float = math.inf, most_seconds: float = math.inf
+) -> Reading:
+    """Watch a count grow until it stands still, or until this much has been seen."""
     cpu_before = time.process_time()
-    first = reading = Reading(0, 0, 0, 0, 0.0)
+    first = reading = Reading(0, 0, 0, 0, 0.0, 0)
     give_up_at = time.monotonic() + _FIRST_JOB_SECONDS  # the others may have taken everything
-    while time.monotonic() < give_up_at:
+    end_at = math.inf
+    while time.monotonic() < min(give_up_at, end_at) and reading.jobs < most_jobs:
         jobs, now = done(), time.time_ns()
         if jobs != reading.jobs:
             if not first.jobs:
-                first = Reading(jobs, jobs, now, now, 0.0)
+                first = Reading(jobs, jobs, now, now, 0.0, 0)
+                end_at = time.monotonic() + most_seconds
             cpu = time.process_time() - cpu_before
-            reading = Reading(jobs, first.jobs, first.first_ns, now, cpu)
+            reading = Reading(jobs, first.jobs, first.first_ns, now, cpu, 0)
             give_up_at = time.monotonic() + _QUIET_SECONDS
         time.sleep(_LOOK_SECONDS)
-    print(json.dumps(reading), flush=True)
-    # Stopping would not be measured, and not every peer can be stopped from a thread.
-    os._exit(0)
+    return reading._replace(resident_bytes=_resident_bytes())
+
+
+def _resident_bytes() -> int:
+    """What is resident now; the greatest so far would be inherited from the parent process."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

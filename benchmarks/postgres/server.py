@@ -1,0 +1,74 @@
+"""The server that all systems share: durable, private, with a database for each of them."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from tests.servers.postgres import VERSION_VARIABLE, PostgresServer
+
+_PREFERRED: Final = "15"
+_PATIENCE_SECONDS: Final = 5.0
+_SESSIONS: Final = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'
+"""
+_COUNTERS: Final = """
+SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint, xact_commit
+FROM pg_stat_database WHERE datname = %s
+"""
+
+
+class Counters(NamedTuple):
+    """What the server has done so far: for everybody, and for one database."""
+
+    wal_bytes: int
+    commits: int
+
+
+class Server:
+    """One server for a whole run."""
+
+    def __init__(self) -> None:
+        if Path(f"/usr/lib/postgresql/{_PREFERRED}/bin/postgres").exists():
+            os.environ.setdefault(VERSION_VARIABLE, _PREFERRED)
+        self._server = PostgresServer(synced=True, shared_buffers="512MB")
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[str]:
+        """An empty database by its URL, which is dropped afterwards."""
+        name = name.lower().replace(" ", "_")
+        self._run("CREATE DATABASE {}", name)
+        try:
+            yield self._server.url(name)
+        finally:
+            self._run("DROP DATABASE {} WITH (FORCE)", name)
+
+    def version(self) -> str:
+        return str(self.rows("SHOW server_version")[0][0])
+
+    def counters(self, url: str) -> Counters:
+        """Count when everybody has gone: a session tells of its commits at the latest then."""
+        name = url.rpartition("/")[2]
+        give_up_at = time.monotonic() + _PATIENCE_SECONDS
+        while self.rows(_SESSIONS, name)[0][0] and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+        return Counters(*self.rows(_COUNTERS, name)[0])
+
+    def rows(self, statement: LiteralString, *values: object) -> list[Any]:
+        with self._connected() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def _run(self, statement: LiteralString, name: str) -> None:
+        with self._connected() as connection:
+            connection.execute(SQL(statement).format(Identifier(name)))
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._server.url(), autocommit=True)
