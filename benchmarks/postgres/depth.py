@@ -76,10 +76,9 @@ def run(stage: Stage) -> None:
 def _measured(stage: Stage, case: _Case) -> tuple[list[float], list[float]]:
     """Rates with nothing else and those of the case, in turns."""
     plain = _Case("nothing else")
-    with stage.server.database("plain") as without, stage.server.database("deep") as within:
+    with stage.database(OURS, "plain") as without, stage.database(OURS, "deep") as within:
         both = ((plain, without), (case, within))
         for one, url in both:
-            OURS.run(url, "make")
             seed(url, one.behind)
             asyncio.run(_pause(url, one.paused))
         taken: dict[str, list[float]] = {plain.name: [], case.name: []}

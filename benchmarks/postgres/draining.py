@@ -29,10 +29,9 @@ def run(stage: Stage) -> list[float]:
         (processes, system): [] for processes in _PROCESSES for system in stage.systems
     }
     with ExitStack() as stack:
-        urls = {}
-        for system in stage.systems:
-            urls[system] = stack.enter_context(stage.server.database(f"drain {system.name}"))
-            system.run(urls[system], "make")
+        urls = {
+            system: stack.enter_context(stage.database(system, "drain")) for system in stage.systems
+        }
         for number in range(stage.scale.worker_runs):
             stage.say(f"drain, run {number + 1} of {stage.scale.worker_runs}")
             for (processes, system), costs in runs.items():

@@ -20,6 +20,7 @@ def run(bench: Bench) -> None:
     try:
         bench.report.say(f"  PostgreSQL {server.version()}")
         stage = Stage(bench, server, available_systems(bench.report))
+        stage.make_tables()
         drain_rate = statistics.median(draining.run(stage))
         submitting.run(stage)
         pick_up.run(stage, drain_rate=drain_rate)

@@ -46,6 +46,7 @@ class Contender:
     async def make(self) -> None:
         await self.open()
         await self._client.migrate()
+        await self._client.install_queue_storage()
 
     async def open(self) -> None:
         self._client: Any = import_module("awa").AsyncClient(self._url)

@@ -53,8 +53,7 @@ def _run_idle(stage: Stage) -> None:
     runs = {}
     seconds = stage.scale.idle_seconds
     for system in stage.systems:
-        with stage.server.database(f"idle {system.name}") as url:
-            system.run(url, "make")
+        with stage.database(system, "idle") as url:
             # What starting and stopping cost is in both, so it falls out.
             short, long = (_commits_idling(stage, system, url, span) for span in (0, seconds))
             runs[system] = [(long - short) / seconds]
@@ -70,13 +69,14 @@ def _commits_idling(stage: Stage, system: System, url: str, seconds: float) -> i
 
 
 def _delays_ms(stage: Stage, system: System, *, jobs: int, rate: float, slots: int = 10) -> Delays:
-    with stage.server.database(f"pick up {system.name}") as url:
-        system.run(url, "make")
-        with started(system.command(url, "serve", slots=slots)) as child:
-            time.sleep(_WARM_UP_SECONDS)
-            kept: float = system.run(url, "send", jobs=jobs, rate=rate)
-            time.sleep(_SETTLE_SECONDS)
-            delays: list[int] = ended(child)
+    with (
+        stage.database(system, "pick_up") as url,
+        started(system.command(url, "serve", slots=slots)) as child,
+    ):
+        time.sleep(_WARM_UP_SECONDS)
+        kept: float = system.run(url, "send", jobs=jobs, rate=rate)
+        time.sleep(_SETTLE_SECONDS)
+        delays: list[int] = ended(child)
     if kept < 0.9 * rate:
         stage.say(f"{system.name}: only {kept:,.0f} of {rate:,.0f} jobs/s could be sent")
     assert len(delays) >= jobs, f"{system.name}: {len(delays)} of {jobs}"

@@ -31,8 +31,7 @@ Read = Callable[[], Awaitable[object]]
 def run(stage: Stage) -> None:
     rows = stage.scale.stored_jobs
     stage.say(f"reads among {short(rows)} jobs")
-    with stage.server.database("reads") as url:
-        OURS.run(url, "make")
+    with stage.database(OURS, "reads") as url:
         seed(url, _population(rows))
         settle_disk(url)
         asyncio.run(_measure(stage, url, f"{short(rows)} jobs"))

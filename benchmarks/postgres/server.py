@@ -41,11 +41,16 @@ class Server:
     def stop(self) -> None:
         self._server.stop()
 
-    @contextmanager
-    def database(self, name: str) -> Iterator[str]:
-        """An empty database by its URL, which is dropped afterwards."""
-        name = name.lower().replace(" ", "_")
+    def make(self, name: str) -> str:
+        """Make an empty database, and give its URL."""
         self._run("CREATE DATABASE {}", name)
+        return self._server.url(name)
+
+    @contextmanager
+    def copied(self, source: str, name: str) -> Iterator[str]:
+        """A copy of a database by its URL, which is dropped afterwards."""
+        self._wait_until_alone(source)
+        self._run("CREATE DATABASE {} TEMPLATE {}", name, source)
         try:
             yield self._server.url(name)
         finally:
@@ -57,18 +62,21 @@ class Server:
     def counters(self, url: str) -> Counters:
         """Count when everybody has gone: a session tells of its commits at the latest then."""
         name = url.rpartition("/")[2]
+        self._wait_until_alone(name)
+        return Counters(*self.rows(_COUNTERS, name)[0])
+
+    def _wait_until_alone(self, name: str) -> None:
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
         while self.rows(_SESSIONS, name)[0][0] and time.monotonic() < give_up_at:
             time.sleep(0.05)
-        return Counters(*self.rows(_COUNTERS, name)[0])
 
     def rows(self, statement: LiteralString, *values: object) -> list[Any]:
         with self._connected() as connection:
             return connection.execute(statement, values).fetchall()
 
-    def _run(self, statement: LiteralString, name: str) -> None:
+    def _run(self, statement: LiteralString, *names: str) -> None:
         with self._connected() as connection:
-            connection.execute(SQL(statement).format(Identifier(name)))
+            connection.execute(SQL(statement).format(*map(Identifier, names)))
 
     def _connected(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._server.url(), autocommit=True)

@@ -34,8 +34,7 @@ def run(stage: Stage, *, drain_rate: float) -> None:
 
 def _rate(stage: Stage, jobs: int, *, is_held: bool) -> float:
     seconds = stage.scale.snapshot_seconds
-    with stage.server.database("snapshot") as url:
-        OURS.run(url, "make")
+    with stage.database(OURS, "snapshot") as url:
         seed(url, [Group(jobs=jobs)])
         settle_disk(url)
         command = OURS.command(url, "drain_some", seconds=seconds, slots=OURS.slots)

@@ -1,5 +1,6 @@
 """What each part of the benchmark is given: the run, the server, the systems, and its rows."""
 
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from benchmarks.bench import Bench
@@ -23,6 +24,16 @@ class Stage(NamedTuple):
     @property
     def scale(self) -> Scale:
         return self.bench.scale
+
+    def make_tables(self) -> None:
+        """Let every system make its tables once; what it is measured on is a copy."""
+        for system in self.systems:
+            self.say(f"tables of {system.name}")
+            system.run(self.server.make(_empty(system)), "make")
+
+    def database(self, system: System, name: str) -> AbstractContextManager[str]:
+        """A database with a system's tables by its URL, which is dropped afterwards."""
+        return self.server.copied(_empty(system), f"{system.module}_{name}")
 
     def say(self, text: str) -> None:
         self.bench.report.say(f"  {text}")
@@ -81,3 +92,7 @@ class Stage(NamedTuple):
                     beside_name=system.name,
                     goal=goals.get(system),
                 )
+
+
+def _empty(system: System) -> str:
+    return f"{system.module}_empty"

@@ -20,10 +20,10 @@ def run(stage: Stage) -> None:
         _IN_BULK: {system: [] for system in stage.systems},
     }
     with ExitStack() as stack:
-        urls = {}
-        for system in stage.systems:
-            urls[system] = stack.enter_context(stage.server.database(f"submit {system.name}"))
-            system.run(urls[system], "make")
+        urls = {
+            system: stack.enter_context(stage.database(system, "submit"))
+            for system in stage.systems
+        }
         for number in range(stage.scale.worker_runs):
             stage.say(f"submit, run {number + 1} of {stage.scale.worker_runs}")
             for way, systems in runs.items():

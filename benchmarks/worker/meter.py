@@ -45,15 +45,19 @@ def watch(done: Callable[[], int]) -> None:
 
 
 def _watch(done: Callable[[], int]) -> None:
-    print(json.dumps(read(done)), flush=True)
+    print(json.dumps(read(done, quiet_seconds=_QUIET_SECONDS)), flush=True)
     # Stopping would not be measured, and not every peer can be stopped from a thread.
     os._exit(0)
 
 
 def read(
-    done: Callable[[], int], *, most_jobs: float = math.inf, most_seconds: float = math.inf
+    done: Callable[[], int],
+    *,
+    most_jobs: float = math.inf,
+    most_seconds: float = math.inf,
+    quiet_seconds: float = _FIRST_JOB_SECONDS,
 ) -> Reading:
-    """Watch a count grow until it stands still, or until this much has been seen."""
+    """Watch a count grow until this much has been seen, or until it has stood still so long."""
     cpu_before = time.process_time()
     first = reading = Reading(0, 0, 0, 0, 0.0, 0)
     give_up_at = time.monotonic() + _FIRST_JOB_SECONDS  # the others may have taken everything
@@ -66,7 +70,7 @@ def read(
                 end_at = time.monotonic() + most_seconds
             cpu = time.process_time() - cpu_before
             reading = Reading(jobs, first.jobs, first.first_ns, now, cpu, 0)
-            give_up_at = time.monotonic() + _QUIET_SECONDS
+            give_up_at = time.monotonic() + quiet_seconds
         time.sleep(_LOOK_SECONDS)
     return reading._replace(resident_bytes=_resident_bytes())
 
