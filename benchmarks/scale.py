@@ -51,10 +51,10 @@ FULL: Final = Scale(
     thread_jobs=10_000,
     process_jobs=10_000,
     pick_ups=200,
-    postgres_jobs=40_000,
+    postgres_jobs=30_000,
     half_busy_seconds=5,
-    idle_seconds=20,
-    depth_jobs=30_000,
+    idle_seconds=30,
+    depth_jobs=20_000,
     snapshot_seconds=120,
     stored_jobs=1_000_000,
 )

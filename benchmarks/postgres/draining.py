@@ -1,10 +1,11 @@
 """No-op jobs drained by one and by two worker processes, and what each job costs the server."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from benchmarks.postgres.server import Server
-from benchmarks.postgres.stage import Stage
+from benchmarks.postgres.stage import Runs, Stage
 from benchmarks.postgres.systems import OURS, PGQUEUER, System
 from benchmarks.report import Goal
 from benchmarks.worker.children import drained_by
@@ -18,9 +19,19 @@ class _Cost(NamedTuple):
 
     rate: float
     cpu_micros: float
+    server_cpu_micros: float
     wal_bytes: float
     commits: float
     resident_megabytes: float
+
+
+_COSTS: Final[tuple[tuple[str, str, Goal | None, Callable[[_Cost], float]], ...]] = (
+    ("worker CPU per job", "µs", None, lambda cost: cost.cpu_micros),
+    ("server CPU per job", "µs", None, lambda cost: cost.server_cpu_micros),
+    ("WAL per job", "bytes", Goal(most=1200), lambda cost: cost.wal_bytes),
+    ("commits per job", "commits", Goal(most=0.02), lambda cost: cost.commits),
+    ("memory of the worker", "MB", Goal(most=60), lambda cost: cost.resident_megabytes),
+)
 
 
 def run(stage: Stage) -> list[float]:
@@ -52,6 +63,7 @@ def _drained(server: Server, system: System, url: str, jobs: int, processes: int
     return _Cost(
         rate=drained.rate,
         cpu_micros=drained.cpu_micros,
+        server_cpu_micros=(after.cpu_seconds - before.cpu_seconds) / drained.jobs * 1e6,
         wal_bytes=(after.wal_bytes - before.wal_bytes) / drained.jobs,
         commits=(after.commits - before.commits) / drained.jobs,
         resident_megabytes=drained.resident_bytes / 1e6,
@@ -60,16 +72,12 @@ def _drained(server: Server, system: System, url: str, jobs: int, processes: int
 
 def _report(stage: Stage, processes: int, runs: dict[System, list[_Cost]]) -> None:
     name = f"no-op drain, {processes} process{'es' if processes > 1 else ''}"
-    rates = {system: [cost.rate for cost in costs] for system, costs in runs.items()}
+    rates = _each(runs, lambda cost: cost.rate)
     stage.add_all(name, "jobs/s", rates)
     stage.compare_all(name, rates, _RATIO_GOALS)
-    cpu = {system: [cost.cpu_micros for cost in costs] for system, costs in runs.items()}
-    stage.add_all(f"{name}, worker CPU per job", "µs", cpu)
-    if processes > 1:
-        return
-    wal = {system: [cost.wal_bytes for cost in costs] for system, costs in runs.items()}
-    stage.add_all(f"{name}, WAL per job", "bytes", wal, goal=Goal(most=1200))
-    commits = {system: [cost.commits for cost in costs] for system, costs in runs.items()}
-    stage.add_all(f"{name}, commits per job", "commits", commits, goal=Goal(most=0.02))
-    memory = {system: [cost.resident_megabytes for cost in costs] for system, costs in runs.items()}
-    stage.add_all(f"{name}, memory of the worker", "MB", memory, goal=Goal(most=60))
+    for what, unit, goal, of_cost in _COSTS if processes == 1 else ():
+        stage.add_all(f"{name}, {what}", unit, _each(runs, of_cost), goal=goal)
+
+
+def _each(runs: dict[System, list[_Cost]], of_cost: Callable[[_Cost], float]) -> Runs:
+    return {system: [of_cost(cost) for cost in costs] for system, costs in runs.items()}

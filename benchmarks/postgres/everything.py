@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from benchmarks.bench import Bench
-from benchmarks.postgres import depth, draining, pick_up, reads, snapshot, submitting
+from benchmarks.postgres import depth, draining, idling, pick_up, reads, snapshot, submitting
 from benchmarks.postgres.server import Server
 from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.systems import available_systems
@@ -24,6 +24,7 @@ def run(bench: Bench) -> None:
         drain_rate = statistics.median(draining.run(stage))
         submitting.run(stage)
         pick_up.run(stage, drain_rate=drain_rate)
+        idling.run(stage)
         depth.run(stage)
         snapshot.run(stage, drain_rate=drain_rate)
         reads.run(stage)

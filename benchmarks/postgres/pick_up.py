@@ -1,4 +1,4 @@
-"""How soon a job starts: in an idle worker, and in one that is half busy. And what idling costs."""
+"""How soon a job starts: in an idle worker, and in one that is half busy."""
 
 import statistics
 import time
@@ -32,7 +32,6 @@ def run(stage: Stage, *, drain_rate: float) -> None:
         }
         stage.add_all(f"idle pick-up, p{percent}", "ms", figures, goal=goal)
     _run_half_busy(stage, drain_rate * _HALF)
-    _run_idle(stage)
 
 
 def _run_half_busy(stage: Stage, rate: float) -> None:
@@ -45,27 +44,6 @@ def _run_half_busy(stage: Stage, rate: float) -> None:
     for percent, goal in ((50, None), (99, Goal(most=10))):
         values = [_percentile(delays, percent) for delays in runs]
         stage.add(f"pick-up at half of the drain rate, p{percent}", "ms", values, goal=goal)
-
-
-def _run_idle(stage: Stage) -> None:
-    """An idle worker runs each statement in a transaction of its own, so commits count them."""
-    stage.say("idle queries")
-    runs = {}
-    seconds = stage.scale.idle_seconds
-    for system in stage.systems:
-        with stage.database(system, "idle") as url:
-            # What starting and stopping cost is in both, so it falls out.
-            short, long = (_commits_idling(stage, system, url, span) for span in (0, seconds))
-            runs[system] = [(long - short) / seconds]
-    stage.add_all("queries of an idle worker", "1/s", runs, goal=Goal(most=1))
-
-
-def _commits_idling(stage: Stage, system: System, url: str, seconds: float) -> int:
-    before = stage.server.counters(url)
-    with started(system.command(url, "serve", slots=10)) as child:
-        time.sleep(_WARM_UP_SECONDS + seconds)
-        ended(child)
-    return stage.server.counters(url).commits - before.commits
 
 
 def _delays_ms(stage: Stage, system: System, *, jobs: int, rate: float, slots: int = 10) -> Delays:

@@ -26,6 +26,7 @@ FROM pg_stat_database WHERE datname = %s
 class Counters(NamedTuple):
     """What the server has done so far: for everybody, and for one database."""
 
+    cpu_seconds: float
     wal_bytes: int
     commits: int
 
@@ -63,7 +64,14 @@ class Server:
         """Count when everybody has gone: a session tells of its commits at the latest then."""
         name = url.rpartition("/")[2]
         self._wait_until_alone(name)
-        return Counters(*self.rows(_COUNTERS, name)[0])
+        return Counters(self._cpu_seconds(), *self.rows(_COUNTERS, name)[0])
+
+    def _cpu_seconds(self) -> float:
+        """The time of the main process, of its children, and of those that have ended."""
+        main = (self._server.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0]
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        ticks = sum(_times(main)) + sum(sum(_times(child)[:2]) for child in children)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def _wait_until_alone(self, name: str) -> None:
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
@@ -80,3 +88,12 @@ class Server:
 
     def _connected(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._server.url(), autocommit=True)
+
+
+def _times(pid: str) -> list[int]:
+    """User and system time of a process in ticks, then those of its ended children."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return [0] * 4
+    return [int(field) for field in fields[11:15]]

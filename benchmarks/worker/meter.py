@@ -39,13 +39,13 @@ def wait_for_go() -> None:
     sys.stdin.readline()
 
 
-def watch(done: Callable[[], int]) -> None:
+def watch(done: Callable[[], int], *, quiet_seconds: float = _QUIET_SECONDS) -> None:
     """Watch a count grow; when it stands still, print the reading and end this process."""
-    Thread(target=_watch, args=(done,), daemon=True).start()
+    Thread(target=_watch, args=(done, quiet_seconds), daemon=True).start()
 
 
-def _watch(done: Callable[[], int]) -> None:
-    print(json.dumps(read(done, quiet_seconds=_QUIET_SECONDS)), flush=True)
+def _watch(done: Callable[[], int], quiet_seconds: float) -> None:
+    print(json.dumps(read(done, quiet_seconds=quiet_seconds)), flush=True)
     # Stopping would not be measured, and not every peer can be stopped from a thread.
     os._exit(0)
 
