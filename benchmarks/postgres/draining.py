@@ -55,9 +55,9 @@ def run(stage: Stage) -> list[float]:
 
 def _drained(server: Server, system: System, url: str, jobs: int, processes: int) -> _Cost:
     system.run(url, "fill", jobs=jobs)
-    before = server.counters(url)
+    before = server.counters(url, when_alone=True)
     drained = drained_by(system.command(url, "drain", slots=system.slots), processes)
-    after = server.counters(url)
+    after = server.counters(url, when_alone=True)
     # A peer that is killed with work in hand runs it again; none of them may have lost any.
     assert drained.jobs >= jobs, f"{system.name}: {drained.jobs} of {jobs}"
     return _Cost(

@@ -18,7 +18,7 @@ from windlass.contract.job import DEFAULT_TENANT
 from windlass.contract.outcome import ErrorInfo, Failure, Success
 from windlass.contract.query import JobFilter
 from windlass.contract.status import JobStatus
-from windlass.stores.postgres import PostgresStore
+from windlass.contract.store import JobStore
 
 _PAGE: Final = 50
 _TENANTS: Final = 1_000
@@ -49,7 +49,7 @@ def _population(rows: int) -> tuple[Group, ...]:
     )
 
 
-def _reads(store: PostgresStore, known: list[UUID]) -> dict[str, Read]:
+def _reads(store: JobStore, known: list[UUID]) -> dict[str, Read]:
     def found(wanted: JobFilter) -> Read:
         return lambda: store.find(wanted, limit=_PAGE)
 

@@ -60,10 +60,11 @@ class Server:
     def version(self) -> str:
         return str(self.rows("SHOW server_version")[0][0])
 
-    def counters(self, url: str) -> Counters:
-        """Count when everybody has gone: a session tells of its commits at the latest then."""
+    def counters(self, url: str, *, when_alone: bool = False) -> Counters:
+        """Read them now, or when everybody has gone: a session tells of its commits then."""
         name = url.rpartition("/")[2]
-        self._wait_until_alone(name)
+        if when_alone:
+            self._wait_until_alone(name)
         return Counters(self._cpu_seconds(), *self.rows(_COUNTERS, name)[0])
 
     def _cpu_seconds(self) -> float:

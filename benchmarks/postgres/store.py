@@ -1,17 +1,13 @@
-"""The PostgreSQL store itself, for what is measured or prepared without a worker."""
+"""The PostgreSQL store as an application opens it, for what is done without a worker."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.location import parse_url
+from windlass import Windlass
+from windlass.contract.store import JobStore
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(parse_url(url))
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
+async def opened(url: str) -> AsyncIterator[JobStore]:
+    async with Windlass(url) as app:
+        yield app.store
