@@ -18,7 +18,6 @@ def run(bench: Bench) -> None:
         bench.report.say(f"  left out: {reason}")
         return
     try:
-        bench.report.say(f"  PostgreSQL {server.version()}")
         stage = Stage(bench, server, available_systems(bench.report))
         stage.make_tables()
         drain_rate = statistics.median(draining.run(stage))

@@ -1,6 +1,7 @@
 """The server that all systems share: durable, private, with a database for each of them."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
+import pytest
 from psycopg.sql import SQL, Identifier
 
-from tests.servers.postgres import VERSION_VARIABLE, PostgresServer
+from tests.servers.postgres import VERSION_VARIABLE, PostgresServer, binaries
 
 _PREFERRED: Final = "15"
 _PATIENCE_SECONDS: Final = 5.0
@@ -35,8 +37,7 @@ class Server:
     """One server for a whole run."""
 
     def __init__(self) -> None:
-        if Path(f"/usr/lib/postgresql/{_PREFERRED}/bin/postgres").exists():
-            os.environ.setdefault(VERSION_VARIABLE, _PREFERRED)
+        _prefer_debian()
         self._server = PostgresServer(synced=True, shared_buffers="512MB")
 
     def stop(self) -> None:
@@ -56,9 +57,6 @@ class Server:
             yield self._server.url(name)
         finally:
             self._run("DROP DATABASE {} WITH (FORCE)", name)
-
-    def version(self) -> str:
-        return str(self.rows("SHOW server_version")[0][0])
 
     def counters(self, url: str, *, when_alone: bool = False) -> Counters:
         """Read them now, or when everybody has gone: a session tells of its commits then."""
@@ -89,6 +87,23 @@ class Server:
 
     def _connected(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._server.url(), autocommit=True)
+
+
+def server_version() -> str:
+    """Which PostgreSQL would be started."""
+    _prefer_debian()
+    try:
+        program = binaries() / "postgres"
+    except pytest.skip.Exception:
+        return "none"
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.split()[2]
+
+
+def _prefer_debian() -> None:
+    """What Debian ships is what most people run; without it the wheel's will do."""
+    if Path(f"/usr/lib/postgresql/{_PREFERRED}/bin/postgres").exists():
+        os.environ.setdefault(VERSION_VARIABLE, _PREFERRED)
 
 
 def _times(pid: str) -> list[int]:
