@@ -16,7 +16,7 @@ from benchmarks.worker import meter
 _TICK_SECONDS: Final = 0.01
 _WARM_UP_JOBS: Final = 100
 # A server that waits for its disk can stand still for a while.
-_QUIET_SECONDS: Final = 1.5
+_QUIET_SECONDS: Final = 3.0
 
 
 def main() -> None:
