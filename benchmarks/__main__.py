@@ -7,20 +7,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import msgspec
+
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
 from benchmarks.page import PAGE, RESULTS, write_page
+from benchmarks.postgres import everything as postgres
 from benchmarks.report import Report
 from benchmarks.scale import FULL, QUICK
-from benchmarks.worker import everything
+from benchmarks.worker import everything as worker
 
 BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "rates": sqlite_rates.run,
     "claim_cost": claim_cost.run,
     "reads": reads.run,
-    "worker": everything.run,
+    "worker": worker.run,
+    "postgres": postgres.run,
 }
+_DEEP_JOBS: Final = 10_000_000
 
 
 def main() -> None:
@@ -30,10 +35,14 @@ def main() -> None:
     with TemporaryDirectory(prefix="windlass-bench-") as folder:
         conditions = read_conditions(Path(folder), benchmarks=names, quick=arguments.quick)
         report.say(
-            f"Python {conditions.python}, SQLite {conditions.sqlite}, {conditions.cores} cores, "
+            f"Python {conditions.python}, SQLite {conditions.sqlite}, "
+            f"PostgreSQL {conditions.postgres}, {conditions.cores} cores, "
             f"{conditions.file_system} (fsync {conditions.fsync_ms} ms)"
         )
-        bench = Bench(Path(folder), QUICK if arguments.quick else FULL, report)
+        scale = QUICK if arguments.quick else FULL
+        if arguments.deep:
+            scale = msgspec.structs.replace(scale, stored_jobs=_DEEP_JOBS)
+        bench = Bench(Path(folder), scale, report)
         for name in names:
             start = time.monotonic()
             report.say(f"{name} …")
@@ -55,6 +64,9 @@ def _arguments() -> argparse.Namespace:
         help=f"which to run: {', '.join(BENCHMARKS)} (all if none is named)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
+    parser.add_argument(
+        "--deep", action="store_true", help="PostgreSQL is read with ten million jobs in it"
+    )
     return parser.parse_args()
 
 

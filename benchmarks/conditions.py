@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 
 import msgspec
 
+from benchmarks.postgres.server import server_version
 from windlass.stores.sqlite.location import file_system_of
 
 
@@ -25,6 +26,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     sqlite: str
     sqlite_sync: str
+    postgres: str
     cores: int
     machine: str
     kernel: str
@@ -43,6 +45,7 @@ def read_conditions(folder: Path, *, benchmarks: tuple[str, ...], quick: bool) -
         python=platform.python_version(),
         sqlite=sqlite3.sqlite_version,
         sqlite_sync="full",
+        postgres=server_version(),
         cores=os.cpu_count() or 0,
         machine=_processor(),
         kernel=platform.release(),

@@ -25,6 +25,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     thread_jobs: int
     process_jobs: int
     pick_ups: int
+    postgres_jobs: int
+    half_busy_seconds: float
+    idle_seconds: float
+    depth_jobs: int
+    snapshot_seconds: float
+    stored_jobs: int
 
 
 FULL: Final = Scale(
@@ -45,6 +51,12 @@ FULL: Final = Scale(
     thread_jobs=10_000,
     process_jobs=10_000,
     pick_ups=200,
+    postgres_jobs=30_000,
+    half_busy_seconds=5,
+    idle_seconds=30,
+    depth_jobs=20_000,
+    snapshot_seconds=120,
+    stored_jobs=1_000_000,
 )
 QUICK: Final = Scale(
     runs=3,
@@ -64,6 +76,12 @@ QUICK: Final = Scale(
     thread_jobs=2_000,
     process_jobs=1_000,
     pick_ups=50,
+    postgres_jobs=8_000,
+    half_busy_seconds=2,
+    idle_seconds=5,
+    depth_jobs=6_000,
+    snapshot_seconds=15,
+    stored_jobs=20_000,
 )
 
 

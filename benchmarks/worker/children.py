@@ -10,30 +10,34 @@ from typing import Any, Final, NamedTuple
 from benchmarks.worker.meter import Reading
 
 ROOT: Final = Path(__file__).parents[2]
-_LONGEST_SECONDS: Final = 120
+_LONGEST_SECONDS: Final = 120.0
 
 Command = Sequence[str]
 Child = subprocess.Popen[str]
 
 
 class Drained(NamedTuple):
-    """How fast some processes were together, and what CPU they took for each job."""
+    """How fast processes were together, the CPU of each job, the memory of the largest process."""
 
     jobs: int
     rate: float
     cpu_micros: float
+    resident_bytes: int
 
 
-def drained_by(command: Command, processes: int) -> Drained:
+def drained_by(
+    command: Command, processes: int, *, longest_seconds: float = _LONGEST_SECONDS
+) -> Drained:
     """Let processes drain what is there, all from the same moment on."""
     with _started(command, processes) as children:
-        readings = [Reading(*ended(child)) for child in children]
+        readings = [Reading(*ended(child, longest_seconds=longest_seconds)) for child in children]
     jobs = sum(reading.jobs for reading in readings)
     counted = jobs - sum(reading.jobs_at_first for reading in readings)
     first = min(reading.first_ns for reading in readings if reading.jobs)
     last = max(reading.last_ns for reading in readings)
     cpu = sum(reading.cpu_seconds for reading in readings)
-    return Drained(jobs, counted / ((last - first) / 1e9), cpu / jobs * 1e6)
+    resident = max(reading.resident_bytes for reading in readings)
+    return Drained(jobs, counted / ((last - first) / 1e9), cpu / jobs * 1e6, resident)
 
 
 @contextmanager
@@ -43,9 +47,9 @@ def started(command: Command) -> Iterator[Child]:
         yield children[0]
 
 
-def ended(child: Child) -> Any:
+def ended(child: Child, *, longest_seconds: float = _LONGEST_SECONDS) -> Any:
     """Ask a child to stop; the last line that it prints is its answer, in JSON."""
-    output, _ = child.communicate(timeout=_LONGEST_SECONDS)
+    output, _ = child.communicate(timeout=longest_seconds)
     assert child.returncode == 0, f"{child.args!r} ended with {child.returncode}"
     return json.loads(output.splitlines()[-1])
 

@@ -1,17 +1,14 @@
-"""Other job systems to measure beside: installed into an environment of their own."""
+"""Other job systems on SQLite to measure beside."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.peer_environment import PEER_PYTHON, is_installed
 from benchmarks.report import Report
 from benchmarks.worker.children import ROOT
 
-_ENVIRONMENT: Final = ROOT / ".venvs" / "peers"
-_PYTHON: Final = _ENVIRONMENT / "bin" / "python"
 _REQUIREMENTS: Final = {"huey": "huey==3.5.4", "flexiq": "flexiq==2.1.0"}
-_INSTALL_SECONDS: Final = 180
 
 
 class Peer(NamedTuple):
@@ -31,7 +28,7 @@ class Peer(NamedTuple):
 
     def _command(self, path: Path, what: str, number: int) -> list[str]:
         module = f"benchmarks.worker.{self.package}_child"
-        return [str(_PYTHON), "-m", module, str(path), what, str(number), *self.options]
+        return [str(PEER_PYTHON), "-m", module, str(path), what, str(number), *self.options]
 
 
 # Its users run huey with several threads; here a single one drains faster.
@@ -44,37 +41,6 @@ _PEERS: Final = (
 
 
 def available_peers(report: Report) -> list[Peer]:
-    """Install what is missing; leave out, with a line that says why, what cannot be had."""
-    missing = {package for package in _REQUIREMENTS if not _is_there(package, report)}
-    return [peer for peer in _PEERS if peer.package not in missing]
-
-
-def _is_there(package: str, report: Report) -> bool:
-    requirement = _REQUIREMENTS[package]
-    try:
-        if not _PYTHON.exists():
-            _run([sys.executable, "-m", "venv", str(_ENVIRONMENT)])
-        if not _has(requirement):
-            report.say(f"  installing {requirement} into {_ENVIRONMENT.relative_to(ROOT)}")
-            _run([str(_PYTHON), "-m", "pip", "install", "--quiet", requirement])
-    except subprocess.SubprocessError as error:
-        report.say(f"  without {package}: {_reason(error)}")
-        return False
-    return True
-
-
-def _has(requirement: str) -> bool:
-    name, _, version = requirement.partition("==")
-    check = f"from importlib.metadata import version; assert version({name!r}) == {version!r}"
-    command = [str(_PYTHON), "-c", check]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _run(command: list[str]) -> None:
-    subprocess.run(command, capture_output=True, text=True, check=True, timeout=_INSTALL_SECONDS)
-
-
-def _reason(error: subprocess.SubprocessError) -> str:
-    said = getattr(error, "stderr", None) or getattr(error, "stdout", None)
-    lines = said.strip().splitlines() if isinstance(said, str) else []
-    return lines[-1] if lines else str(error)
+    """Leave out, with a line that says why, what cannot be had."""
+    there = {name for name, wanted in _REQUIREMENTS.items() if is_installed(wanted, report)}
+    return [peer for peer in _PEERS if peer.package in there]

@@ -1,0 +1,1 @@
+"""`postgres`: the PostgreSQL store beside other queues on the same server."""

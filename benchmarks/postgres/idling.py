@@ -1,0 +1,39 @@
+"""How often a worker that has nothing to do asks the server."""
+
+import time
+from contextlib import ExitStack
+from typing import Final
+
+from benchmarks.postgres.stage import Stage
+from benchmarks.postgres.systems import System
+from benchmarks.report import Goal
+from benchmarks.worker.children import ended, started
+
+_SLOTS: Final = 10
+_WARM_UP_SECONDS: Final = 3.0
+
+
+def run(stage: Stage) -> None:
+    """An idle worker asks each question in a transaction of its own, so commits count them."""
+    stage.say("queries of idle workers")
+    with ExitStack() as stack:
+        urls = {
+            system: stack.enter_context(stage.database(system, "idle")) for system in stage.systems
+        }
+        children = [
+            stack.enter_context(started(system.command(url, "serve", slots=_SLOTS)))
+            for system, url in urls.items()
+        ]
+        time.sleep(_WARM_UP_SECONDS)
+        start, before = time.monotonic(), _commits(stage, urls)
+        time.sleep(stage.scale.idle_seconds)
+        seconds, after = time.monotonic() - start, _commits(stage, urls)
+        for child in children:
+            ended(child)
+    rates = {system: [(after[system] - before[system]) / seconds] for system in urls}
+    stage.add_all("queries of an idle worker", "1/s", rates, goal=Goal(most=1))
+
+
+def _commits(stage: Stage, urls: dict[System, str]) -> dict[System, int]:
+    """Read them at once: a busy session is a second late with its own, alike at both ends."""
+    return {system: stage.server.counters(url).commits for system, url in urls.items()}

@@ -1,0 +1,62 @@
+"""Windlass on PostgreSQL, with its defaults."""
+
+import time
+from typing import Any, Final
+
+from benchmarks.worker.meter import INVOICE
+from windlass import Windlass
+from windlass.worker.worker import Worker, WorkerSettings
+
+NO_OP: Final = "no_op"
+
+
+def type_names(types: int) -> tuple[str, ...]:
+    return tuple(f"type-{number:04}" for number in range(types))
+
+
+class Contender:
+    """See `contender.Contender`."""
+
+    loop_factory = None
+
+    def __init__(self, url: str, *, more_types: int) -> None:
+        self.delays_ns: list[int] = []
+        self.app = Windlass(url)
+        self._worker: Worker | None = None
+
+        async def timed(submitted_ns: int) -> None:
+            self.delays_ns.append(time.time_ns() - submitted_ns)
+
+        self._no_op = self.app.job(NO_OP)(no_op)
+        self._timed = self.app.job("timed")(timed)
+        for name in type_names(more_types):
+            self.app.job(name)(no_op)
+
+    def done(self) -> int:
+        return self._worker.counts["completed"] if self._worker else 0
+
+    async def make(self) -> None:
+        await self.open()
+
+    async def open(self) -> None:
+        await self.app.open()
+
+    async def submit(self) -> None:
+        await self._no_op.submit(INVOICE)
+
+    async def submit_many(self, jobs: int) -> None:
+        await self._no_op.submit_many([INVOICE] * jobs)
+
+    async def submit_timed(self, jobs: int) -> None:
+        if jobs == 1:
+            await self._timed.submit(time.time_ns())
+        else:
+            await self._timed.submit_many([time.time_ns()] * jobs)
+
+    async def work(self, slots: int) -> None:
+        async with self.app.working(WorkerSettings(queues={"default": slots})) as self._worker:
+            await self._worker.run()
+
+
+async def no_op(invoice: dict[str, Any]) -> None:
+    pass
