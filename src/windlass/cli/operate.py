@@ -69,6 +69,7 @@ async def _switch_queue(cli: Cli, name: str, *, paused: bool) -> None:
         raise InvalidInput(f"{name[:64]!r} is not a queue: it {problem if name else 'is empty'}.")
     async with cli.opened() as (store, _):
         await Switches(store).pause_queue(name, paused=paused)
+        await cli.hint(store)
         cli.output.one({"queue": name, "paused": paused})
 
 

@@ -32,6 +32,11 @@ class Wakeup(Protocol):
         """
         ...
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether hints of other hosts come in now, as far as can be told."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -1,5 +1,6 @@
 """Maintenance: sequencer, reaper, orphan sweeper and pruner, run by whoever leads."""
 
+import time
 from datetime import timedelta
 from typing import Final
 
@@ -22,8 +23,8 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     term: int
     sequenced: int
     reaped: Reaped
-    orphaned: int
-    pruned: Pruned
+    orphaned: int = 0
+    pruned: Pruned = Pruned()
 
 
 class Maintenance:
@@ -40,7 +41,9 @@ class Maintenance:
         lease: timedelta = LEADER_LEASE,
         retention: Retention | None = None,
         no_handler_grace: timedelta = DEFAULT_GRACE,
+        sweep_every: timedelta = timedelta(0),
     ) -> None:
+        """`sweep_every`: orphans and old jobs can wait that long; lapsed leases and events not."""
         self._store = store
         self._owner = owner
         self._lease = lease
@@ -48,6 +51,8 @@ class Maintenance:
         self._pruner = Pruner(store, retention=retention)
         self._sequencer = Sequencer(store)
         self._orphans = OrphanSweeper(store, grace=no_handler_grace)
+        self._sweep_every = sweep_every
+        self._sweep_at = 0.0
         self._term: int | None = None
 
     async def run_once(self) -> MaintenanceReport | None:
@@ -56,13 +61,12 @@ class Maintenance:
         self._term = leadership.term if leadership else None
         if leadership is None:
             return None
-        return MaintenanceReport(
-            leadership.term,
-            await self._sequencer.run_once(),
-            await self._reaper.run_once(),
-            await self._orphans.run_once(),
-            await self._pruner.run_once(),
-        )
+        sequenced, reaped = await self._sequencer.run_once(), await self._reaper.run_once()
+        if time.monotonic() < self._sweep_at:
+            return MaintenanceReport(leadership.term, sequenced, reaped)
+        self._sweep_at = time.monotonic() + self._sweep_every.total_seconds()
+        orphaned, pruned = await self._orphans.run_once(), await self._pruner.run_once()
+        return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, pruned)
 
     async def resign(self) -> None:
         """Let somebody else lead at once instead of after the lease."""

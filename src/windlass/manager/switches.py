@@ -15,17 +15,17 @@ _DISABLED_TYPE: Final = "disabled-type/"
 
 
 class Switches:
-    """The switches as last read; at most `max_age_seconds` behind."""
+    """The switches as last read."""
 
-    def __init__(self, store: JobStore, *, max_age_seconds: float = 1.0) -> None:
+    def __init__(self, store: JobStore) -> None:
         self._store = store
-        self._max_age = max_age_seconds
         self._read_at: float | None = None
         self._keep(())
 
-    async def refresh(self, *, now: bool = False) -> None:
+    async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
+        """Read them anew, unless that was done not so long ago."""
         age = None if self._read_at is None else time.monotonic() - self._read_at
-        if now or age is None or age >= self._max_age:
+        if age is None or age >= max_age_seconds:
             records = await all_records(self._store, SWITCHES)
             self._keep([record.key for record in records])
             self._read_at = time.monotonic()
@@ -53,7 +53,7 @@ class Switches:
 
     async def _set(self, key: str, on: bool) -> None:
         await self._store.write_records([RecordWrite(SWITCHES, key, b"true" if on else None)])
-        await self.refresh(now=True)
+        await self.refresh(max_age_seconds=0)
 
 
 def _those_with(prefix: str, keys: Sequence[str]) -> frozenset[str]:

@@ -31,6 +31,10 @@ class InProcessWakeup:
             with suppress(RuntimeError):  # that loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(listener, hint)
 
+    @property
+    def is_listening(self) -> bool:
+        return False  # never from another host
+
     async def close(self) -> None:
         if self._own is not None:
             self._hub.listeners.pop(self._own, None)

@@ -75,6 +75,10 @@ class LocalSocketWakeup:
         except OSError:
             pass  # full, so it has hints enough; or just removed
 
+    @property
+    def is_listening(self) -> bool:
+        return False  # never from another host
+
     async def close(self) -> None:
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)

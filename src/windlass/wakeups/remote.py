@@ -72,6 +72,10 @@ class RemoteWakeup:
         self._thread.start()
         await asyncio.wrap_future(opened)
 
+    @property
+    def is_listening(self) -> bool:
+        return self.is_connected
+
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
         if self._courier is not None:
             self._courier.take(hint, job_id)

@@ -20,6 +20,10 @@ class SeveralWakeups:
         for way in self._ways:
             way.notify(hint, job_id=job_id)
 
+    @property
+    def is_listening(self) -> bool:
+        return any(way.is_listening for way in self._ways)
+
     async def close(self) -> None:
         for way in self._ways:
             await way.close()

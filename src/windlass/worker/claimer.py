@@ -33,7 +33,7 @@ class Claimer:
         session: str,
         *,
         lease: timedelta,
-        poll: timedelta,
+        longest_wait: Callable[[], timedelta],
         start: Callable[[list[Run]], None],
         give_back: Callable[[list[Run]], None],
     ) -> None:
@@ -43,10 +43,11 @@ class Claimer:
         self._switches = switches
         self._session = session
         self._lease = lease
-        self._poll_seconds = poll.total_seconds()
+        self._longest_wait = longest_wait
         self._start = start
         self._give_back = give_back
         self._woken = asyncio.Event()
+        self._was_woken = False
         self._may_claim = asyncio.Event()
         self._may_claim.set()
         self.polled_at = asyncio.get_running_loop().time()
@@ -70,6 +71,7 @@ class Claimer:
                 await self._slots.changed()
                 # Runs tend to end together: let those of this turn of the loop end first.
                 await asyncio.sleep(0)
+            self._was_woken = self._woken.is_set()
             self._woken.clear()
             try:
                 found = await self._claim()
@@ -80,10 +82,11 @@ class Claimer:
                 wait = _FIRST_WAIT_SECONDS
                 continue
             await self._idle(wait)
-            wait = min(2 * wait, self._poll_seconds)
+            wait = min(2 * wait, self._longest_wait().total_seconds())
 
     async def _claim(self) -> int:
-        await self._switches.refresh()
+        # A switch that is thrown comes with a hint; without one there is no hurry.
+        await self._switches.refresh(max_age_seconds=1.0 if self._was_woken else 5.0)
         job_types = self._switches.running(self._registry.job_types)
         wanted = self._slots.requests(job_types, self._switches.paused_queues)
         self.polled_at = asyncio.get_running_loop().time()

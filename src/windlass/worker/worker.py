@@ -44,6 +44,7 @@ _log = logging.getLogger("windlass.worker")
 
 _SHUTDOWN_GRACE_SECONDS: Final = 5.0
 _REGISTER_EVERY_SECONDS: Final = 20.0
+_SWEEP_EVERY: Final = timedelta(seconds=15)
 
 
 def resident_bytes() -> int:
@@ -63,13 +64,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease: timedelta = timedelta(seconds=60)
     """After how long without renewal others may take a run over."""
     poll: timedelta = timedelta(seconds=1)
-    """The longest wait between two looks for work while idle."""
+    """The longest wait between two looks for work while idle; twice that while hints come in."""
     drain: timedelta = timedelta(seconds=30)
     """How long running jobs may go on after a stop was asked for."""
     deadline_grace: timedelta = timedelta(seconds=30)
     """How long past its timeout a run's lease is still renewed."""
-    maintain_every: timedelta | None = timedelta(seconds=1)
-    """How often this worker tries to lead the maintenance; None for never."""
+    maintain_every: timedelta | None = timedelta(seconds=5)
+    """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
+    under four times as long."""
     recycle_after_jobs: int | None = None
     """Stop after so many runs, for a supervisor to start the process anew."""
     recycle_above_bytes: int | None = None
@@ -187,7 +189,7 @@ class Worker:
             self._switches,
             self.session_id,
             lease=self._settings.lease,
-            poll=self._settings.poll,
+            longest_wait=self._longest_wait,
             start=self._start,
             give_back=self._give_back,
         )
@@ -370,6 +372,10 @@ class Worker:
         for active in list(self._active.values()):
             active.stop(cause)
 
+    def _longest_wait(self) -> timedelta:
+        """How long an idle look may be put off: what has become due by itself sends no hint."""
+        return self._settings.poll * (2 if self._wakeup.is_listening else 1)
+
     # -- in the background ------------------------------------------------------------------------
 
     async def _register_for_ever(self) -> None:
@@ -399,8 +405,11 @@ class Worker:
         every = self._settings.maintain_every
         if every is None:
             return
+        every = min(every, self._settings.lease / 4)
         lease = min(LEADER_LEASE, self._settings.lease)
-        maintenance = Maintenance(self._store, self.session_id, lease=lease)
+        maintenance = Maintenance(
+            self._store, self.session_id, lease=lease, sweep_every=_SWEEP_EVERY
+        )
         try:
             while True:
                 try:
