@@ -516,7 +516,8 @@ async def test_many_callers_share_wake_ups(file_url: str, monkeypatch: pytest.Mo
 
     async with jobs:
         await asyncio.gather(*(n.submit(value) for value in range(300)))
-        assert 1 <= len(notified) <= 3
+        # One per write; how many writes there are depends on how busy the machine is.
+        assert 1 <= len(notified) <= 30
 
 
 async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(

@@ -141,7 +141,7 @@ async def test_the_writes_of_a_run_that_was_taken_over_are_rolled_back(
         await bookings.execute(f"UPDATE {schema}.lease SET token = gen_random_uuid(), until = 0")
         may_write.set()
         assert (await handle.wait(timeout=20)).status is JobStatus.COMPLETED
-    # The lease keeper may have noticed first, and stopped the handler.
+    # Told by the commit, or by the lease keeper where that looked first.
     assert [type(error) in (RunOver, asyncio.CancelledError) for error in errors] == [True]
     assert await bookings.all() == []
     rows = await jobs.manager.history(handle.job_id, tenant_id=None)

@@ -96,7 +96,7 @@ class Windlass(Declarations):
         self.broker = broker_from_url(self.trigger)
         """The application's way to the broker: `broker.is_connected` tells readiness."""
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
-        self.switches = Switches(self.store)
+        self.switches = Switches(self.store, thrown=self.wakeup.notify)
         self._admission = Admission(self.store, self.switches)
         self.manager = JobManager(
             self.store,

@@ -1,7 +1,7 @@
 """Switches: which queues and types are paused, which types are off. Kept as records."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from windlass.contract.records import RecordWrite
@@ -17,8 +17,10 @@ _DISABLED_TYPE: Final = "disabled-type/"
 class Switches:
     """The switches as last read."""
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store: JobStore, *, thrown: Callable[[], None] = lambda: None) -> None:
+        """`thrown` is called when one was changed here, to tell the workers."""
         self._store = store
+        self._thrown = thrown
         self._read_at: float | None = None
         self._keep(())
 
@@ -53,6 +55,7 @@ class Switches:
 
     async def _set(self, key: str, on: bool) -> None:
         await self._store.write_records([RecordWrite(SWITCHES, key, b"true" if on else None)])
+        self._thrown()
         await self.refresh(max_age_seconds=0)
 
 
