@@ -31,9 +31,9 @@ _DEEP_JOBS: Final = 10_000_000
 def main() -> None:
     arguments = _arguments()
     names = tuple(dict.fromkeys(arguments.names)) or tuple(BENCHMARKS)
-    report = Report()
     with TemporaryDirectory(prefix="windlass-bench-") as folder:
         conditions = read_conditions(Path(folder), benchmarks=names, quick=arguments.quick)
+        report = Report(commit=conditions.commit)
         report.say(
             f"Python {conditions.python}, SQLite {conditions.sqlite}, "
             f"PostgreSQL {conditions.postgres}, {conditions.cores} cores, "
@@ -46,6 +46,7 @@ def main() -> None:
         for name in names:
             start = time.monotonic()
             report.say(f"{name} …")
+            report.benchmark = name
             BENCHMARKS[name](bench)
             report.say(f"{name} took {time.monotonic() - start:.0f} s")
     report.write(RESULTS, conditions)

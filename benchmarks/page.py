@@ -39,9 +39,9 @@ def page(results: Results) -> str:
             ),
             "## All figures",
             _table(
-                ("", "median", "least – greatest", "runs", "store"),
+                ("", "median", "least – greatest", "runs", "store", "commit"),
                 (
-                    (_name(row), _value(row), _spread(row), str(row.runs), row.engine)
+                    (_name(row), _value(row), _spread(row), str(row.runs), row.engine, row.commit)
                     for row in results.rows
                 ),
             ),

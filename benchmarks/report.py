@@ -33,6 +33,8 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One figure: the median of its runs, and the least and the greatest of them."""
 
+    benchmark: str
+    commit: str
     engine: str
     system: str
     metric: str
@@ -44,10 +46,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     met: bool | None = None
 
 
+class _Written(msgspec.Struct, frozen=True):
+    rows: tuple[Row, ...]
+
+
 class Report:
     """Collects the rows of all benchmarks of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, commit: str) -> None:
+        self._commit = commit
+        self.benchmark = ""
+        """The one that is running."""
         self.rows: list[Row] = []
 
     def say(self, text: str) -> None:
@@ -67,6 +76,8 @@ class Report:
         value = _rounded(statistics.median(values))
         self.rows.append(
             Row(
+                benchmark=self.benchmark,
+                commit=self._commit,
                 engine=engine,
                 system=system,
                 metric=metric,
@@ -99,6 +110,13 @@ class Report:
             goal=goal,
         )
 
+    def _kept(self, path: Path) -> list[Row]:
+        if not path.exists():
+            return []
+        ran = {row.benchmark for row in self.rows}
+        before = msgspec.json.decode(path.read_bytes(), type=_Written)
+        return [row for row in before.rows if row.benchmark not in ran]
+
     def table(self) -> str:
         """Lay out the figures, each with its ratio where it has one."""
         ratios = {(row.engine, row.metric): row for row in self.rows if row.unit == RATIO}
@@ -114,8 +132,9 @@ class Report:
         return "\n".join(_line(cells, widths) for cells in (head, rule, *body))
 
     def write(self, path: Path, conditions: Conditions) -> None:
+        """Replace the rows of the benchmarks that ran; those of the others stay as they were."""
         path.parent.mkdir(exist_ok=True)
-        document = msgspec.to_builtins(conditions) | {"rows": self.rows}
+        document = msgspec.to_builtins(conditions) | {"rows": self._kept(path) + self.rows}
         path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
