@@ -77,8 +77,9 @@ class RemoteWakeup:
         return self.is_connected
 
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
-        if self._courier is not None:
-            self._courier.take(hint, job_id)
+        courier = self._courier  # its thread may end it meanwhile
+        if courier is not None:
+            courier.take(hint, job_id)
 
     async def close(self) -> None:
         """Send what is still waiting, and let the server go."""

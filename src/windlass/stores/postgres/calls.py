@@ -45,6 +45,8 @@ class Calls:
         self._before_commit = before_commit
         self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
         self._closed = False
+        self.losses = 0
+        """How often a connection was lost. What is on the other side may be an older database."""
 
     async def run(
         self, work: Work[T], *, purpose: Purpose = Purpose.VERBS, atomic: bool = False
@@ -77,6 +79,7 @@ class Calls:
                 if not failures.is_worth_another_attempt(error):
                     raise failures.translate(error) from error
                 if failures.is_lost(error):
+                    self.losses += 1
                     await pool.drop_idle()
                 failed.append(error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret

@@ -15,14 +15,10 @@ from windlass.contract.errors import (
 
 # Who lost a deadlock or a race may simply go again.
 _RACES: Final = (states.SerializationFailure, states.DeadlockDetected)
-_GONE: Final = (
-    states.AdminShutdown,
-    states.CrashShutdown,
-    states.CannotConnectNow,
-    states.IdleInTransactionSessionTimeout,
-    states.TooManyConnections,
-    states.ReadOnlySqlTransaction,  # a standby, until somebody promotes it or we reach the other
-    states.ConnectionException,
+# Shutdowns, timeouts of idle sessions, too many connections; read-only is a standby, until somebody
+# promotes it or we reach the other. (psycopg's classes do not follow the first two letters.)
+_GONE: Final = frozenset(
+    {"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300", "25006"}
 )
 _NOT_OURS: Final = (
     states.InvalidAuthorizationSpecification,
@@ -36,7 +32,7 @@ _NO_SCHEMA: Final = (states.UndefinedTable, states.UndefinedFunction, states.Und
 
 def is_lost(error: BaseException) -> bool:
     """Whether the connection, and with it the answer, is gone."""
-    if isinstance(error, _GONE):
+    if isinstance(error, psycopg.Error) and _says_that_it_is_gone(error):
         return True
     # Without a state it comes from the client library: refused, reset, closed under our hands.
     return (
@@ -44,6 +40,11 @@ def is_lost(error: BaseException) -> bool:
         and error.sqlstate is None
         and not is_refused(error)
     )
+
+
+def _says_that_it_is_gone(error: psycopg.Error) -> bool:
+    state = error.sqlstate or ""
+    return state.startswith("08") or state in _GONE
 
 
 def is_refused(error: BaseException) -> bool:
@@ -101,7 +102,7 @@ def translate(error: psycopg.Error) -> StoreError:
             f"Another transaction holds what is needed ({said}).",
             next_step="Find it in pg_stat_activity and end it.",
         )
-    if isinstance(error, (*_RACES, *_GONE)) or is_lost(error):
+    if isinstance(error, (*_RACES, states.QueryCanceled)) or is_lost(error):
         return StoreUnavailable(
             f"PostgreSQL cannot be reached or is restarting ({said}).",
             next_step="Check that it runs and accepts connections.",

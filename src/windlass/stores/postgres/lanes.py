@@ -7,7 +7,7 @@ from typing import Final
 from windlass.contract.errors import StoreBusy
 from windlass.stores.postgres.arrays import Texts
 from windlass.stores.postgres.calls import Calls
-from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.sql import Row, Sql
 
 Place = tuple[str, str]
 """A queue and a type."""
@@ -37,6 +37,8 @@ class Lanes:
         self._calls = calls
         self._numbers: dict[Place, int] = {}
         self._places: dict[int, Place] = {}
+        self._doubted: set[Place] = set()
+        self._losses = 0
 
     def __getitem__(self, place: Place) -> int:
         return self._numbers[place]
@@ -50,32 +52,44 @@ class Lanes:
     async def learn(self, places: Iterable[Place]) -> None:
         """Know the numbers of these lanes; those that are new to the database are added."""
         if unknown := self._unknown(places):
-            await self._calls.run(lambda sql: self._learn(sql, unknown))
+            self._remember(await self._calls.run(lambda sql: _learn(sql, unknown)))
 
     async def learn_what_is_free(self, places: Iterable[Place]) -> None:
         """The same, but for lanes whose first job is in a transaction that somebody has open."""
         if unknown := self._unknown(places):
             with suppress(StoreBusy):
-                await self._calls.run(lambda sql: self._learn_soon(sql, unknown), atomic=True)
+                # Remembered when it is committed, not before.
+                self._remember(
+                    await self._calls.run(lambda sql: _learn_soon(sql, unknown), atomic=True)
+                )
 
     def _unknown(self, places: Iterable[Place]) -> list[Place]:
-        return sorted({place for place in places if place not in self._numbers})
+        if self._losses != self._calls.losses:
+            # After a failover a number that was not yet replicated may be another lane's.
+            self._losses = self._calls.losses
+            self._doubted = set(self._numbers)
+        return sorted(
+            {place for place in places if place not in self._numbers or place in self._doubted}
+        )
 
-    async def _learn_soon(self, sql: Sql, unknown: list[Place]) -> None:
-        await sql.rows(_WAIT_AT_MOST, str(_PATIENCE_MS))
-        await self._learn(sql, unknown)
-
-    async def _learn(self, sql: Sql, unknown: list[Place]) -> None:
-        if await self._find(sql, unknown) < len(unknown):
-            await sql.run(_ADD, *_columns(unknown))
-            await self._find(sql, unknown)
-
-    async def _find(self, sql: Sql, places: list[Place]) -> int:
-        rows = await sql.rows(_FIND, *_columns(places))
+    def _remember(self, rows: list[Row]) -> None:
         for queue, job_type, number in rows:
             self._numbers[(queue, job_type)] = number
             self._places[number] = (queue, job_type)
-        return len(rows)
+            self._doubted.discard((queue, job_type))
+
+
+async def _learn_soon(sql: Sql, unknown: list[Place]) -> list[Row]:
+    await sql.rows(_WAIT_AT_MOST, str(_PATIENCE_MS))
+    return await _learn(sql, unknown)
+
+
+async def _learn(sql: Sql, unknown: list[Place]) -> list[Row]:
+    rows = await sql.rows(_FIND, *_columns(unknown))
+    if len(rows) < len(unknown):
+        await sql.run(_ADD, *_columns(unknown))
+        rows = await sql.rows(_FIND, *_columns(unknown))
+    return rows
 
 
 def _columns(places: list[Place]) -> tuple[Texts, Texts]:

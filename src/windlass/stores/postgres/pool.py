@@ -28,8 +28,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-# Our statements are short; compiling one because its costs are overestimated takes 0.3 s.
-_WITHOUT_POOLER: Final[dict[str, Any]] = {"options": "-c jit=off"}
 _PREPARE_AFTER: Final = 2
 _GOODBYE_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1  # as psycopg has it
@@ -62,8 +60,7 @@ class _Connection(AsyncConnection[Row]):
 
 
 def full_conninfo(location: Location) -> str:
-    defaults = _DEFAULTS | (_WITHOUT_POOLER if location.prepare else {})
-    return make_conninfo(**defaults | conninfo_to_dict(location.conninfo))
+    return make_conninfo(**_DEFAULTS | conninfo_to_dict(location.conninfo))
 
 
 async def connect(location: Location) -> AsyncConnection[Row]:

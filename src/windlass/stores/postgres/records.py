@@ -26,9 +26,11 @@ VALUES (%s, %s, %s, %s, %s) ON CONFLICT (namespace, key) DO NOTHING
 """
 _CHANGE = """
 UPDATE windlass.record SET value = %s, version = %s, expires_at = %s
-WHERE namespace = %s AND key = %s
+WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s)
 """
-_DELETE = "DELETE FROM windlass.record WHERE namespace = %s AND key = %s"
+_DELETE = """
+DELETE FROM windlass.record WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s)
+"""
 _LEAD = """
 INSERT INTO windlass.leader AS held (role, owner, term, until)
 SELECT %(role)s, %(owner)s, 1, windlass.later(now, %(lease)s)
@@ -85,12 +87,14 @@ async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) 
     if is_repeat(write, before):
         return before.version if before else 0
     place = (write.namespace, write.key)
+    # What was not there when we looked, and so is not locked, may be somebody's by now.
+    as_seen = (before is not None, now)
     if write.value is None:
-        await sql.run(_DELETE, *place)
+        await sql.run(_DELETE, *place, *as_seen)
         return 0
     version = (before.version if before else 0) + 1
     until = later_micros(now, write.time_to_live) if write.time_to_live else None
-    if await sql.run(_CHANGE, write.value, version, until, *place):
+    if await sql.run(_CHANGE, write.value, version, until, *place, *as_seen):
         return version
     if not await sql.run(_ADD, *place, write.value, version, until):
         raise SerializationFailure("a record was written meanwhile")

@@ -22,6 +22,7 @@ ORDER BY at LIMIT %s FOR UPDATE SKIP LOCKED
 _FIRST_UNREAD = """
 SELECT least(
     (SELECT high + 1 FROM windlass.event_cursor),
+    (SELECT min(log_id) FROM windlass.event_gap),
     (SELECT min(item.log_id)
      FROM windlass.event_batch AS batch
      CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)

@@ -18,8 +18,11 @@ CREATE TABLE windlass.lane (
 
 CREATE TABLE windlass.job (
     lane            bigint NOT NULL,
-    created_at      bigint NOT NULL,
-    scheduled_at    bigint,
+    -- Instants that every client can read: the years 1 to 9999.
+    created_at      bigint NOT NULL
+                    CHECK (created_at BETWEEN -62135596800000000 AND 253402300799999999),
+    scheduled_at    bigint
+                    CHECK (scheduled_at BETWEEN -62135596800000000 AND 253402300799999999),
     attempt         integer NOT NULL CHECK (attempt >= 1),
     max_attempts    integer NOT NULL CHECK (max_attempts >= attempt),
     payload_version integer NOT NULL CHECK (payload_version >= 1),
@@ -134,8 +137,8 @@ CREATE TABLE windlass.event_batch (
 );
 
 -- How far the sequencer has seen. A missing id below `high` is either still to be committed or was
--- rolled back; once no transaction from the time when it was missed is left (`watched_until`), it is
--- the latter.
+-- rolled back; once no transaction from the time when it was missed is left (all before
+-- `watched_until`, which the next look sets), it is the latter.
 CREATE TABLE windlass.event_cursor (
     only_row bigint PRIMARY KEY CHECK (only_row = 1),
     last     bigint NOT NULL,
@@ -145,7 +148,7 @@ INSERT INTO windlass.event_cursor VALUES (1, 0, 0);
 
 CREATE TABLE windlass.event_gap (
     log_id        bigint PRIMARY KEY,
-    watched_until xid8 NOT NULL
+    watched_until xid8
 );
 
 CREATE TABLE windlass.dedupe (

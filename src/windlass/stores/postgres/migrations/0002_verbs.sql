@@ -8,18 +8,18 @@
 
 -- Called stable, though clock_timestamp() is not: only then is it the bound of an index scan.
 CREATE FUNCTION windlass.micros() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000::numeric)::bigint
 $$;
 
 -- The same for a variable: as volatile as it is, it is no call at all (15 µs).
 CREATE FUNCTION windlass.instant() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000::numeric)::bigint
 $$;
 
 -- Adds a span; what would be past the last instant there is (of Python's datetime), is that instant.
 CREATE FUNCTION windlass.later(at bigint, span bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT least(at::numeric + span, 253402300799999999)::bigint
+    SELECT least(at::numeric + span::numeric, 253402300799999999::numeric)::bigint
 $$;
 
 -- Stores jobs and takes their keys; gives a row for each that it refuses. Ids and keys must differ
@@ -36,7 +36,7 @@ CREATE FUNCTION windlass.insert_jobs(
 RETURNS TABLE (place bigint, outcome text, existing uuid, by_kind text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint := coalesce(p_now, windlass.instant());
@@ -174,7 +174,7 @@ CREATE FUNCTION windlass.take_keys(
     p_fingerprint bytea[], p_hold bigint[])
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM windlass.dedupe AS held
     USING unnest(p_kind, p_tenant, p_scope, p_key) AS k (kind, tenant, scope, key)
@@ -205,7 +205,7 @@ RETURNS TABLE (
     created_by text, parent uuid, trace_context text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint;
@@ -293,7 +293,7 @@ CREATE FUNCTION windlass.settle_runs(
 RETURNS TABLE (place bigint, version bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_nestloop = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint := coalesce(p_now, windlass.instant());
@@ -358,7 +358,7 @@ CREATE FUNCTION windlass.tokens_unless_locked(
     p_job uuid[], p_token uuid[], p_only_expired boolean[], p_now bigint)
 RETURNS uuid[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN NOT t.only_expired OR free.is_free THEN t.token END
@@ -379,7 +379,7 @@ CREATE FUNCTION windlass.keep_or_free_keys(
     p_now bigint, p_keyed uuid[], p_job uuid[], p_token uuid[], p_hold bigint[])
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_key record;
 BEGIN
@@ -415,7 +415,7 @@ $$;
 CREATE FUNCTION windlass.sequence_events(p_limit integer) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_last bigint;
@@ -426,26 +426,36 @@ DECLARE
     v_all bigint[];
 BEGIN
     SELECT last, high INTO v_last, v_high FROM windlass.event_cursor WHERE only_row = 1 FOR UPDATE;
+    -- Our number was handed out after the call that missed these ids was over, so it is above those
+    -- of all who can have taken them. (A snapshot's xmax is not: it knows only what has ended.)
+    UPDATE windlass.event_gap SET watched_until = pg_current_xact_id() WHERE watched_until IS NULL;
     -- Before the look: whatever was over by now, the look sees.
     v_oldest := pg_snapshot_xmin(pg_current_snapshot());
-    v_late := ARRAY(
-        SELECT gap.log_id FROM windlass.event_gap AS gap
-        JOIN windlass.log ON log.id = gap.log_id ORDER BY gap.log_id LIMIT p_limit);
+    -- One look for both: two could number a job's later row before its earlier one.
+    SELECT coalesce(array_agg(seen.id ORDER BY seen.id) FILTER (WHERE seen.is_late), '{}'),
+           coalesce(array_agg(seen.id ORDER BY seen.id) FILTER (WHERE NOT seen.is_late), '{}')
+    INTO v_late, v_new
+    FROM (
+        (SELECT gap.log_id AS id, true AS is_late
+         FROM windlass.event_gap AS gap
+         CROSS JOIN LATERAL (
+             SELECT FROM windlass.log WHERE log.id = gap.log_id OFFSET 0) AS found
+         ORDER BY gap.log_id LIMIT p_limit)
+        UNION ALL
+        (SELECT log.id, false FROM windlass.log WHERE log.id > v_high ORDER BY log.id LIMIT p_limit)
+    ) AS seen;
+    v_new := v_new[1:p_limit - cardinality(v_late)];
     DELETE FROM windlass.event_gap AS gap
     WHERE gap.log_id = ANY (v_late)
        OR (gap.watched_until <= v_oldest
            AND NOT EXISTS (SELECT FROM windlass.log WHERE log.id = gap.log_id));
-    v_new := ARRAY(
-        SELECT log.id FROM windlass.log WHERE log.id > v_high ORDER BY log.id
-        LIMIT p_limit - cardinality(v_late));
     v_all := v_late || v_new;
     IF v_all = '{}' THEN
         RETURN 0;
     END IF;
     IF v_new <> '{}' THEN
-        INSERT INTO windlass.event_gap (log_id, watched_until)
-        SELECT missing, pg_snapshot_xmax(pg_current_snapshot())
-        FROM (
+        INSERT INTO windlass.event_gap (log_id)
+        SELECT missing FROM (
             SELECT generate_series(v_high + 1, v_new[cardinality(v_new)]) EXCEPT SELECT unnest(v_new)
         ) AS skipped (missing);
         v_high := v_new[cardinality(v_new)];

@@ -3,7 +3,7 @@
 -- Takes one envelope or an array of them; gives a row for each: accepted, duplicate or conflict.
 
 CREATE FUNCTION windlass.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT (extract(epoch FROM instant::timestamptz) * 1000000)::bigint
+    SELECT (extract(epoch FROM instant::timestamptz) * 1000000::numeric)::bigint
 $$;
 
 -- What makes two payloads the same, as the contract writes it: keys in order, no spaces.
@@ -74,7 +74,7 @@ $$;
 
 CREATE FUNCTION windlass.submit(p_jobs jsonb, p_now bigint DEFAULT NULL)
 RETURNS TABLE (place bigint, outcome text, job_id uuid, by_kind text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint := coalesce(p_now, windlass.micros());

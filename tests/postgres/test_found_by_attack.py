@@ -1,0 +1,150 @@
+"""What a hostile review found, kept as rules."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from threading import Event as Signal
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.harness import PostgresHarness
+from tests.servers.postgres import PostgresServer
+from windlass.contract.errors import StoreUnavailable
+from windlass.contract.records import RecordWrite
+from windlass.contract.results import Applied, Conflict
+from windlass.contract.snapshot import Run
+from windlass.contract.transition import Transition
+from windlass.stores.postgres import failures, records
+from windlass.testing.conformance import Bench
+from windlass.testing.factories import wanting
+
+_LEASE = timedelta(seconds=60)
+
+
+@pytest.fixture
+async def bench(postgres: PostgresServer) -> AsyncIterator[Bench]:
+    bench = await Bench.on(PostgresHarness(postgres))
+    yield bench
+    await bench.close()
+
+
+class Held:
+    """A commit that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.is_writing, self.may_commit = Signal(), Signal()
+        self.may_commit.set()  # opening commits too
+
+    def __call__(self) -> None:
+        self.is_writing.set()
+        self.may_commit.wait(timeout=20)
+
+    def hold(self) -> None:
+        self.is_writing.clear()
+        self.may_commit.clear()
+
+
+async def test_an_event_of_the_youngest_transaction_is_not_given_up_while_it_runs(
+    bench: Bench,
+) -> None:
+    """A snapshot's xmax knows what has ended, not what was begun last."""
+    await bench.submit_many(2)
+    first, second = await bench.claim()
+    await bench.store.sequence(limit=10)  # folds the tally, whose own number would hide the fault
+    older, younger = Held(), Held()
+    old = await bench.harness.open(before_commit=older)
+    young = await bench.harness.open(before_commit=younger)
+    older.hold()
+    younger.hold()
+    # The older transaction has its number before the younger one, and takes its log id after it.
+    async with psycopg_transaction(bench, old) as begun:
+        late = asyncio.create_task(young.apply([Transition.released(first)]))
+        await asyncio.to_thread(younger.is_writing.wait, 20)
+        assert await begun(second) == Applied(3)
+    assert await bench.store.sequence(limit=10) == 1
+    assert await bench.store.sequence(limit=10) == 0
+    younger.may_commit.set()
+    assert await late == [Applied(3)]
+    while await bench.store.sequence(limit=10):
+        pass
+    seen = await bench.store.events(after=0, limit=10)
+    assert {event.entry.job_id for event in seen} == {first.job.job_id, second.job.job_id}
+
+
+class psycopg_transaction:  # noqa: N801  # reads as a phrase
+    """A handler's transaction that has its number from the start."""
+
+    def __init__(self, bench: Bench, store: Any) -> None:
+        self._context = store.transaction()
+
+    async def __aenter__(self) -> Callable[[Run], Any]:
+        transaction = await self._context.__aenter__()
+        await transaction.connection.execute("SELECT pg_current_xact_id()")
+        return lambda run: transaction.apply(Transition.released(run))
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._context.__aexit__(*error)
+
+
+async def test_two_who_saw_no_record_do_not_both_write_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await bench.another()
+    looked, second = records.current, list[Any]()
+
+    async def look(*arguments: Any) -> Any:
+        found = await looked(*arguments)
+        if not second:  # the other one writes and commits between our look and our write
+            second.append(None)
+            second[0] = await other.store.write_records([write(b"2")])
+        return found
+
+    def write(owner: bytes) -> RecordWrite:
+        return RecordWrite("locks", "one", owner, expected=0)
+
+    monkeypatch.setattr(records, "current", look)
+    first = list(await bench.store.write_records([write(b"1")]))
+    assert second == [[Applied(1)]]
+    assert first == [Conflict(by="locks/one")]
+
+
+async def test_an_instant_that_no_client_can_read_is_refused(
+    bench: Bench, postgres: PostgresServer
+) -> None:
+    assert isinstance(bench.harness, PostgresHarness)
+    location = bench.harness.location
+    async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+        for field in ("createdAt", "scheduledAt"):
+            with pytest.raises(psycopg.errors.IntegrityError):
+                await connection.execute(
+                    location.sql("SELECT windlass.submit(%s)"),
+                    (f'{{"jobType": "far", "{field}": "20000-01-01T00:00:00Z"}}',),
+                )
+            await connection.rollback()
+    assert await bench.store.claim("w", uuid4(), wanting("far"), lease=_LEASE) == []
+
+
+@pytest.mark.parametrize("state", ["08006", "08P01", "57P05", "57P04", "25P04"])
+def test_a_connection_that_was_ended_is_lost_whatever_its_state_is_called(state: str) -> None:
+    error = psycopg.errors.lookup(state)("gone")
+    assert failures.is_worth_another_attempt(error)
+    assert isinstance(failures.translate(error), StoreUnavailable)
+
+
+async def test_no_function_can_be_led_astray_by_a_search_path(bench: Bench) -> None:
+    assert isinstance(bench.harness, PostgresHarness)
+    location = bench.harness.location
+    async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+        rows = await connection.execute(
+            """
+            SELECT proname FROM pg_proc JOIN pg_language AS language ON language.oid = prolang
+            WHERE pronamespace = %s::regnamespace AND language.lanname = 'plpgsql'
+              AND provolatile = 'v'
+              AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
+            """,
+            (location.schema,),
+        )
+        assert await rows.fetchall() == []
