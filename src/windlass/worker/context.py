@@ -131,9 +131,11 @@ class Context:
 
         Yields the driver's connection, on the database in which the jobs are. At the end of the
         block the run is completed, with `result`, under its fence: a run that is over rolls the
-        handler's writes back and raises RunOver. Keep the block short; what the handler returns
-        afterwards is not used.
+        handler's writes back and raises RunOver. Keep the block short: its end is the job's end.
+        What the handler returns afterwards is not used, and a second one raises RunOver.
         """
+        if self.is_settled:
+            raise RunOver(f"Job {self.job_id} was completed by an earlier transaction of its run.")
         async with self._port.transaction() as transaction:
             yield transaction.connection
             body, omitted = encode_result(result)

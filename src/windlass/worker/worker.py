@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.contract.clock import Clock
 from windlass.contract.errors import InvalidInput
-from windlass.contract.outcome import Outcome, Released, TypeDisabled
+from windlass.contract.outcome import Failure, Outcome, Released, TypeDisabled
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event
 from windlass.contract.store import JobStore
@@ -301,6 +301,7 @@ class Worker:
             outcome = await self._executor.run(active)
         if active.context.is_settled:
             self.counts[Event.COMPLETED] += 1
+            self._report_settled(active.run, outcome)
             self._slots.give_back(active.run.job.queue)
             self._forget([active.ref])
             self._wakeup.notify()
@@ -346,6 +347,13 @@ class Worker:
         if error is not None and error.detail:
             what += f"\n{error.detail.rstrip()}"
         _log.log(level, "%s", what)
+
+    def _report_settled(self, run: Run, outcome: Outcome | None) -> None:
+        """Say that a run has completed itself, and what became of its handler afterwards."""
+        _log.info("%s %s completed in its own transaction", run.job.job_type, run.job.job_id)
+        if isinstance(outcome, Failure):
+            told = (run.job.job_id, outcome.error.message, outcome.error.detail)
+            _log.warning("the handler of job %s, which was completed already: %s\n%s", *told)
 
     def _is_worn_out(self) -> bool:
         jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
