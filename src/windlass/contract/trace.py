@@ -21,7 +21,7 @@ _STATE_LIMIT: Final = 512
 _MOST_MEMBERS: Final = 32
 
 
-def sound_trace_context(carrier: Mapping[str, str] | None) -> dict[str, str] | None:
+def sound_trace_context(carrier: Mapping[str, object] | None) -> dict[str, str] | None:
     """Keep `traceparent` and `tracestate` where they are well formed; None when nothing is left.
 
     Without a sound parent the state means nothing; a broken state costs only itself.

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Final
 from uuid import uuid4
 
@@ -50,7 +51,13 @@ class Claimer:
         self._was_woken = False
         self._may_claim = asyncio.Event()
         self._may_claim.set()
-        self.polled_at = asyncio.get_running_loop().time()
+        self.looked_at = monotonic()
+        """When it last asked the store for work and got an answer, or had no need to ask."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is to look for work at all now."""
+        return self._may_claim.is_set() and not self._slots.are_full
 
     def wake(self) -> None:
         """There may be work."""
@@ -61,6 +68,7 @@ class Claimer:
         self._may_claim.clear()
 
     def go_on(self) -> None:
+        self.looked_at = monotonic()
         self._may_claim.set()
 
     async def claim_for_ever(self) -> None:
@@ -69,6 +77,7 @@ class Claimer:
             await self._may_claim.wait()
             if self._slots.are_full:
                 await self._slots.changed()
+                self.looked_at = monotonic()
                 # Runs tend to end together: let those of this turn of the loop end first.
                 await asyncio.sleep(0)
             self._was_woken = self._woken.is_set()
@@ -89,11 +98,8 @@ class Claimer:
         await self._switches.refresh(max_age_seconds=1.0 if self._was_woken else 5.0)
         job_types = self._switches.running(self._registry.job_types)
         wanted = self._slots.requests(job_types, self._switches.paused_queues)
-        self.polled_at = asyncio.get_running_loop().time()
-        if not wanted or not job_types:
-            return 0
-        runs = await self._claimed(wanted)
-        self.polled_at = asyncio.get_running_loop().time()
+        runs = await self._claimed(wanted) if wanted and job_types else []
+        self.looked_at = monotonic()
         if runs:
             self._start(runs)
         return len(runs)

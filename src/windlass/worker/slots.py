@@ -21,6 +21,10 @@ class Slots:
         self._changed = asyncio.Event()
 
     @property
+    def free(self) -> Mapping[str, int]:
+        return dict(self._free)
+
+    @property
     def busy(self) -> int:
         return self._total - sum(self._free.values())
 
