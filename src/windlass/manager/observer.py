@@ -44,6 +44,25 @@ class Unobserved:
     def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None: ...
 
 
+class Relay:
+    """An observer that is named later; until then, nobody."""
+
+    def __init__(self) -> None:
+        self.observer: Observer = Unobserved()
+
+    def submitted(self, jobs: Sequence[NewJob], answers: Sequence[InsertResult]) -> None:
+        self.observer.submitted(jobs, answers)
+
+    def claimed(self, runs: Sequence[Run]) -> None:
+        self.observer.claimed(runs)
+
+    def settled(self, endings: Sequence["Ending"], answers: Sequence["Settled"]) -> None:
+        self.observer.settled(endings, answers)
+
+    def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None:
+        self.observer.acted(jobs, answers)
+
+
 def tell(told: Callable[..., None], *what: object) -> None:
     """Tell an observer. What it cannot digest must not undo what was written."""
     try:

@@ -100,9 +100,14 @@ class Context:
         return self.settled is not None
 
     @property
+    def labels(self) -> Mapping[str, object]:
+        """What the run's log lines are labelled with."""
+        return labels_of(self._run)
+
+    @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that labels every line with the job; never with its payload."""
-        return logging.LoggerAdapter(self._logger, labels_of(self._run))
+        return logging.LoggerAdapter(self._logger, self.labels)
 
     @property
     def cancelled(self) -> bool:

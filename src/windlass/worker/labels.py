@@ -4,6 +4,9 @@ import logging
 from typing import Final
 
 from windlass.contract.snapshot import Run
+from windlass.contract.trace import trace_id_of
+
+LABELS: Final = ("correlation_id", "tenant_id", "job_id", "job_type", "attempt", "trace_id")
 
 Plain = str | int | float | bool | None
 
@@ -14,13 +17,17 @@ _OWN: Final = frozenset(
 
 def labels_of(run: Run) -> dict[str, object]:
     """For `extra=` of a logger: attributes of the record."""
-    return {
-        "job_id": str(run.job.job_id),
-        "job_type": run.job.job_type,
-        "tenant_id": run.job.tenant_id,
-        "correlation_id": run.job.correlation_id,
+    job = run.job
+    labels: dict[str, object] = {
+        "job_id": str(job.job_id),
+        "job_type": job.job_type,
+        "tenant_id": job.tenant_id,
+        "correlation_id": job.correlation_id,
         "attempt": run.attempt,
     }
+    if (trace_id := trace_id_of(job.trace_context)) is not None:
+        labels["trace_id"] = trace_id
+    return labels
 
 
 def plain_extras(record: logging.LogRecord) -> dict[str, Plain]:
