@@ -179,7 +179,7 @@ class Worker:
     def slots(self) -> Mapping[str, tuple[int, int]]:
         """How many slots each queue has, and how many are free. Callable from any thread."""
         total = self._settings.queues
-        return {queue: (total[queue], free) for queue, free in self._slots.free.items()}
+        return {queue: (total[queue], free) for queue, free in self._slots.without_a_run.items()}
 
     async def _open(self) -> None:
         self._switches = Switches(self._store)
@@ -268,6 +268,9 @@ class Worker:
 
     def _start(self, runs: list[Run]) -> None:
         """Start claimed runs. One suspect at a time, and nothing beside it; the others go back."""
+        if self._claimer.is_held_back:  # since this claim was asked for
+            self._give_back(runs)
+            return
         for run in runs:
             self._slots.take(run.job.queue)
         plain = [run for run in runs if not run.is_suspect]
