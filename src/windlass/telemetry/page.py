@@ -12,6 +12,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from windlass.contract.status import JobStatus
 from windlass.telemetry import names
 from windlass.telemetry.depths import Depth
 from windlass.telemetry.figures import Histogram, TypeFigures
@@ -49,7 +50,7 @@ def families_of(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
         (
             ((kind, status), count)
             for kind, of in figures.items()
-            for status, count in of.finished.items()
+            for status, count in ((JobStatus.COMPLETED, of.completed), *of.finished.items())
         ),
     )
     yield _counter(names.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
@@ -148,6 +149,8 @@ def _histogram(metric: names.Metric, rows: Mapping[str, Histogram]) -> Metric:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     bounds = [*map(str, names.BOUNDS), "+Inf"]
     for kind, histogram in rows.items():
-        buckets = list(zip(bounds, histogram.cumulative(), strict=True))
-        family.add_metric([kind], buckets, histogram.seconds)
+        sums = histogram.cumulative()
+        if sums[-1]:  # else seventeen zeros for every type that this process never runs
+            buckets = list(zip(bounds, sums, strict=True))
+            family.add_metric([kind], buckets, histogram.seconds)
     return family
