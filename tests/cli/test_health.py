@@ -259,10 +259,10 @@ def test_a_worker_whose_broker_is_required_waits_for_it(
 def test_without_the_library_there_are_no_metrics_and_all_else_works(shop: Place) -> None:
     """The core runs without its extras."""
     missing = "import sys\nsys.modules['prometheus_client'] = sys.modules['opentelemetry'] = None\n"
-    (shop.folder / "shop.py").write_text(missing + SHOP)
+    (shop.folder / "bare.py").write_text(missing + SHOP)
     job_id = shop.submit("add", "1")
     for processes in ("1", "2"):
-        with worker(shop, "--processes", processes) as (_, health):
+        with worker(shop, "bare:jobs", "--processes", processes) as (_, health):
             health.until("/readyz", 200)
             answer = health.get("/metrics")
             assert (answer.status, "windlass[prometheus]" in answer.json["message"]) == (404, True)
