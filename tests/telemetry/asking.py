@@ -34,7 +34,14 @@ async def ask(app: AsgiApp, path: str, *, method: str = "GET", root_path: str = 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": root_path + path, "root_path": root_path}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": root_path + path,
+        "root_path": root_path,
+        "query_string": b"",
+        "headers": [],
+    }
     await app(scope, receive, send)
     start, body = sent
     headers = {name.decode(): value.decode() for name, value in start["headers"]}

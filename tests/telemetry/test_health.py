@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from tests.servers.postgres import free_port
 from tests.servers.rabbitmq import RabbitServer
@@ -293,3 +295,7 @@ async def test_only_these_pages_can_be_read_and_only_read() -> None:
 async def test_the_pages_can_be_mounted_anywhere() -> None:
     app = Windlass("memory://").health_app()
     assert (await ask(app, "/healthz", root_path="/ops")).status == 200
+    mounted = Starlette(routes=[Mount("/ops", app=app), Mount("/", app=app)])
+    for path in ("/ops/healthz", "/ops/metrics", "/healthz"):
+        assert (await ask(mounted, path)).status == 200
+    assert (await ask(mounted, "/ops/nope")).status == 404
