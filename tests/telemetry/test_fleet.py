@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from tests.telemetry.asking import ask, samples
+from tests.telemetry.asking import Samples, ask, samples
 from windlass.telemetry.address import Address
 from windlass.telemetry.fleet import Fleet, fleet_routes
 from windlass.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from windlass.telemetry.page import merged
+from windlass.telemetry.merging import merged
 from windlass.telemetry.routes import Response, Routes
 from windlass.telemetry.server import HealthServer
 
@@ -38,7 +39,7 @@ class Child:
 
     def __init__(self, place: Path, number: int) -> None:
         self.is_ready = True
-        self.metrics = PAGE.format(done=number + 1, up=1, depth=DEPTH)
+        self.metrics = PAGE.format(done=number + 1, up=1.0, depth=DEPTH)
         pages = Routes({"/readyz": self._ready, "/metrics": self._metrics})
         self.server = HealthServer(Address(path=place), pages)
         self.server.start()
@@ -123,11 +124,31 @@ async def test_a_process_that_is_gone_is_missing_from_the_page_and_said_to_be(
 
 
 def test_who_could_count_the_store_speaks_for_all() -> None:
-    blind, seeing = PAGE.format(done=1, up=0, depth=""), PAGE.format(done=1, up=1, depth=DEPTH)
+    blind, seeing = PAGE.format(done=1, up=0.0, depth=""), PAGE.format(done=1, up=1.0, depth=DEPTH)
     for pages in ({"0": blind, "1": seeing}, {"0": seeing, "1": blind}):
-        families = {one.name: one for one in merged(pages)}
-        assert [sample.value for sample in families["windlass_store_up"].samples] == [1]
-        assert [sample.value for sample in families["windlass_queue_depth"].samples] == [7]
-    families = {one.name: one for one in merged({"0": blind, "1": blind})}
-    assert [sample.value for sample in families["windlass_store_up"].samples] == [0]
-    assert families["windlass_queue_depth"].samples == []
+        page = Samples(merged(pages).encode())
+        assert page.get("windlass_store_up") == 1
+        assert page.get("windlass_queue_depth", queue="q", job_type="a") == 7
+    page = Samples(merged({"0": blind, "1": blind}).encode())
+    assert page.get("windlass_store_up") == 0
+    assert page.labels("windlass_queue_depth") == []
+
+
+def test_odd_labels_and_values_survive_the_merging() -> None:
+    odd = 'a"b\\c\nd{e}, f=g\u2028h'
+    registry = CollectorRegistry()
+    gauge = Gauge("odd", "With {braces} and more.", ["kind"], registry=registry)
+    gauge.labels(odd).set(float("inf"))
+    Gauge("plain", "", registry=registry).set(1e-9)
+    Counter("counted", "x", registry=registry).inc(3)
+    text = generate_latest(registry).decode()
+    page = Samples(merged({"0": text, "1": text}).encode())
+    for process in "01":
+        assert page.get("odd", kind=odd, process=process) == float("inf")
+        assert page.get("plain", process=process) == 1e-9
+        assert page.get("counted_total", process=process) == 3
+    assert page.families["odd"].documentation == "With {braces} and more."
+
+
+def test_nothing_is_merged_into_nothing() -> None:
+    assert merged({}) == ""
