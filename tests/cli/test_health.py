@@ -95,9 +95,9 @@ class Health:
 
 @pytest.fixture
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    (place.folder / "shop.py").write_text(SHOP)
+    (place.folder / "watched_shop.py").write_text(SHOP)
     monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
-    monkeypatch.setenv("WINDLASS_APP", "shop:jobs")
+    monkeypatch.setenv("WINDLASS_APP", "watched_shop:jobs")
     return place
 
 

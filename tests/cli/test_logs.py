@@ -33,8 +33,8 @@ PAYLOAD = '"hush"'
 
 @pytest.fixture
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    (place.folder / "shop.py").write_text(SHOP)
-    monkeypatch.setenv("WINDLASS_APP", "shop:jobs")
+    (place.folder / "logged_shop.py").write_text(SHOP)
+    monkeypatch.setenv("WINDLASS_APP", "logged_shop:jobs")
     return place
 
 
@@ -74,7 +74,7 @@ def test_an_unknown_format_is_refused_with_the_choices(
 
 
 def test_text_for_people_does_not_act_on_their_terminal(shop: Place) -> None:
-    (shop.folder / "shop.py").write_text(SHOP.replace("on the loop", "\\x1b[31mred"))
+    (shop.folder / "logged_shop.py").write_text(SHOP.replace("on the loop", "\\x1b[31mred"))
     shop.submit("add", PAYLOAD)
     with shop.process("worker") as program:
         program.wait_for("\\x1b[31mred")
