@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -130,6 +130,7 @@ class SqliteStore:
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=timedelta(seconds=self._location.busy_seconds),
             local_file=self.path,
         )
 
@@ -140,6 +141,9 @@ class SqliteStore:
     @property
     def migrator(self) -> Migrator:
         return SqliteMigrator(self._location)
+
+    async def software(self) -> Mapping[str, str]:
+        return {"SQLite": sqlite3.sqlite_version}
 
     async def open(self) -> None:
         async with self._opening:
