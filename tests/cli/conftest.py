@@ -81,6 +81,10 @@ class Place:
         self.folder = folder
         self.database = folder / "windlass.db"
 
+    def make_store(self) -> None:
+        """Looking does not make one."""
+        assert self.run("db", "migrate").exit_code == 0
+
     def run(self, *words: str, stdin: str | bytes | None = None) -> Result:
         """Run a command within this process."""
         return CliRunner().invoke(main, list(words), input=stdin)
@@ -208,6 +212,12 @@ def assert_bad_option(result: Result, option: str) -> None:
 
 
 NOBODY = str(UUID(int=0))
+
+
+@pytest.fixture
+def empty_store(place: Place) -> Place:
+    place.make_store()
+    return place
 
 
 @pytest.fixture

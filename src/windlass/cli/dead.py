@@ -84,7 +84,7 @@ def choosing(function: F) -> F:
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Queue dead letters again: by id, by type or reason, or all."""
     wanted = _wanted(cli, **chosen_by)
-    async with cli.opened() as (_, manager):
+    async with cli.opened() as (store, manager):
         chosen = await wanted.find(manager)
         # What is named and can be undone needs no question.
         if not await _confirmed(cli, "redrive", chosen, dry_run=dry_run, yes=yes or wanted.by_id):
@@ -94,6 +94,7 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             ids = [job.job.job_id for job in chosen[start : start + _PAGE]]
             for answer in await manager.redrive(ids, tenant_id=cli.tenant, actor=cli.actor):
                 counted["failed" if isinstance(answer, WindlassError) else "redriven"] += 1
+            await cli.hint(store)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
         cli.output.one({"redriven": counted["redriven"], "failed": counted["failed"]})
 

@@ -18,9 +18,7 @@ async def refuse_unless_ready(store: JobStore, place: str) -> None:
     migrator = migrator_of(store)
     applied = await migrator.applied()
     if not applied:
-        raise StoreMisconfigured(
-            f"{place} holds no jobs yet: it lacks our schema.", next_step=_NEXT
-        )
+        raise StoreMisconfigured(f"There is no schema of ours in {place} yet.", next_step=_NEXT)
     if missing := plan(migrator.known, applied):
         raise SchemaMismatch(
             f"The store {place} has schema {applied[-1].number}; this version of Windlass needs "
