@@ -78,7 +78,7 @@ def _named_by(source: str) -> str:
         case "flag":
             return "named by --store"
         case "code":
-            return "named in the code of the application"
+            return "named in the code"
         case "default":
             return "the default"
         case _ if source.endswith(".toml"):

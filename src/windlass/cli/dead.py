@@ -27,7 +27,7 @@ DEAD = frozenset({JobStatus.FAILED, JobStatus.POISONED})
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
     prose="why",
-    expendable=("age", "reason"),
+    expendable=("reason", "age"),
 )
 _PAGE = 200
 

@@ -20,7 +20,7 @@ from windlass.manager.sessions import Session, live_sessions
 from windlass.manager.switches import Switches
 from windlass.stores.software import software_of
 
-_COLUMNS: Final = Columns(("check", "result", "advice"), prose="advice")
+_COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
 _TOLERATED_SECONDS: Final = 5
 _MOST_NAMED: Final = 5
 
@@ -62,7 +62,7 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
     capabilities = store.capabilities
     drift = abs((await store.ping() - cli.clock.now()).total_seconds())
     software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
-    checks = [_check(f"jobs are kept in {place_of(store, choice)}, {choice.why}", True)]
+    checks = [_check(f"jobs are kept in {place_of(store, choice)} ({choice.why})", True)]
     if choice.warning:
         checks.append(_check("one store is named", False, choice.warning, result="warn"))
     if software:

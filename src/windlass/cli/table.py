@@ -8,7 +8,7 @@ from rich.cells import cell_len
 _GAP: Final = "  "
 _INDENT: Final = "    "
 # Prose in a narrower column is a tower of words.
-_NARROWEST_PROSE: Final = 24
+_NARROWEST_PROSE: Final = 40
 _NARROWEST: Final = 8
 # What people copy or compare.
 _WHOLE: Final = frozenset(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, later_micros, to_micros
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
+from windlass.contract.errors import StoreUnavailable
 from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
@@ -41,7 +41,7 @@ from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
-from windlass.stores.sqlite.connection import is_open_on, joined
+from windlass.stores.sqlite.callers import check_caller, joined
 from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder
@@ -195,14 +195,8 @@ class SqliteStore:
             lambda connection: insert(connection, jobs, self._now())
         )
 
-    async def insert_in(
-        self, connection: sqlite3.Connection, jobs: Sequence[NewJob]
-    ) -> list[InsertResult]:
-        if not is_open_on(connection, self.path):
-            raise StoreMisconfigured(
-                f"The connection is not open on {self.path}, where the jobs are.",
-                next_step="Open it on the same file, or submit without `connection`.",
-            )
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        check_caller(connection, self.path)
         jobs = tuple(jobs)
         with joined(connection, self._location):
             return insert(connection, jobs, self._now())
