@@ -9,15 +9,18 @@ from uuid import UUID
 import click
 import msgspec
 
+from windlass.cli.choice import place_of
 from windlass.cli.output import job_row, log_row, say
 from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.table import Columns
+from windlass.cli.waiting import told_when_slow
 from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
 from windlass.contract.job import Job
 from windlass.contract.query import JobFilter
 from windlass.contract.retry import MAX_DELAY
 from windlass.contract.status import JobStatus
+from windlass.contract.store import JobStore
 from windlass.contract.wakeup import Hint
 from windlass.manager.manager import Acted, JobManager, Submission
 
@@ -197,16 +200,17 @@ async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
     wanted = parse_id(job_id)
-    async with cli.opened() as (_, manager), asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, manager, wanted)
+    async with cli.opened() as (store, manager), asyncio.timeout(timeout_seconds):
+        status = await _follow(cli, store, manager, wanted)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 
 
-async def _follow(cli: Cli, manager: JobManager, job_id: UUID) -> JobStatus:
+async def _follow(cli: Cli, store: JobStore, manager: JobManager, job_id: UUID) -> JobStatus:
     seen = 0
     while True:
-        found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
+        with told_when_slow(place_of(store, cli.choice), store.capabilities.patience):
+            found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
         if found.version != seen:

@@ -79,9 +79,10 @@ class Cli:
         choice = choice or self.choice
         warn_of(choice)
         store = choice.make(self.clock)
-        with told_when_slow(place_of(store, choice), store.capabilities.patience):
+        place = place_of(store, choice)
+        with told_when_slow(place, store.capabilities.patience):
             if not create:
-                await refuse_unless_ready(store, f"{place_of(store, choice)} ({choice.why})")
+                await refuse_unless_ready(store, f"{place} ({choice.why})")
             await store.open()
         try:
             yield store, JobManager(store)
