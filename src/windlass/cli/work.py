@@ -16,9 +16,9 @@ from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, exiting, pass_cli, warn_of
 from windlass.cli.waiting import told_when_slow
-from windlass.worker.collector import relax_collector
 from windlass.worker.reloader import Reloader
 from windlass.worker.supervisor import Supervisor
+from windlass.worker.tuning import run_tuned
 from windlass.worker.worker import Worker, WorkerSettings
 
 
@@ -62,11 +62,11 @@ def worker(
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
         if child:
-            return asyncio.run(_work(app, settings))
+            return run_tuned(_work(app, settings))
         if count > 1 or limits != Recycle():
             asyncio.run(_try_the_store(app, choice))  # fail here, and not in every child
             return Supervisor(count, [*_child_command(), "--child"]).run()
-        return asyncio.run(_work(app, settings, choice))
+        return run_tuned(_work(app, settings, choice))
 
     sys.exit(exiting(run))
 
@@ -111,7 +111,6 @@ async def _open(app: Windlass, choice: StoreChoice) -> None:
 
 
 async def _work(app: Windlass, settings: WorkerSettings, told: StoreChoice | None = None) -> int:
-    relax_collector()
     if told is not None:
         await _open(app, told)
     async with app, app.working(settings) as running:
@@ -154,6 +153,6 @@ def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app, choice = cli.app_to_run(target)
-        return asyncio.run(_work(app, _settings(cli, app, None, 1, Recycle()), choice))
+        return run_tuned(_work(app, _settings(cli, app, None, 1, Recycle()), choice))
 
     sys.exit(exiting(run))
