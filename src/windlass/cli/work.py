@@ -107,7 +107,7 @@ async def _open(app: Windlass, choice: StoreChoice) -> None:
     with told_when_slow(place, app.store.capabilities.patience):
         await app.open()
         await app.store.ping()
-    say(f"Jobs are kept in {place}, {choice.why}.")
+    say(f"Jobs are kept in {place} ({choice.why}).")
 
 
 async def _work(app: Windlass, settings: WorkerSettings, told: StoreChoice | None = None) -> int:
