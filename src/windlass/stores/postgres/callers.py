@@ -35,13 +35,12 @@ async def insert_through(
     text = msgspec.json.encode([_envelope(new) for new in jobs]).decode()
     call = _CALLS[_driver_of(connection)]
     try:
-        rows = await call(connection, location, text, now)
+        return [_answer(row) for row in sorted(await call(connection, location, text, now))]
     except Exception as error:
         known = failures.of_any_driver(error)
         if known is None:
             raise
-        raise failures.translate(known) from error
-    return [_answer(row) for row in sorted(rows)]
+    raise failures.told(known)
 
 
 def _answer(row: Row) -> InsertResult:

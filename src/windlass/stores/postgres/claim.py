@@ -63,11 +63,10 @@ class Claims:
         now: int | None,
     ) -> list[Run]:
         wanted = _merged(wanted)
-        await self._lanes.learn_what_is_free(
-            (request.queue, kind) for request in wanted for kind in request.job_types
-        )
+        places = [(request.queue, kind) for request in wanted for kind in request.job_types]
         return await self._calls.run(
-            lambda sql: self._claim(sql, session, claim_id, wanted, lease, now)
+            lambda sql: self._claim(sql, session, claim_id, wanted, lease, now),
+            before=lambda sql: self._lanes.learn_what_is_free(sql, places),
         )
 
     async def _claim(

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from windlass.contract.errors import StoreBusy
+from psycopg.errors import LockNotAvailable
+
 from windlass.stores.postgres.arrays import Texts
-from windlass.stores.postgres.calls import Calls
 from windlass.stores.postgres.sql import Row, Sql
 
 Place = tuple[str, str]
@@ -29,16 +29,15 @@ _PATIENCE_MS: Final = 100
 class Lanes:
     """What this process knows of the lanes of one database.
 
-    Learnt by calls of their own: in a transaction that is rolled back later, a new lane would be
-    remembered that nobody else ever sees.
+    Learnt outside of transactions: in one that is rolled back later, a new lane would be remembered
+    that nobody else ever sees. And learnt again for each new connection: after a failover a number
+    that was not yet replicated may be another lane's.
     """
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self) -> None:
         self._numbers: dict[Place, int] = {}
         self._places: dict[int, Place] = {}
-        self._doubted: set[Place] = set()
-        self._losses = 0
+        self._learnt_on: dict[Place, int] = {}
 
     def __getitem__(self, place: Place) -> int:
         return self._numbers[place]
@@ -49,34 +48,28 @@ class Lanes:
     def place_of(self, number: int) -> Place:
         return self._places[number]
 
-    async def learn(self, places: Iterable[Place]) -> None:
+    async def learn(self, sql: Sql, places: Iterable[Place]) -> None:
         """Know the numbers of these lanes; those that are new to the database are added."""
-        if unknown := self._unknown(places):
-            self._remember(await self._calls.run(lambda sql: _learn(sql, unknown)))
+        if unknown := self._unknown(sql, places):
+            self._remember(sql, await _learn(sql, unknown))
 
-    async def learn_what_is_free(self, places: Iterable[Place]) -> None:
+    async def learn_what_is_free(self, sql: Sql, places: Iterable[Place]) -> None:
         """The same, but for lanes whose first job is in a transaction that somebody has open."""
-        if unknown := self._unknown(places):
-            with suppress(StoreBusy):
-                # Remembered when it is committed, not before.
-                self._remember(
-                    await self._calls.run(lambda sql: _learn_soon(sql, unknown), atomic=True)
-                )
+        if unknown := self._unknown(sql, places):
+            with suppress(LockNotAvailable):
+                async with sql.connection.transaction():
+                    rows = await _learn_soon(sql, unknown)
+                self._remember(sql, rows)  # when it is committed, not before
 
-    def _unknown(self, places: Iterable[Place]) -> list[Place]:
-        if self._losses != self._calls.losses:
-            # After a failover a number that was not yet replicated may be another lane's.
-            self._losses = self._calls.losses
-            self._doubted = set(self._numbers)
-        return sorted(
-            {place for place in places if place not in self._numbers or place in self._doubted}
-        )
+    def _unknown(self, sql: Sql, places: Iterable[Place]) -> list[Place]:
+        learnt_on, now_on = self._learnt_on, sql.connection.number
+        return sorted({place for place in places if learnt_on.get(place, -1) < now_on})
 
-    def _remember(self, rows: list[Row]) -> None:
+    def _remember(self, sql: Sql, rows: list[Row]) -> None:
         for queue, job_type, number in rows:
             self._numbers[(queue, job_type)] = number
             self._places[number] = (queue, job_type)
-            self._doubted.discard((queue, job_type))
+            self._learnt_on[(queue, job_type)] = sql.connection.number
 
 
 async def _learn_soon(sql: Sql, unknown: list[Place]) -> list[Row]:

@@ -39,15 +39,15 @@ from windlass.stores.migrations import Migrator
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
-from windlass.stores.postgres.calls import Calls, Purpose
+from windlass.stores.postgres.calls import Calls, Purpose, nothing
 from windlass.stores.postgres.claim import Claims, expired
+from windlass.stores.postgres.connection import full_conninfo
 from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
-from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
 from windlass.stores.postgres.transaction import PostgresTransaction
@@ -62,7 +62,7 @@ class _Opened:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.lanes = Lanes(calls)
+        self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
         self.counts = Counts()
 
@@ -85,11 +85,10 @@ class PostgresStore:
         self._make_calls = make_calls
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
-        self._sync_commit = "on"
 
     @property
     def capabilities(self) -> Capabilities:
-        survives = self._sync_commit != "off"
+        survives = self._opened is None or self._opened.calls.are_durable
         return Capabilities(
             durability="power_loss" if survives else "process",
             ack_lost_on="the loss of the disk, or a failover to a standby that is not synchronous"
@@ -132,8 +131,6 @@ class PostgresStore:
             await schema.migrate(sql, self.location)
         else:
             await schema.check(sql, self.location)
-        row = await sql.row("SELECT current_setting('synchronous_commit')")
-        self._sync_commit = row[0] if row else "on"
 
     async def close(self) -> None:
         async with self._opening:
@@ -178,26 +175,28 @@ class PostgresStore:
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        attempts, lanes = 0, self._parts.lanes
-        await lanes.learn(places_of(jobs))
+        lanes = self._parts.lanes
 
         async def write(sql: Sql) -> list[InsertResult]:
-            nonlocal attempts
-            attempts += 1
-            return await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+            answers = await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+            return as_first_time(answers, jobs) if sql.is_repeated else answers
 
-        answers = await self.calls.run(write, atomic=len(jobs) > 1)
-        return answers if attempts == 1 else as_first_time(answers, jobs)
+        return await self.calls.run(
+            write, atomic=len(jobs) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+        )
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        # Not in the caller's transaction: others would wait for its end to know the lane.
-        await self._parts.lanes.learn_what_is_free(places_of(jobs))
+        lanes = self._parts.lanes
+        new = [place for place in places_of(jobs) if place not in lanes]
+        if new:
+            # Not in the caller's transaction: others would wait for its end to know the lane.
+            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, new))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresTransaction]:
         async with self.calls.transaction() as sql:
-            yield PostgresTransaction(sql, self._parts.lanes, self._now())
+            yield PostgresTransaction(sql, self._parts.lanes, self.calls, self._now())
 
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
@@ -225,10 +224,10 @@ class PostgresStore:
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
         transitions, lanes = tuple(transitions), self._parts.lanes
-        await lanes.learn(places_of(follow_ups_of(transitions)))
         return await self.calls.run(
             lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
             atomic=not all(map(is_plain, transitions)),
+            before=lambda sql: lanes.learn(sql, places_of(follow_ups_of(transitions))),
         )
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
