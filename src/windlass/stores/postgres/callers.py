@@ -22,6 +22,7 @@ from windlass.contract.results import Applied, InsertResult
 from windlass.contract.submission import NewJob
 from windlass.stores.postgres import failures
 from windlass.stores.postgres.insert import refused
+from windlass.stores.postgres.keys import in_order_of_locking
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Row
 
@@ -32,14 +33,18 @@ _SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.sub
 async def insert_through(
     connection: Any, jobs: Sequence[NewJob], *, location: Location, now: int | None
 ) -> list[InsertResult]:
-    text = msgspec.json.encode([_envelope(new) for new in jobs]).decode()
+    order = sorted(range(len(jobs)), key=lambda place: in_order_of_locking(jobs[place].keys))
+    text = msgspec.json.encode([_envelope(jobs[place]) for place in order]).decode()
     call = _CALLS[_driver_of(connection)]
     try:
-        return [_answer(row) for row in sorted(await call(connection, location, text, now))]
+        rows = await call(connection, location, text, now)
     except Exception as error:
         known = failures.of_any_driver(error)
         if known is None:
             raise
+    else:
+        answers = {order[row[0] - 1]: _answer(row) for row in rows}
+        return [answers[place] for place in range(len(jobs))]
     raise failures.told(known)
 
 
