@@ -14,6 +14,7 @@ from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
 from windlass.contract.errors import StoreUnavailable
 from windlass.contract.outcome import Outcome, Success
+from windlass.contract.query import JobFilter
 from windlass.contract.records import RecordWrite
 from windlass.contract.results import Applied, Conflict
 from windlass.contract.snapshot import Run
@@ -22,6 +23,7 @@ from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.contract.transition import StateGuard, Transition
 from windlass.manager.manager import Ending
 from windlass.stores.postgres import failures, records
+from windlass.stores.postgres.sql import Sql
 from windlass.testing.conformance import Bench
 from windlass.testing.conformance.bench import LEASE, PERMANENT
 from windlass.testing.factories import make_new, wanting
@@ -265,3 +267,28 @@ async def test_new_keys_are_taken_in_that_order_too(bench: Bench) -> None:
         rows = await (await admin.execute(touched)).fetchall()
     assert len(rows) == 2 * len(NAMES)
     assert rows == sorted(rows)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_moves_while_it_is_listed_is_listed_once_as_it_stood(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving, other, runs = await bench.submit(), await bench.another(), list[Run]()
+    asked = Sql.rows
+
+    async def rows(sql: Sql, text: str, *values: object) -> list[Any]:
+        found = await asked(sql, text, *values)
+        with monkeypatch.context() as patch:
+            patch.setattr(Sql, "rows", asked)
+            runs.extend(await other.claim())
+        return found
+
+    live = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
+    for wanted in (live, frozenset({JobStatus.QUEUED})):
+        with monkeypatch.context() as patch:
+            patch.setattr(Sql, "rows", rows)
+            page = await bench.store.find(JobFilter(statuses=wanted), limit=10)
+        assert [(job.job.job_id, job.status) for job in page.items] == [(moving, JobStatus.QUEUED)]
+        await bench.store.apply([Transition.released(runs.pop())])
