@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.matrix
 every_driver = pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
 every_sync_driver = pytest.mark.parametrize("connects", drivers.SYNC.values(), ids=drivers.SYNC)
 
+PRIVATE = "hush hush"
 # Keys out of order, what jsonb refuses or rounds, and more than one plane of Unicode.
 AWKWARD = {"b": 1, "a": "\x00 NUL", "big": 2**63, "float": 0.1, "text": "ß 漢 🦊 \\ \" '", "": None}
 
@@ -243,6 +245,23 @@ async def test_a_broken_transaction_is_told_in_our_words(
         await caller.rollback()
         await order.submit(1, connection=caller.connection)
         await caller.commit()
+
+
+@every_driver
+async def test_no_error_shows_the_payload(order: JobType[Any, None], connected: Connected) -> None:
+    """SQLAlchemy's own repeat all parameters of the statement."""
+    async with connected() as caller:
+        with pytest.raises(Exception, match="division by zero"):
+            await caller.run("SELECT 1 / 0")
+        with pytest.raises(StoreError, match="transaction is aborted") as told:
+            await order.submit(PRIVATE, connection=caller.connection)
+        await caller.rollback()
+    assert PRIVATE not in "".join(traceback.format_exception(told.value))
+    behind: BaseException | None = told.value
+    while behind is not None:
+        assert PRIVATE not in f"{behind!r} {behind}"
+        assert "[parameters: " not in str(behind)  # of which the middle is left out
+        behind = behind.__cause__ or behind.__context__
 
 
 async def test_a_connection_to_a_database_without_our_schema_is_told(

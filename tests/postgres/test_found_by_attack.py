@@ -1,6 +1,7 @@
 """What a hostile review found, kept as rules."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from threading import Event as Signal
@@ -12,12 +13,12 @@ import pytest
 
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import StoreUnavailable
+from windlass.contract.errors import InvalidInput, StoreError, StoreUnavailable
 from windlass.contract.outcome import Outcome, Success
 from windlass.contract.query import JobFilter
 from windlass.contract.records import RecordWrite
 from windlass.contract.results import Applied, Conflict
-from windlass.contract.snapshot import Run
+from windlass.contract.snapshot import Progress, Run, RunRef
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.contract.transition import StateGuard, Transition
@@ -292,3 +293,37 @@ async def test_a_job_that_moves_while_it_is_listed_is_listed_once_as_it_stood(
             page = await bench.store.find(JobFilter(statuses=wanted), limit=10)
         assert [(job.job.job_id, job.status) for job in page.items] == [(moving, JobStatus.QUEUED)]
         await bench.store.apply([Transition.released(runs.pop())])
+
+
+# -- what cannot be kept ---------------------------------------------------------------------------
+
+UNSOUND = {
+    "the role of a leader": lambda store: store.lead("a\x00b", "owner", lease=LEASE),
+    "its owner": lambda store: store.lead("role", "a\ud800b", lease=LEASE),
+    "a session": lambda store: store.claim("a\ud800b", uuid4(), wanting(), lease=LEASE),
+    "a queue": lambda store: store.claim("w", uuid4(), wanting(queue="a\x00b"), lease=LEASE),
+    "a type": lambda store: store.insert([make_new(1, job_type="a\ud800b")]),
+    "a tenant": lambda store: store.insert([make_new(1, tenant_id="a\x00b")]),
+    "a version": lambda store: store.insert([make_new(1, payload_version=2**40)]),
+    "a phase": lambda store: store.progress([Progress(RunRef(uuid4(), uuid4()), 1.0, "\ud800")]),
+}
+
+
+@pytest.mark.parametrize("verb", UNSOUND.values(), ids=UNSOUND)
+async def test_what_cannot_be_kept_is_refused_in_our_words(
+    bench: Bench, verb: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(InvalidInput, match="PostgreSQL cannot take this"):
+        await verb(bench.store)
+    await bench.submit()
+
+
+async def test_no_error_shows_a_payload(bench: Bench) -> None:
+    """The server repeats a row that breaks a rule, in hexadecimal."""
+    new = make_new("hush hush", attempt=5, max_attempts=1)
+    with pytest.raises(StoreError) as told:
+        await bench.store.insert([new])
+    said = "".join(traceback.format_exception(told.value))
+    assert "violates check constraint" in said
+    assert b"hush hush".hex() not in said
+    assert told.value.__context__ is None

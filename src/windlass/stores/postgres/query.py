@@ -184,7 +184,7 @@ async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None)
     All in one statement, which has one snapshot: else a job that moves would be found twice, or not
     at all, or in a status that nobody asked for.
     """
-    if limit <= 0:
+    if not limit:
         return Page((), None)
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
     scans, values = [], list[object]()

@@ -19,6 +19,8 @@ from windlass.contract.query import (
     Page,
     Pruned,
     PruneRule,
+    at_most,
+    narrowed,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -33,6 +35,7 @@ from windlass.contract.results import (
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.contract.wakeup import PostgresChannel
 from windlass.stores.migrations import Migrator
@@ -239,14 +242,18 @@ class PostgresStore:
     ) -> Pruned:
         return await self.calls.run(
             lambda sql: removal.prune(
-                sql, rules, limit=limit, keep_events_after=keep_events_after, now=self._now()
+                sql,
+                rules,
+                limit=at_most(limit),
+                keep_events_after=keep_events_after,
+                now=self._now(),
             ),
             atomic=True,
         )
 
     async def sequence(self, *, limit: int) -> int:
         async def number(sql: Sql) -> int:
-            rows = await sql.rows("SELECT windlass.sequence_events(%s)", limit)
+            rows = await sql.rows("SELECT windlass.sequence_events(%s)", at_most(limit))
             if rows[0][0]:  # else there is little to add up; what there is, `prune` does
                 await fold(sql)
             return int(rows[0][0])
@@ -281,37 +288,57 @@ class PostgresStore:
         return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self.calls.run(lambda sql: query.find(sql, wanted, limit=limit, after=after))
+        possible = narrowed(wanted)
+        if possible is None:
+            return Page((), None)
+        return await self.calls.run(
+            lambda sql: query.find(sql, possible, limit=at_most(limit), after=after)
+        )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.counts.get(
             tenant_id,
             lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
-        return await self.calls.run(lambda sql: query.events(sql, after=after, limit=limit))
+        return await self.calls.run(
+            lambda sql: query.events(sql, after=after, limit=at_most(limit))
+        )
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(
-            lambda sql: expired(sql, limit=limit, after=after, now=self._now())
+            lambda sql: expired(sql, limit=at_most(limit), after=after, now=self._now())
         )
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         async def look(sql: Sql) -> list[UUID | None]:
-            found = [await holder(sql, key, self._now()) for key in keys]
-            return [held.job_id if held else None for held in found]
+            possible = [key for key in keys if is_storable("".join(key.identity))]
+            found = {key.identity: await holder(sql, key, self._now()) for key in possible}
+            held = [found.get(key.identity) for key in keys]
+            return [one.job_id if one else None for one in held]
 
         return await self.calls.run(look)
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
         return await self.calls.run(
             lambda sql: records.read(
-                sql, namespace, prefix=prefix, after=after, limit=limit, now=self._now()
+                sql,
+                namespace,
+                prefix=prefix,
+                after=storable_start(after),
+                limit=at_most(limit),
+                now=self._now(),
             )
         )
