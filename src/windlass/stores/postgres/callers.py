@@ -26,8 +26,8 @@ from windlass.stores.postgres.keys import in_order_of_locking
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Row
 
-# The id as text, because each driver has an own idea of a UUID.
-_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {})"
+# The id as text, because each driver has an own idea of a UUID. The payload was measured already.
+_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {}, NULL)"
 
 
 async def insert_through(
