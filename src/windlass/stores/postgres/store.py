@@ -190,10 +190,10 @@ class PostgresStore:
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         lanes = self._parts.lanes
-        new = [place for place in places_of(jobs) if place not in lanes]
-        if new:
+        places = tuple(places_of(jobs))
+        if not lanes.knows(places):
             # Not in the caller's transaction: others would wait for its end to know the lane.
-            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, new))
+            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, places))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
