@@ -14,6 +14,12 @@ WindlassError
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
+├── NotAuthenticated        UNAUTHENTICATED: nobody said who he is (401)
+│   └── InvalidCredentials  INVALID_CREDENTIALS: a key or token that is not good (401)
+├── Forbidden               FORBIDDEN: known, but not allowed to do that (403)
+├── KeyNotFound             KEY_NOT_FOUND: no such API key
+├── IdentityProviderUnavailable  IDENTITY_PROVIDER_UNAVAILABLE: tokens cannot be checked (503)
+├── AuthMisconfigured       AUTH_MISCONFIGURED: no pepper, no authenticator, a bad key set
 ├── StoreError
 │   ├── StoreMisconfigured  STORE_MISCONFIGURED: URL, path, rights, unsupported place
 │   ├── StoreUnavailable    STORE_UNAVAILABLE: gone, full or unreachable; retry may help
@@ -47,6 +53,12 @@ class Code(StrEnum):
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    INVALID_CREDENTIALS = "INVALID_CREDENTIALS"
+    FORBIDDEN = "FORBIDDEN"
+    KEY_NOT_FOUND = "KEY_NOT_FOUND"
+    IDENTITY_PROVIDER_UNAVAILABLE = "IDENTITY_PROVIDER_UNAVAILABLE"
+    AUTH_MISCONFIGURED = "AUTH_MISCONFIGURED"
     NO_HANDLER = "NO_HANDLER"
     LEASE_EXPIRED = "LEASE_EXPIRED"
     SNOOZED_TOO_OFTEN = "SNOOZED_TOO_OFTEN"
@@ -160,6 +172,39 @@ class RunOver(WindlassError):
 
 class VersionMismatch(WindlassError):
     code = Code.VERSION_MISMATCH
+
+
+class NotAuthenticated(WindlassError):
+    code = Code.UNAUTHENTICATED
+
+
+class InvalidCredentials(NotAuthenticated):
+    """Its text is shown to the caller: it says what to do, never what was sent or what is stored.
+
+    `internal` says more, for the log; it holds no secret either.
+    """
+
+    code = Code.INVALID_CREDENTIALS
+
+    def __init__(self, cause: str, *, next_step: str = "", internal: str = "") -> None:
+        super().__init__(cause, next_step=next_step)
+        self.internal = internal
+
+
+class Forbidden(WindlassError):
+    code = Code.FORBIDDEN
+
+
+class KeyNotFound(WindlassError):
+    code = Code.KEY_NOT_FOUND
+
+
+class IdentityProviderUnavailable(WindlassError):
+    code = Code.IDENTITY_PROVIDER_UNAVAILABLE
+
+
+class AuthMisconfigured(WindlassError):
+    code = Code.AUTH_MISCONFIGURED
 
 
 class StoreError(WindlassError):

@@ -1,13 +1,45 @@
 """What can be asked of a store: the filter, the keyset cursor, the page, the counts."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from windlass.contract.job import DEFAULT_TENANT
+from windlass.contract.job import DEFAULT_TENANT, Job
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
+
+
+class Visibility(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs somebody may see; a filter finds only those that it admits, whatever else it asks.
+
+    Tenant, type and ownership must all hold. `owner` None means whoever's jobs; a name means those
+    that it submitted and those of `subjects`. A job that nobody is known to have submitted, or that
+    is about nothing, is no more visible by that.
+    """
+
+    tenant_id: str | None = DEFAULT_TENANT
+    """None: of every tenant."""
+    job_types: frozenset[str] | None = None
+    """None: of every type; none at all hides everything."""
+    owner: str | None = None
+    subjects: frozenset[str] = frozenset()
+
+    def admits(self, job: Job) -> bool:
+        return (
+            self.tenant_id in (None, job.tenant_id)
+            and (self.job_types is None or job.job_type in self.job_types)
+            and self._is_theirs(job)
+        )
+
+    def _is_theirs(self, job: Job) -> bool:
+        if self.owner is None or (job.created_by and job.created_by == self.owner):
+            return True
+        return bool(job.subject_id) and job.subject_id in self.subjects
+
+
+NOTHING_VISIBLE: Final = Visibility(job_types=frozenset())
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +57,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_job_id: UUID | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    visible_to: Visibility | None = None
+    """Who asks; None is for the system itself."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
