@@ -89,7 +89,7 @@ record_writes = st.builds(
     st.just("space"),
     st.sampled_from(("a", "b")),
     st.sampled_from((b"1", b"2", None)),
-    st.none() | st.integers(0, 2),
+    st.none() | st.integers(0, 6),
     st.sampled_from((None, timedelta(seconds=100))),
 )
 once_keys = st.builds(

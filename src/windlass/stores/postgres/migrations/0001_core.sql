@@ -188,9 +188,11 @@ CREATE TABLE windlass.tally_delta (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
+-- An identity: a version that a deleted or expired record had is never handed out again.
 CREATE TABLE windlass.record (
-    version    bigint NOT NULL CHECK (version >= 1),
+    version    bigint GENERATED ALWAYS AS IDENTITY,
     expires_at bigint,
+    replaced   bigint NOT NULL CHECK (replaced BETWEEN 0 AND version - 1),
     namespace  text COLLATE "C" NOT NULL,
     key        text COLLATE "C" NOT NULL,
     value      bytea NOT NULL,

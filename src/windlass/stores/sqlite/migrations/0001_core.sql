@@ -149,14 +149,16 @@ CREATE TABLE windlass_tally (
     PRIMARY KEY (tenant, lane, status)
 ) STRICT, WITHOUT ROWID;
 
+-- AUTOINCREMENT: a version that a deleted or expired record had is never handed out again.
 CREATE TABLE windlass_record (
+    version    INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace  TEXT NOT NULL,
     key        TEXT NOT NULL,
     value      BLOB NOT NULL,
-    version    INTEGER NOT NULL CHECK (version >= 1),
     expires_at INTEGER,
-    PRIMARY KEY (namespace, key)
-) STRICT, WITHOUT ROWID;
+    replaced   INTEGER NOT NULL CHECK (replaced >= 0),
+    UNIQUE (namespace, key)
+) STRICT;
 
 CREATE INDEX windlass_record_by_end ON windlass_record (expires_at) WHERE expires_at IS NOT NULL;
 
