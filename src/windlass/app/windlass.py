@@ -3,10 +3,11 @@
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -17,7 +18,12 @@ from windlass.app.job_type import JobType
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
-from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
+from windlass.contract.errors import (
+    StoreMisconfigured,
+    SubmitConflict,
+    SubmitRefused,
+    WindlassError,
+)
 from windlass.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
@@ -32,6 +38,13 @@ from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
 from windlass.worker.registry import HandlerRegistry
 from windlass.worker.worker import Worker, WorkerSettings
+
+if TYPE_CHECKING:
+    from windlass.api import Api, ApiSettings, Responses
+    from windlass.api.port import DeclaredJob
+    from windlass.auth.authenticator import Authenticator
+    from windlass.auth.authorizer import Authorizer
+    from windlass.contract.audit import AuditSink
 
 DEFAULT_STORE: Final = "sqlite:///windlass.db"
 STORE_VARIABLE: Final = "WINDLASS_STORE"
@@ -83,6 +96,7 @@ class Windlass(Declarations):
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
         self._connect()
         for group in include:
             self.include(group)
@@ -108,7 +122,8 @@ class Windlass(Declarations):
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
-    def _new_wakeup(self) -> Wakeup:
+    def new_wakeup(self) -> Wakeup:
+        """Make a way to hear hints, to be opened and closed by the caller."""
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     # -- declaring --------------------------------------------------------------------------------
@@ -123,6 +138,13 @@ class Windlass(Declarations):
         self.registry.add(job_type.handler)
         job_type.bind(self)
         return job_type
+
+    def find_type(self, name: str) -> JobType[Any, Any] | None:
+        """The declared type of this name or alias."""
+        if found := self._declared.get(name):
+            return found
+        handler = self.registry.find(name)
+        return None if handler is None else self._declared.get(handler.job_type)
 
     def move_to(
         self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
@@ -183,9 +205,20 @@ class Windlass(Declarations):
                 next_step="Use another store, or require less.",
             )
 
+    @property
+    def is_open(self) -> bool:
+        opening = self._opening
+        return opening is not None and opening.done() and os.getpid() == self._process
+
+    def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have something called before the store is let go."""
+        self._before_close.append(callback)
+
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
         if self._opening is not None:
+            for callback in self._before_close:
+                await callback()
             self._opening = None
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
@@ -216,21 +249,33 @@ class Windlass(Declarations):
     async def submit_prepared(
         self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
     ) -> Handle[R]:
+        answer = await self.admit(job_type, new, connection=connection)
+        return self._handle(job_type, new, answer)
+
+    async def admit(
+        self, job_type: "DeclaredJob", new: NewJob, *, connection: Any = None
+    ) -> InsertResult:
+        """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=1, max_depth=job_type.max_depth)
+        await self._admission.check(
+            job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+        )
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
         else:
             answer = await self._batcher().add(new)
         if self.after_submit is not None:
             await self.after_submit()
-        return self._handle(job_type, new, answer)
+        return answer
 
     async def submit_prepared_many(
         self, job_type: JobType[Any, R], jobs: list[NewJob]
     ) -> list[Handle[R]]:
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
+        for queue, number in Counter(new.job.queue for new in jobs).items():
+            await self._admission.check(
+                job_type.name, queue=queue, jobs=number, max_depth=job_type.max_depth
+            )
         answers = await self._insert_in_batches(jobs)
         handles = [
             self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
@@ -238,6 +283,25 @@ class Windlass(Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return handles
+
+    async def admit_many(
+        self, jobs: "Sequence[tuple[DeclaredJob, NewJob]]"
+    ) -> list[InsertResult | WindlassError]:
+        """Store many, each on its own: what is refused does not harm the others."""
+        await self._ready_to_submit()
+        refused: dict[int, WindlassError] = {}
+        for index, (job_type, new) in enumerate(jobs):
+            try:
+                await self._admission.check(
+                    job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+                )
+            except SubmitRefused as error:
+                refused[index] = error
+        admitted = [new for index, (_, new) in enumerate(jobs) if index not in refused]
+        answers = iter(await self._insert_in_batches(admitted))
+        if self.after_submit is not None:
+            await self.after_submit()
+        return [refused.get(index) or next(answers) for index in range(len(jobs))]
 
     async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -252,7 +316,7 @@ class Windlass(Declarations):
         return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
-        if self._opening is None or not self._opening.done() or os.getpid() != self._process:
+        if not self.is_open:
             await self.open()
 
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
@@ -286,6 +350,30 @@ class Windlass(Declarations):
                 self._sync = _LoopThread()
         return self._sync.run(make)
 
+    # -- over HTTP --------------------------------------------------------------------------------
+
+    def api(
+        self,
+        *,
+        authenticator: "Authenticator | None" = None,
+        allow_anonymous: bool = False,
+        authorizer: "Authorizer | None" = None,
+        audit: "AuditSink | None" = None,
+        settings: "ApiSettings | None" = None,
+        responses: "Responses | None" = None,
+    ) -> "Api":
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
+        api: Api = _api_module().Api(
+            self,
+            authenticator=authenticator,
+            allow_anonymous=allow_anonymous,
+            authorizer=authorizer,
+            audit=audit,
+            settings=settings,
+            responses=responses,
+        )
+        return api
+
     # -- working ----------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -298,7 +386,7 @@ class Windlass(Declarations):
                 self.registry,
                 settings or WorkerSettings(queues=self.default_queues()),
                 clock=self.clock,
-                wakeup=self._new_wakeup(),
+                wakeup=self.new_wakeup(),
                 hooks=self.hooks,
                 state=state,
             )
@@ -343,6 +431,18 @@ class Windlass(Declarations):
                     yield
 
         return manage
+
+
+def _api_module() -> Any:
+    """Only its users have the extra, and `import windlass` stays quick."""
+    try:
+        import windlass.api
+    except ModuleNotFoundError as error:
+        raise WindlassError(
+            f"The API needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install windlass[api]`.",
+        ) from error
+    return windlass.api
 
 
 class _LoopThread:

@@ -4,14 +4,17 @@ What a codec encodes has been validated, so that a bad payload is refused where 
 """
 
 import dataclasses
-from typing import Any, Generic, Protocol, TypeVar, cast, get_type_hints, is_typeddict
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, get_type_hints, is_typeddict
 
 import msgspec
 
-from windlass.contract.errors import InvalidInput
+from windlass.contract.errors import InvalidInput, InvalidPayload, Problem
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
+from windlass.contract.pointer import pointer_to, problem_from
 
 T = TypeVar("T")
+
+_MOST_PROBLEMS: Final = 20
 
 
 class Codec(Protocol[T]):
@@ -65,7 +68,9 @@ class MsgspecCodec(Generic[T]):
         try:
             return cast("T", self._decoder.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"The payload is not valid: {error}.") from None
+            raise InvalidPayload(
+                f"The payload is not valid: {error}.", [problem_from(str(error))]
+            ) from None
 
     def schema(self) -> dict[str, Any]:
         return msgspec.json.schema(self._type)
@@ -99,7 +104,9 @@ class PydanticCodec(Generic[T]):
         try:
             return cast("T", self._adapter.validate_json(body))
         except ValueError as error:
-            raise InvalidInput(f"The payload is not valid: {_first_line(error)}.") from None
+            raise InvalidPayload(
+                f"The payload is not valid: {_first_line(error)}.", _problems(error)
+            ) from None
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._adapter.json_schema()
@@ -114,6 +121,12 @@ def _fields_of(annotation: Any) -> frozenset[str] | None:
     if is_typeddict(annotation):
         return frozenset(get_type_hints(annotation))
     return None
+
+
+def _problems(error: Exception) -> list[Problem]:
+    details = getattr(error, "errors", None)
+    found = details(include_input=False, include_url=False) if callable(details) else []
+    return [Problem(pointer_to(one["loc"]), str(one["msg"])) for one in found[:_MOST_PROBLEMS]]
 
 
 def _first_line(error: Exception) -> str:

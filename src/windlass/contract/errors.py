@@ -3,6 +3,7 @@
 WindlassError
 ├── InvalidInput            VALIDATION_ERROR: what was handed in breaks the contract
 │   ├── InvalidEnvelope     VALIDATION_ERROR, with one problem per field
+│   ├── InvalidPayload      VALIDATION_ERROR, with one problem per field of the payload
 │   ├── InvalidFormat       INVALID_FORMAT: not an envelope at all
 │   └── PayloadTooLarge     PAYLOAD_TOO_LARGE
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
@@ -104,6 +105,14 @@ class InvalidInput(WindlassError, ValueError):
 class InvalidEnvelope(InvalidInput):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(f"{pointer}: {detail}" for pointer, detail in problems))
+        self.problems = tuple(problems)
+
+
+class InvalidPayload(InvalidInput):
+    """The pointers of its problems start at the payload, wherever that was sent."""
+
+    def __init__(self, cause: str, problems: Sequence[Problem]) -> None:
+        super().__init__(cause)
         self.problems = tuple(problems)
 
 

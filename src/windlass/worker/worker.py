@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -45,6 +45,8 @@ _log = logging.getLogger("windlass.worker")
 _SHUTDOWN_GRACE_SECONDS: Final = 5.0
 _REGISTER_EVERY_SECONDS: Final = 20.0
 _SWEEP_EVERY: Final = timedelta(seconds=15)
+# Who waits repeats itself well within this time.
+_WATCHED_SECONDS: Final = 5.0
 
 
 def resident_bytes() -> int:
@@ -110,6 +112,7 @@ class Worker:
         self._nothing_active.set()
         self._quarantine: asyncio.Task[None] | None = None
         self._ended = 0
+        self._watched_until = -math.inf
         self._started_at = clock.now()
         self.session_id = new_session_id()
         self.counts: Counter[str] = Counter()
@@ -202,10 +205,17 @@ class Worker:
             raise
 
     def _on_hint(self, hint: Hint) -> None:
-        if hint is Hint.WORK:
-            self._claimer.wake()
-        else:
-            self._keeper.beat_now()
+        match hint:
+            case Hint.WORK:
+                self._claimer.wake()
+            case Hint.CANCEL:
+                self._keeper.beat_now()
+            case Hint.WATCHED:
+                self._watched_until = asyncio.get_running_loop().time() + _WATCHED_SECONDS
+            case Hint.ENDED:
+                pass
+            case _:
+                assert_never(hint)
 
     async def _drain(self) -> None:
         if not self._nothing_active.is_set():
@@ -305,6 +315,7 @@ class Worker:
             self._slots.give_back(active.run.job.queue)
             self._forget([active.ref])
             self._wakeup.notify()
+            self._tell_that_jobs_ended()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
@@ -328,11 +339,17 @@ class Worker:
                 self._discard(ending.run)
         if follow_ups:
             self._wakeup.notify(job_id=follow_ups[0].job.job_id)
+        self._tell_that_jobs_ended()
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
         if self._is_worn_out():
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
+
+    def _tell_that_jobs_ended(self) -> None:
+        """Only while somebody waits for it: on a server, every hint has its cost."""
+        if asyncio.get_running_loop().time() < self._watched_until:
+            self._wakeup.notify(Hint.ENDED)
 
     def _report(self, run: Run, transition: Transition) -> None:
         """One line a run: what an operator sees first."""
