@@ -363,7 +363,14 @@ class Windlass(Declarations):
         responses: "Responses | None" = None,
     ) -> "Api":
         """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
-        api: Api = _api_module().Api(
+        try:
+            from windlass.api import Api  # only its users have the extra
+        except ModuleNotFoundError as error:
+            raise WindlassError(
+                f"The API needs the module {error.name}, which is not installed.",
+                next_step="Run `pip install windlass[api]`.",
+            ) from error
+        return Api(
             self,
             authenticator=authenticator,
             allow_anonymous=allow_anonymous,
@@ -372,7 +379,6 @@ class Windlass(Declarations):
             settings=settings,
             responses=responses,
         )
-        return api
 
     # -- working ----------------------------------------------------------------------------------
 
@@ -431,18 +437,6 @@ class Windlass(Declarations):
                     yield
 
         return manage
-
-
-def _api_module() -> Any:
-    """Only its users have the extra, and `import windlass` stays quick."""
-    try:
-        import windlass.api
-    except ModuleNotFoundError as error:
-        raise WindlassError(
-            f"The API needs the module {error.name}, which is not installed.",
-            next_step="Run `pip install windlass[api]`.",
-        ) from error
-    return windlass.api
 
 
 class _LoopThread:

@@ -19,10 +19,9 @@ from windlass.contract.errors import (
 )
 from windlass.contract.query import Cursor, JobFilter
 from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.status import JobStatus
+from windlass.contract.status import DEAD
 from windlass.manager.manager import JobManager
 
-DEAD = frozenset({JobStatus.FAILED, JobStatus.POISONED})
 COLUMNS = ("jobId", "status", "age", "jobType", "reason", "errorCode", "errorMessage")
 _PAGE = 200
 

@@ -93,6 +93,16 @@ class LaneCounts(msgspec.Struct, kw_only=True):
     oldest_due_at: datetime | None = None
 
 
+class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a type ended in Failed or Poisoned for one reason, and the last of them."""
+
+    job_type: str
+    status: JobStatus
+    reason: str
+    jobs: int
+    newest_at: datetime
+
+
 class LaneRequest(msgspec.Struct, frozen=True):
     """What a claim wants of one queue: up to `limit` jobs of these types."""
 

@@ -23,6 +23,7 @@ from windlass.contract.identity import new_run_token
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
+    DeadCount,
     JobFilter,
     LaneCounts,
     LaneRequest,
@@ -46,7 +47,7 @@ from windlass.contract.results import (
     Stale,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.status import DEAD, Event, JobStatus
 from windlass.contract.store import StoreTransaction
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.transition import Guard, StateGuard, Transition, refusal
@@ -169,6 +170,18 @@ class MemoryStore:
             now = self._clock.now()
             found = [self._held(key.identity, now) for key in keys]
             return [held.job_id if held else None for held in found]
+
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        with self._lock:
+            now = self._clock.now()
+            found: dict[UUID, DedupeKey] = {}
+            for kind, tenant, scope, key in self._keys:
+                held = self._held((kind, tenant, scope, key), now)
+                if held and kind == KeyKind.REQUEST:
+                    found[held.job_id] = DedupeKey(
+                        KeyKind.REQUEST, tenant, scope, key, held.fingerprint
+                    )
+            return [found.get(job_id) for job_id in job_ids]
 
     def _held(self, identity: KeyIdentity, now: datetime) -> _HeldKey | None:
         held = self._keys.get(identity)
@@ -429,6 +442,20 @@ class MemoryStore:
                 elif entry.run_at:
                     counts.oldest_due_at = min(entry.run_at, counts.oldest_due_at or entry.run_at)
             return [lanes[lane] for lane in sorted(lanes)]
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        with self._lock:
+            ends: dict[tuple[str, JobStatus, str], list[datetime]] = defaultdict(list)
+            for entry in self._jobs.values():
+                if entry.status in DEAD and tenant_id in (None, entry.job.tenant_id):
+                    name = (entry.job.job_type, entry.status, entry.last_reason)
+                    ends[name].append(entry.log[-1].at)
+            return [
+                DeadCount(
+                    job_type=kind, status=status, reason=reason, jobs=len(at), newest_at=max(at)
+                )
+                for (kind, status, reason), at in sorted(ends.items())
+            ]
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         with self._lock:

@@ -7,7 +7,8 @@ from uuid import UUID
 from psycopg.errors import SerializationFailure
 
 from windlass.contract.clock import later_micros
-from windlass.contract.submission import DedupeKey
+from windlass.contract.submission import DedupeKey, KeyKind
+from windlass.stores.postgres.arrays import Uuids
 from windlass.stores.postgres.sql import Sql
 
 
@@ -19,6 +20,11 @@ class HeldKey(NamedTuple):
 _HOLDER = """
 SELECT job_id, fingerprint FROM windlass.dedupe
 WHERE kind = %s::text::windlass.key_kind AND tenant = %s AND scope = %s AND key = %s
+  AND (until IS NULL OR until > coalesce(%s, windlass.micros()))
+"""
+_OF_REQUESTS = """
+SELECT job_id, tenant, scope, key, fingerprint FROM windlass.dedupe
+WHERE kind = 'request' AND job_id = ANY (%s)
   AND (until IS NULL OR until > coalesce(%s, windlass.micros()))
 """
 _TAKE = """
@@ -38,6 +44,12 @@ async def holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
     kind, tenant, scope, name = key.identity
     row = await sql.row(_HOLDER, str(kind), tenant, scope, name, now)
     return HeldKey(*row) if row else None
+
+
+async def of_requests(sql: Sql, job_ids: Sequence[UUID], now: int | None) -> list[DedupeKey | None]:
+    rows = await sql.rows(_OF_REQUESTS, Uuids(list(dict.fromkeys(job_ids))), now)
+    found = {row[0]: DedupeKey(KeyKind.REQUEST, *row[1:]) for row in rows}
+    return [found.get(job_id) for job_id in job_ids]
 
 
 async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.errors import StoreCorrupt
-from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.postgres.arrays import Texts, Uuids
@@ -82,6 +82,13 @@ JOIN windlass.lane ON lane.id = ended.lane
 LEFT JOIN running ON running.lane = ended.lane
 WHERE ended.live + ended.completed + ended.failed + ended.poisoned + ended.cancelled > 0
 ORDER BY lane.queue COLLATE "C", lane.job_type COLLATE "C"
+"""
+_DEAD = """
+SELECT lane.job_type, log.status::text, log.reason, count(*), max(log.at)
+FROM windlass.log JOIN windlass.lane ON lane.id = log.lane
+WHERE log.is_end AND log.status IN ('Failed', 'Poisoned')
+  AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)
+GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
 """
 _WAITING = """
 SELECT wanted.lane, sum(later.jobs)::bigint, min(first.run_at)
@@ -260,6 +267,19 @@ async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneC
         lanes[number].scheduled = scheduled
         lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)
     return list(lanes.values())
+
+
+async def dead_counts(sql: Sql, tenant_id: str | None) -> list[DeadCount]:
+    return [
+        DeadCount(
+            job_type=kind,
+            status=JobStatus(status),
+            reason=reason,
+            jobs=jobs,
+            newest_at=from_micros(newest),
+        )
+        for kind, status, reason, jobs, newest in await sql.named(_DEAD, {"tenant": tenant_id})
+    ]
 
 
 async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.errors import StoreCorrupt
 from windlass.contract.identity import uuid_from_bytes
-from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.sqlite.rows import (
@@ -229,6 +229,29 @@ def _waiting(
         scheduled += row[0]
         oldest += [row[1]] if row[1] is not None else []
     return scheduled, min(oldest, default=None)
+
+
+def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[DeadCount]:
+    rows = connection.execute(
+        """
+        SELECT lane.job_type, log.status, log.reason, count(*), max(log.at)
+        FROM windlass_log AS log JOIN windlass_lane AS lane ON lane.id = log.lane
+        WHERE log.is_end = 1 AND log.status IN ('Failed', 'Poisoned')
+          AND (:tenant IS NULL OR log.tenant = :tenant)
+        GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        """,
+        {"tenant": tenant_id},
+    )
+    return [
+        DeadCount(
+            job_type=kind,
+            status=JobStatus(status),
+            reason=reason,
+            jobs=jobs,
+            newest_at=from_micros(newest),
+        )
+        for kind, status, reason, jobs, newest in rows
+    ]
 
 
 def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:

@@ -163,6 +163,7 @@ CREATE TABLE windlass.dedupe (
 );
 
 CREATE INDEX dedupe_by_end ON windlass.dedupe (until) WHERE until IS NOT NULL;
+CREATE INDEX dedupe_of_request ON windlass.dedupe (job_id) WHERE kind = 'request';
 
 -- How many jobs are where: the sum of tally and of what was added since it was last folded. Running
 -- jobs are counted in lease itself, so `live` is Queued and Running together and a claim adds nothing.

@@ -139,6 +139,7 @@ CREATE TABLE windlass_dedupe (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX windlass_dedupe_by_end ON windlass_dedupe (until) WHERE until IS NOT NULL;
+CREATE INDEX windlass_dedupe_of_request ON windlass_dedupe (job_id) WHERE kind = 'request';
 
 -- How many jobs are where, kept in the same transaction as each move.
 CREATE TABLE windlass_tally (
