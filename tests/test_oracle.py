@@ -245,9 +245,13 @@ class StoresAgree(RuleBasedStateMachine):
         if transition:
             self.apply([transition])
 
-    @rule(job_id=st.integers(1, 30).map(number), status=st.sampled_from(JobStatus))
-    def delete(self, job_id: UUID, status: JobStatus) -> None:
-        self.both(lambda store: store.delete([(job_id, StateGuard(status, None))]))
+    @rule(
+        job_id=st.integers(1, 30).map(number),
+        status=st.sampled_from(JobStatus),
+        tenant=st.sampled_from(TENANTS),
+    )
+    def delete(self, job_id: UUID, status: JobStatus, tenant: str) -> None:
+        self.both(lambda store: store.delete([(job_id, StateGuard(status, tenant))]))
 
     @rule()
     def reap(self) -> None:

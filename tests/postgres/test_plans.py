@@ -194,7 +194,7 @@ async def test_taking_old_jobs_out_reads_those_jobs(deep: Deep) -> None:
     read = await deep.read_by(deep.store.prune(rules, limit=20))
     assert sum(read.values()) <= MOST_ROWS, read
     page = await deep.store.find(FILTERS["finished"], limit=20)
-    jobs = [(job.job.job_id, StateGuard(job.status)) for job in page.items]
+    jobs = [(job.job.job_id, StateGuard(job.status, job.job.tenant_id)) for job in page.items]
     read = await deep.read_by(deep.store.delete(jobs))
     assert sum(read.values()) <= MOST_ROWS, read
 
