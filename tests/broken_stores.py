@@ -271,6 +271,24 @@ class TenantForgotten(MemoryStore):
         return self._jobs.get(job_id)
 
 
+class ListsWhatIsHidden(MemoryStore):
+    """Lists show jobs of others, and those of nobody."""
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        wanted = msgspec.structs.replace(wanted, visible_to=None)
+        return await super().find(wanted, limit=limit, after=after)
+
+
+class NarrowsAfterPaging(MemoryStore):
+    """A page is cut first and narrowed after: pages come up short, and tell what was taken out."""
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        seen, wanted = wanted.visible_to, msgspec.structs.replace(wanted, visible_to=None)
+        page = await super().find(wanted, limit=limit, after=after)
+        items = tuple(job for job in page.items if seen is None or seen.admits(job.job))
+        return Page(items, page.next)
+
+
 class PagesByTimeAlone(MemoryStore):
     """Jobs of the same instant are lost between two pages."""
 
@@ -381,6 +399,8 @@ BROKEN: dict[type[MemoryStore], str] = {
     KeyNotRetaken: "keys.a_redrive_takes_the_key_again",
     FingerprintIgnored: "keys.the_same_key_with_another_payload_is_a_conflict",
     TenantForgotten: "reading.one_tenant_does_not_see_another",
+    ListsWhatIsHidden: "visibility.a_list_holds_just_what_is_visible",
+    NarrowsAfterPaging: "visibility.a_list_holds_just_what_is_visible",
     PagesByTimeAlone: "reading.pages_lose_no_job_of_the_same_instant",
     LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
     ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",
