@@ -1,9 +1,11 @@
 """The RabbitMQ trigger, with a real broker that is stopped, killed, frozen and sent garbage."""
 
 import asyncio
+import gc
 import json
 import logging
 import sys
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
@@ -13,7 +15,7 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractQueue
 
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer, free_port
 from tests.servers.rabbitmq import RabbitServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.errors import StoreMisconfigured
@@ -218,6 +220,19 @@ async def test_with_the_broker_down_submitting_and_polling_go_on(
             assert not submitting.broker.is_connected
     finally:
         broker.start()
+
+
+async def test_a_connection_that_failed_leaves_nothing_to_the_collector(log: LogEar) -> None:
+    wakeup = rabbitmq_wakeup(parse_trigger(f"amqp://127.0.0.1:{free_port()}/"), HASTY)
+    await wakeup.open(None)
+    try:
+        assert "no triggers through RabbitMQ" in await log.hears(logging.WARNING)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            await asyncio.to_thread(gc.collect)
+        assert [str(one.message) for one in told] == []
+    finally:
+        await wakeup.close()
 
 
 # -- the setting ----------------------------------------------------------------------------------

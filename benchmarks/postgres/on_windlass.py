@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from benchmarks.worker.meter import INVOICE
 from windlass import Windlass
+from windlass.worker.tuning import fastest_loop, relax_collector
 from windlass.worker.worker import Worker, WorkerSettings
 
 NO_OP: Final = "no_op"
@@ -17,9 +18,8 @@ def type_names(types: int) -> tuple[str, ...]:
 class Contender:
     """See `contender.Contender`."""
 
-    loop_factory = None
-
     def __init__(self, url: str, *, more_types: int) -> None:
+        self.loop_factory = fastest_loop()
         self.delays_ns: list[int] = []
         self.app = Windlass(url)
         self._worker: Worker | None = None
@@ -54,6 +54,7 @@ class Contender:
             await self._timed.submit_many([time.time_ns()] * jobs)
 
     async def work(self, slots: int) -> None:
+        relax_collector()  # as `windlass worker` does
         async with self.app.working(WorkerSettings(queues={"default": slots})) as self._worker:
             await self._worker.run()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.worker import meter
 from benchmarks.worker.workload import Workload, open_workload
-from windlass.worker.collector import relax_collector
+from windlass.worker.tuning import run_tuned
 from windlass.worker.worker import Worker, WorkerSettings
 
 Measure = Callable[[Workload, int], Awaitable[object]]
@@ -24,9 +24,8 @@ _BUSY_SECONDS: Final = 3.0
 def main() -> None:
     path, slots, what = sys.argv[1:]
     workload = open_workload(Path(path))
-    relax_collector()  # as `windlass worker` does
     meter.wait_for_go()
-    asyncio.run(_work(workload, int(slots), what))
+    run_tuned(_work(workload, int(slots), what))  # as `windlass worker` does
 
 
 async def _work(workload: Workload, slots: int, what: str) -> None:

@@ -20,9 +20,10 @@ class Watch:
 
 def floors_after_a_claim(watch: Watch, *, cost: float = 0.0) -> Floors:
     floors = Floors(watch)
-    assert floors.begin()
+    began = floors.begin()
+    assert began is not None
     watch.now += cost
-    floors.looked_behind()
+    floors.looked_behind(began)
     floors.took([(1, 2, MARK)])
     return floors
 

@@ -14,9 +14,9 @@ from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, exiting, pass_cli
 from windlass.cli.settings import Recycle, parse_queues, parse_recycle
-from windlass.worker.collector import relax_collector
 from windlass.worker.reloader import Reloader
 from windlass.worker.supervisor import Supervisor
+from windlass.worker.tuning import run_tuned
 from windlass.worker.worker import Worker, WorkerSettings
 
 
@@ -62,7 +62,7 @@ def worker(
         if not child and (count > 1 or limits != Recycle()):
             asyncio.run(_try_the_store(app))  # fail here, and not in every child
             return Supervisor(count, [*_child_command(), "--child"]).run()
-        return asyncio.run(_work(app, settings))
+        return run_tuned(_work(app, settings))
 
     sys.exit(exiting(run))
 
@@ -97,7 +97,6 @@ async def _try_the_store(app: Windlass) -> None:
 
 
 async def _work(app: Windlass, settings: WorkerSettings) -> int:
-    relax_collector()
     async with app, app.working(settings) as running:
         _stop_on_signals(running)
         served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
@@ -138,6 +137,6 @@ def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app = cli.app_to_run(target)
-        return asyncio.run(_work(app, _settings(cli, app, None, 1, Recycle())))
+        return run_tuned(_work(app, _settings(cli, app, None, 1, Recycle())))
 
     sys.exit(exiting(run))

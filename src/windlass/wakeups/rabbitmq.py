@@ -21,6 +21,7 @@ from aio_pika.abc import (
     AbstractIncomingMessage,
 )
 from aio_pika.exceptions import ChannelNotFoundEntity
+from yarl import URL
 
 from windlass.contract.wakeup import Hint, OnHint
 from windlass.wakeups.remote import Pace, RemoteWakeup
@@ -55,10 +56,11 @@ class RabbitLink:
 
     async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
         try:
+            # Closed even where it could not connect, or the collector would do it in any thread.
             with _hushed():
-                async with asyncio.timeout(self._pace.answer_seconds):
-                    connection = await aio_pika.connect(self._trigger.url)
-                async with connection:
+                async with aio_pika.Connection(URL(self._trigger.url)) as connection:
+                    async with asyncio.timeout(self._pace.answer_seconds):
+                        await connection.connect()
                     await self._use(connection, heard, connected)
         finally:
             self._exchange = None

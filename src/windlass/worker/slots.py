@@ -1,7 +1,8 @@
 """Slots: how many runs a process may have at once, per queue."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from windlass.contract.errors import InvalidInput
 from windlass.contract.query import LaneRequest
@@ -18,6 +19,7 @@ class Slots:
             )
         self._free = dict(concurrency)
         self._total = sum(concurrency.values())
+        self._most = {queue: (count + 1) // 2 for queue, count in concurrency.items()}
         self._changed = asyncio.Event()
 
     @property
@@ -32,13 +34,29 @@ class Slots:
     def total(self) -> int:
         return self._total
 
+    @property
+    def are_half_free(self) -> bool:
+        return 2 * sum(self._free.values()) >= self._total
+
     def requests(self, job_types: tuple[str, ...], paused: frozenset[str]) -> list[LaneRequest]:
-        """What a claim may ask for now."""
+        """What a claim may ask for now: free places, at most half of all that the queue has."""
         return [
-            LaneRequest(queue, job_types, free)
+            LaneRequest(queue, job_types, min(free, self._most[queue]))
             for queue, free in self._free.items()
             if free > 0 and queue not in paused
         ]
+
+    @contextmanager
+    def kept_for(self, wanted: Sequence[LaneRequest]) -> Iterator[None]:
+        """Keep the places that a claim has asked for until it is answered."""
+        for request in wanted:
+            self._free[request.queue] -= request.limit
+        try:
+            yield
+        finally:
+            for request in wanted:
+                self._free[request.queue] += request.limit
+            self._changed.set()
 
     def take(self, queue: str) -> None:
         self._free[queue] -= 1

@@ -240,6 +240,9 @@ class Worker:
 
     def _start(self, runs: list[Run]) -> None:
         """Start claimed runs. One suspect at a time, and nothing beside it; the others go back."""
+        if self._claimer.is_held_back:  # since this claim was asked for
+            self._give_back(runs)
+            return
         for run in runs:
             self._slots.take(run.job.queue)
         plain = [run for run in runs if not run.is_suspect]

@@ -81,11 +81,11 @@ class Claims:
     ) -> list[Run]:
         looks_behind = self._floors.begin()
         rows = await self._rows(sql, session, claim_id, wanted, lease, now)
-        if not rows and not looks_behind:
+        if not rows and looks_behind is None:
             looks_behind = self._floors.begin(found_nothing=True)
             rows = await self._rows(sql, session, claim_id, wanted, lease, now)
-        if looks_behind:
-            self._floors.looked_behind()
+        if looks_behind is not None:
+            self._floors.looked_behind(looks_behind)
         return [
             run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))
             for row in rows

@@ -39,22 +39,21 @@ class Floors:
         self._floors: dict[tuple[int, int], Mark] = {}
         self._promising: dict[tuple[int, int], Mark] = {}
         self._look_behind_at = 0.0
-        self._began = 0.0
 
-    def begin(self, *, found_nothing: bool = False) -> bool:
-        """Start a claim; True when it looks behind the floors, as one does that found nothing."""
-        self._began = self._monotonic()
-        if self._began < self._look_behind_at and not found_nothing:
-            return False
+    def begin(self, *, found_nothing: bool = False) -> float | None:
+        """Start a claim. One that looks behind the floors, as one does that found nothing, is given
+        when it began."""
+        now = self._monotonic()
+        if now < self._look_behind_at and not found_nothing:
+            return None
         self._floors.clear()
         self._promising.clear()
-        return True
+        return now
 
-    def looked_behind(self) -> None:
-        """The look that `begin` announced is done; decide when the next one is due."""
+    def looked_behind(self, since: float) -> None:
+        """The look that began then is done; decide when the next one is due."""
         now = self._monotonic()
-        cost = now - self._began
-        self._look_behind_at = now + max(_LOOK_BEHIND_SECONDS, _SHARE_OF_TIME * cost)
+        self._look_behind_at = now + max(_LOOK_BEHIND_SECONDS, _SHARE_OF_TIME * (now - since))
 
     @staticmethod
     def are_many(lanes: Sequence[int]) -> bool:
@@ -68,11 +67,15 @@ class Floors:
         ]
 
     def took(self, taken: Iterable[tuple[int, int, Mark]]) -> None:
-        """Raise the floors to the last rows taken, given in order."""
-        for lane, priority, mark in taken:
-            self._floors[(lane, priority)] = mark
-            if (lane, priority) in self._promising:
-                self._promising[(lane, priority)] = mark
+        """Raise the floors to the last rows taken, given in order.
+
+        A claim beside this one may have raised them further.
+        """
+        last = {(lane, priority): mark for lane, priority, mark in taken}
+        for place, mark in last.items():
+            self._floors[place] = max(mark, self._floors.get(place, _START))
+            if place in self._promising:
+                self._promising[place] = max(mark, self._promising[place])
 
     # -- with many lanes, only those are opened that are known to have work ------------------------
 

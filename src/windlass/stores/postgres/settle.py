@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from windlass.contract.clock import span_micros
 from windlass.contract.results import Applied, ApplyResult, CancelPending, NotFound, Stale
+from windlass.contract.status import Event
 from windlass.contract.transition import RunGuard, Transition
 from windlass.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from windlass.stores.postgres.leases import LOCK_WAITS_SECONDS
 from windlass.stores.postgres.sql import Sql, looked_up_if_there
 
+_COMPLETE = "SELECT * FROM windlass.complete_runs(%s, %s, %s, %s, %s)"
 _COLUMNS = ", ".join(["%s"] * 19)
 _SETTLE = f"SELECT * FROM windlass.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
 _EXPLAIN = f"""
@@ -60,8 +62,19 @@ async def _attempt(
 ) -> list[ApplyResult | None]:
     """None for a lapsed lease that somebody else has locked: it may be about to change."""
     answers: list[ApplyResult | None] = [None] * len(transitions)
-    for place, version in await sql.rows(_SETTLE, now, *_columns(transitions)):
-        answers[place - 1] = Applied(version)
+    completed: list[int] = []
+    others: list[int] = []
+    for place, one in enumerate(transitions):
+        (completed if _is_simple_success(one) else others).append(place)
+    if completed:
+        columns = _success_columns([transitions[place] for place in completed])
+        for ended, versions in await sql.rows(_COMPLETE, now, *columns):
+            for place, version in zip(ended or (), versions or (), strict=True):
+                answers[completed[place - 1]] = Applied(version)
+    if others:
+        columns = _columns([transitions[place] for place in others])
+        for place, version in await sql.rows(_SETTLE, now, *columns):
+            answers[others[place - 1]] = Applied(version)
     refused = [place for place, answer in enumerate(answers) if answer is None]
     if refused:
         reasons = await _explained(sql, [transitions[place] for place in refused], now)
@@ -108,6 +121,23 @@ def _reason(transition: Transition, standing: _Standing) -> ApplyResult | None:
     if guard.unless_cancelled and standing.cancel_requested:
         return CancelPending()
     return None if guard.only_expired and standing.is_lapsed else Stale()
+
+
+def _is_simple_success(transition: Transition) -> bool:
+    return (
+        transition.event is Event.COMPLETED
+        and transition.result_omitted is None
+        and transition.guard == RunGuard(transition.change_id)
+    )
+
+
+def _success_columns(transitions: Sequence[Transition]) -> list[Array]:
+    return [
+        Uuids([one.job_id for one in transitions]),
+        Uuids([one.change_id for one in transitions]),
+        Bigints([span_micros(one.hold_key) for one in transitions]),
+        Bytes([one.result for one in transitions]),
+    ]
 
 
 def _columns(transitions: Sequence[Transition]) -> list[Array]:
