@@ -854,7 +854,7 @@ async def test_a_cancel_between_the_end_of_a_run_and_its_settlement_is_honoured(
 
 
 async def test_an_action_never_lands_on_another_tenant_who_took_the_id(desk: Desk) -> None:
-    """The job is read, deleted by its owner, and its id is used by another tenant: then we write."""
+    """The job is read, then deleted, and its id used by another tenant: then we write."""
     job_id = await desk.bring_to(JobStatus.QUEUED)
 
     async def change_hands(verb: str, call: Call) -> Any:
