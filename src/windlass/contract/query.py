@@ -33,6 +33,17 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
             and self._is_theirs(job)
         )
 
+    @property
+    def is_blind(self) -> bool:
+        """No job can be seen."""
+        nobody = self.owner == "" and not self.granted
+        return nobody or (self.job_types is not None and not self.job_types)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """The subjects that count; a job without one is nobody's by it."""
+        return self.subjects - {""}
+
     def _is_theirs(self, job: Job) -> bool:
         if self.owner is None or (job.created_by and job.created_by == self.owner):
             return True
@@ -59,6 +70,28 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
     visible_to: Visibility | None = None
     """Who asks; None is for the system itself."""
+
+    def narrowed(self) -> "JobFilter | None":
+        """The same with tenant and types narrowed to what is visible; None where nothing can be.
+
+        What is left to a store is `whose`.
+        """
+        seen = self.visible_to
+        if seen is None:
+            return self
+        tenants = {self.tenant_id, seen.tenant_id} - {None}
+        types = self.job_types
+        if seen.job_types is not None:
+            types = types & seen.job_types if types else seen.job_types
+        if len(tenants) > 1 or (not types and seen.job_types is not None) or seen.is_blind:
+            return None
+        tenant = next(iter(tenants), None)
+        return msgspec.structs.replace(self, tenant_id=tenant, job_types=types)
+
+    @property
+    def whose(self) -> Visibility | None:
+        """Who asks, if he sees only what is his own."""
+        return self.visible_to if self.visible_to and self.visible_to.owner is not None else None
 
 
 class Cursor(msgspec.Struct, frozen=True):

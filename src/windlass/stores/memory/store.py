@@ -35,7 +35,6 @@ from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
     Applied,
     ApplyResult,
-    CancelPending,
     Conflict,
     DeleteResult,
     Duplicate,
@@ -50,7 +49,7 @@ from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progr
 from windlass.contract.status import DEAD, Event, JobStatus
 from windlass.contract.store import StoreTransaction
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
-from windlass.contract.transition import Guard, StateGuard, Transition, refusal
+from windlass.contract.transition import Guard, Refusal, StateGuard, Transition, refusal
 from windlass.stores.memory.entry import Entry, Lane, Lease
 from windlass.stores.memory.side_data import SideData
 
@@ -320,12 +319,11 @@ class MemoryStore:
         self._write(transition, entry, now)
         return Applied(entry.version)
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         lease = entry.lease
         return refusal(
             guard,
+            tenant_id=entry.job.tenant_id,
             status=entry.status,
             version=entry.version,
             token=lease.token if lease else None,
@@ -477,7 +475,7 @@ class MemoryStore:
             return [self._delete(job_id, guard) for job_id, guard in jobs]
 
     def _delete(self, job_id: UUID, guard: StateGuard) -> DeleteResult:
-        entry = self._jobs.get(job_id)
+        entry = self._visible(job_id, guard.tenant_id)
         if entry is None:
             return NotFound()
         if not entry.status.is_terminal or (guard.status, guard.version or entry.version) != (

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
@@ -133,6 +133,18 @@ _ENDED: Final = (
     "log.created_at",
     "log.job_id",
 )
+_STANDS_IN: Final = {
+    JobStatus.QUEUED: "EXISTS (SELECT FROM windlass.ready WHERE ready.job_id = job.id OFFSET 0)",
+    JobStatus.RUNNING: "EXISTS (SELECT FROM windlass.lease WHERE lease.job_id = job.id OFFSET 0)",
+}
+_HAS_ENDED_AS: Final = (
+    "EXISTS (SELECT FROM windlass.log AS ended WHERE ended.job_id = job.id AND ended.is_end "
+    "AND ended.status = %s::text::windlass.job_status OFFSET 0)"
+)
+_IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subject = ANY (%s))"
+# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
+# are led by an index of owners or subjects.
+_FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT last.reason FROM windlass.log AS last WHERE last.job_id = job.id "
     "ORDER BY last.version DESC LIMIT 1)"
@@ -185,22 +197,85 @@ def _snapshot(row: Row) -> JobSnapshot:
 
 
 async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    """Keyset scans, merged; then the jobs of the page are read as they stand.
+
+    One scan per status, and where somebody sees only what is his own, one per way to see a job: so
+    each follows an index in the order of the list.
+    """
+    visible = wanted.narrowed()
+    if visible is None:
+        return Page((), None)
+    wanted = visible
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
-    scans = [await _places_of(sql, wanted, status, limit + 1, after) for status in statuses]
-    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
+    scans = [
+        await _places_of(sql, wanted, status, limit + 1, after, way)
+        for status in statuses
+        for way in await _ways(sql, wanted, status)
+    ]
+    found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
     ids = [job_id for _, job_id in found[:limit]]
     items = tuple(job for job in await get(sql, ids, wanted.tenant_id) if job) if ids else ()
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
 
 
+class _Way(NamedTuple):
+    """One way to see a job: a condition that an index of the jobs answers, and who or what."""
+
+    condition: str
+    names: Sequence[str]
+
+
+async def _ways(sql: Sql, wanted: JobFilter, status: JobStatus | None) -> list[_Way | None]:
+    """How to find what is visible; None for looking at every job of the status."""
+    whose = wanted.whose
+    if whose is None or wanted.subject_id or wanted.created_by:
+        return [None]
+    if status and await _are_few(sql, wanted.tenant_id, status):
+        return [None]
+    ways: list[_Way | None] = []
+    if whose.owner:
+        ways.append(_Way("job.created_by = name AND job.created_by <> ''", [whose.owner]))
+    if whose.granted:
+        ways.append(_Way("job.subject = name AND job.subject <> ''", sorted(whose.granted)))
+    return ways
+
+
+async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
+    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    table, tenant, _, _ = _PLACES.get(status, _ENDED)
+    conditions, values = ["true"], list[object]()
+    if status not in _PLACES:
+        conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
+        values.append(str(status))
+    if tenant_id is not None and status is not JobStatus.RUNNING:
+        conditions.append(f"{tenant} = %s")
+        values.append(tenant_id)
+    ((found,),) = await sql.rows(
+        f"""
+        SELECT count(*) FROM (
+            SELECT FROM {table.split()[0]} WHERE {" AND ".join(conditions)} LIMIT %s) AS few
+        """,  # noqa: S608  # built from constants; every value is a parameter
+        *values,
+        _FEW + 1,
+    )
+    return int(found) <= _FEW
+
+
 async def _places_of(
-    sql: Sql, wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
+    sql: Sql,
+    wanted: JobFilter,
+    status: JobStatus | None,
+    limit: int,
+    after: Cursor | None,
+    way: _Way | None,
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
-    source, tenant, created_at, job_id = place = _PLACES.get(status, _ENDED)
-    conditions, values = _conditions(wanted)
+    source, tenant, created_at, job_id = place = _JOBS if way else _PLACES.get(status, _ENDED)
+    conditions, values = _conditions(wanted, way)
+    if way and status:
+        conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
+        values += [] if status in _STANDS_IN else [str(status)]
     if place == _ENDED:
         conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
         values.append(str(status))
@@ -211,18 +286,26 @@ async def _places_of(
         conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
     where = " AND ".join(conditions) or "true"
-    return await sql.rows(
-        f"""
+    statement = f"""
         SELECT {created_at}, {job_id}
         FROM {source} {looked_up("lane", "id", "job.lane")}
         WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
+    """  # noqa: S608  # built from constants; every value is a parameter
+    if way is None:
+        return await sql.rows(statement, *values, limit)
+    return await sql.rows(
+        f"""
+        SELECT place.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({statement}) AS place
+        ORDER BY 1 DESC, 2 DESC LIMIT %s
         """,  # noqa: S608  # built from constants; every value is a parameter
+        Texts(way.names),
         *values,
+        limit,
         limit,
     )
 
 
-def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
+def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
         "job.subject = %s": wanted.subject_id,
         "job.created_by = %s": wanted.created_by,
@@ -242,8 +325,16 @@ def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
         if choices:
             conditions.append(f"{column} = ANY (%s)")
             values.append(Texts(sorted(choices)))
+    # The terms with <> let the partial indexes be used.
     if wanted.subject_id:
-        conditions.append("job.subject <> ''")  # lets the partial index be used
+        conditions.append("job.subject <> ''")
+    if wanted.created_by:
+        conditions.append("job.created_by <> ''")
+    if way:
+        conditions.append(way.condition)
+    elif whose := wanted.whose:
+        conditions.append(_IS_THEIRS)
+        values += [whose.owner, Texts(sorted(whose.granted))]
     return conditions, values
 
 

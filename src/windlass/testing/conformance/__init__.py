@@ -24,6 +24,7 @@ from windlass.testing.conformance import (
     records,
     states,
     torture,
+    visibility,
 )
 from windlass.testing.conformance.bench import Bench, StoreHarness
 from windlass.testing.conformance.rule import Rule, rules_of
@@ -38,6 +39,7 @@ _TOPICS = (
     keys,
     events,
     reading,
+    visibility,
     records,
     maintenance,
     races,

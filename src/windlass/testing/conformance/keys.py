@@ -121,7 +121,7 @@ async def an_old_job_cannot_free_the_key_of_a_newer_one(bench: Bench) -> None:
     old, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
     newer = await bench.submit("newer", idempotency_key=KEY)
     job = await bench.snapshot(old)
-    await bench.store.delete([(old, StateGuard(job.status, job.version))])
+    await bench.store.delete([(old, StateGuard(job.status, job.job.tenant_id, job.version))])
     again = make_new("newer", idempotency_key=KEY)
     assert await bench.store.insert([again]) == [Duplicate(newer, by=KeyKind.JOB)]
 
@@ -130,7 +130,7 @@ async def an_old_job_cannot_free_the_key_of_a_newer_one(bench: Bench) -> None:
 async def deleting_a_completed_job_frees_its_key(bench: Bench) -> None:
     job_id, _ = await bench.bring_to(JobStatus.COMPLETED, idempotency_key=KEY)
     job = await bench.snapshot(job_id)
-    await bench.store.delete([(job_id, StateGuard(job.status, job.version))])
+    await bench.store.delete([(job_id, StateGuard(job.status, job.job.tenant_id, job.version))])
     assert await bench.store.insert([make_new("new", idempotency_key=KEY)]) == [Applied(1)]
 
 

@@ -40,7 +40,9 @@ async def a_record_is_versioned(bench: Bench) -> None:
     first = await put(bench, "a", b"1")
     second = await put(bench, "a", b"2")
     third = await put(bench, "a", b"3", expected=second)
-    assert first and second and third
+    assert first is not None
+    assert second is not None
+    assert third is not None
     assert 0 < first < second < third
     for stale in (0, first, second, third + 1):
         assert await put(bench, "a", b"4", expected=stale) is None

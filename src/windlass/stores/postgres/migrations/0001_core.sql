@@ -40,6 +40,7 @@ CREATE TABLE windlass.job (
 );
 
 CREATE INDEX job_by_tenant ON windlass.job (tenant, created_at, id);
+CREATE INDEX job_by_owner ON windlass.job (tenant, created_by, created_at, id) WHERE created_by <> '';
 CREATE INDEX job_by_subject ON windlass.job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, priority): what is paused, of another type or not yet due is never read.

@@ -30,6 +30,7 @@ CREATE TABLE windlass_job (
 ) STRICT;
 
 CREATE INDEX windlass_job_by_tenant ON windlass_job (tenant, created_at, id);
+CREATE INDEX windlass_job_by_owner ON windlass_job (tenant, created_by, created_at, id) WHERE created_by <> '';
 CREATE INDEX windlass_job_by_subject ON windlass_job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, priority): what is paused, of another type or not yet due is never read.
