@@ -36,6 +36,14 @@ class Access:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
 
+    async def allowed(self, call: Call, action: Action, job: JobSnapshot) -> None:
+        """Raise unless the caller may do this to a job that was found; it is audited."""
+        verdict = await self._gate.to_job(
+            call.principal, action, job.job.job_id, job, asker=call.asker
+        )
+        if verdict is not Verdict.ALLOWED:
+            raise forbidden(action)
+
     async def read(self, job_id: UUID) -> JobSnapshot | None:
         return (await self._jobs.store.get([job_id], tenant_id=None))[0]
 

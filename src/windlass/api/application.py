@@ -14,7 +14,12 @@ from windlass.api.endings import Endings
 from windlass.api.front_desk import FrontDesk, Served
 from windlass.api.job_cache import JobCache
 from windlass.api.operation import Operation
+from windlass.api.operations.act import Acting
+from windlass.api.operations.dead import DeadLetters
+from windlass.api.operations.job_types import JobTypes
+from windlass.api.operations.queues import Queues
 from windlass.api.operations.read import Reading
+from windlass.api.operations.statistics import Statistics
 from windlass.api.operations.submit import Submitting
 from windlass.api.parts import Parts
 from windlass.api.port import Jobs
@@ -178,7 +183,16 @@ def _parts(
 
 def _operations(parts: Parts) -> list[Operation]:
     """In the order in which they are looked for: what is called most often comes first."""
-    return [*Submitting(parts).operations, *Reading(parts).operations]
+    reading = Reading(parts)
+    return [
+        *Submitting(parts).operations,
+        *reading.operations,
+        *Acting(parts).operations,
+        *DeadLetters(parts, reading).operations,
+        *Statistics(parts).operations,
+        *Queues(parts).operations,
+        *JobTypes(parts).operations,
+    ]
 
 
 def _routes(desk: FrontDesk, operations: Sequence[Operation]) -> list[BaseRoute]:

@@ -168,7 +168,7 @@ class AttemptsDocument(Document, frozen=True, kw_only=True):
 # -- dead letters ---------------------------------------------------------------------------------
 
 
-class DeadCount(Document, frozen=True, kw_only=True):
+class DeadCountDocument(Document, frozen=True, kw_only=True):
     """How many dead letters of a type there are for one reason."""
 
     status: JobStatus
@@ -184,7 +184,7 @@ class DeadSummary(Document, frozen=True, kw_only=True):
     total: int
     failed: int
     poisoned: int
-    reasons: list[DeadCount]
+    reasons: list[DeadCountDocument]
 
 
 class RedrivenItem(Document, frozen=True, kw_only=True):

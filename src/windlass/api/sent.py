@@ -70,10 +70,7 @@ class JobsToSubmit(Sent, frozen=True, kw_only=True):
 
 
 class RedriveByFilter(Sent, frozen=True, kw_only=True):
-    """Which dead letters to queue again: every given field must match.
-
-    Without any of them `all` must be true, so that nobody redrives everything by an empty body.
-    """
+    """Which dead letters to queue again: those named, those that match every field, or all."""
 
     job_ids: Annotated[list[UUID], Meta(max_length=1000)] = msgspec.field(default_factory=list)
     job_types: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)

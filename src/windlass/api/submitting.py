@@ -64,7 +64,12 @@ class Submitter:
         return found
 
     def prepare(
-        self, call: Call, asked: JobToSubmit, request_key: DedupeKey | None
+        self,
+        call: Call,
+        asked: JobToSubmit,
+        request_key: DedupeKey | None,
+        *,
+        parent: UUID | None = None,
     ) -> tuple[DeclaredJob, NewJob]:
         """Check what was sent against its type; raise Refused or InvalidInput."""
         job_type = self.find_type(asked.job_type)
@@ -86,6 +91,7 @@ class Submitter:
             job_id=asked.job_id,
             attempt=asked.attempt,
             max_attempts=asked.max_attempts,
+            parent=parent,
             trace_context=asked.trace_context or request_headers.trace_context(call.headers),
             request_key=request_key,
         )

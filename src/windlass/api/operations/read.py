@@ -74,7 +74,7 @@ class Reading:
                 path="/api/jobs",
                 tag="jobs",
                 summary="List jobs, newest first; only those that the caller may see.",
-                run=self.list,
+                run=self.listed,
                 query=JobQuery,
                 answers={200: JobPage},
                 problems=(ApiCode.NOT_FOUND,),
@@ -111,7 +111,10 @@ class Reading:
         return self._responses.status(status_document(job, now), headers)
 
     async def job(self, call: Call) -> Answer:
-        job = await self._access.job(call, Action.READ)
+        return await self.whole(call, await self._access.job(call, Action.READ))
+
+    async def whole(self, call: Call, job: JobSnapshot) -> Answer:
+        """Answer all of a job that the caller may read."""
         now = self._jobs.clock.now()
         tag = entity_tag(job, now)
         headers = etag_headers(tag)
@@ -121,7 +124,7 @@ class Reading:
         document = job_document(job, now, with_payload=with_payload)
         return json_answer(200, document, *headers, cache=PRIVATE)
 
-    async def list(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Answer:
         query: JobQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
         wanted = JobFilter(
