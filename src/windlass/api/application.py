@@ -16,6 +16,7 @@ from windlass.api.job_cache import JobCache
 from windlass.api.operation import Operation
 from windlass.api.operations.act import Acting
 from windlass.api.operations.dead import DeadLetters
+from windlass.api.operations.documentation import Documentation
 from windlass.api.operations.job_types import JobTypes
 from windlass.api.operations.queues import Queues
 from windlass.api.operations.read import Reading
@@ -98,7 +99,10 @@ class Api:
             responses=responses or Responses(),
         )
         jobs.on_close(self._parts.endings.close)
-        self.operations = _operations(self._parts)
+        operations = _operations(self._parts)
+        documentation = Documentation(operations, is_shown=self.settings.show_documentation)
+        self.operations = [*operations, *documentation.operations]
+        self.openapi = documentation.document
         self.routes = _routes(self._parts.desk, self.operations)
         router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
         self._app = self._with_cors(router)

@@ -1,12 +1,14 @@
 """The documents of the API: what is sent and what is answered. Here names become camelCase."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 
 from windlass.contract.status import Event, JobStatus
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -83,11 +85,11 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     """The status, or what it means right now: Scheduled, Retrying, Cancelling."""
     attempt: int
     max_attempts: int
-    created_at: datetime
-    scheduled_at: datetime | None
-    started_at: datetime | None
-    completed_at: datetime | None
-    updated_at: datetime
+    created_at: Instant
+    scheduled_at: Instant | None
+    started_at: Instant | None
+    completed_at: Instant | None
+    updated_at: Instant
     progress: float | None
     phase: str | None
     reason: str | None
@@ -127,9 +129,9 @@ class HistoryEntry(Document, frozen=True, kw_only=True):
     event: Event
     status: JobStatus
     reason: str
-    at: datetime
+    at: Instant
     attempt: int
-    started_at: datetime | None
+    started_at: Instant | None
     error_code: str | None
     error_message: str | None
     actor: str
@@ -150,8 +152,8 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     outcome: Event | None
     """Null while it runs."""
     reason: str | None
-    started_at: datetime
-    ended_at: datetime | None
+    started_at: Instant
+    ended_at: Instant | None
     error_code: str | None
     error_message: str | None
     progress: float | None
@@ -175,7 +177,7 @@ class DeadCountDocument(Document, frozen=True, kw_only=True):
     reason: str
     job_type: str
     jobs: int
-    newest_at: datetime
+    newest_at: Instant
 
 
 class DeadSummary(Document, frozen=True, kw_only=True):

@@ -12,6 +12,10 @@ from windlass.api.sent import NoQuery, Sent
 Run = Callable[[Call], Awaitable[Answer]]
 
 
+class Html:
+    """Marks an answer that is a page."""
+
+
 class RequestHeader(msgspec.Struct, frozen=True):
     """A header that an operation heeds; `schema` is its JSON Schema."""
 
@@ -30,7 +34,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     run: Run
     answers: Mapping[int, Any]
-    """The document of each status that is no problem; None for no body."""
+    """The document of each status that is no problem; None for no body, Html for a page."""
     problems: tuple[str, ...] = ()
     """The codes of problems that only this operation has."""
     query: type[Sent] = NoQuery

@@ -1,18 +1,16 @@
 """What clients send: bodies and query parameters, with their bounds. Unknown names are refused."""
 
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from windlass.api.documents import Document
+from windlass.api.documents import Document, Instant
 from windlass.contract.retry import MAX_DELAY
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
-Instant = Annotated[datetime, Meta(tz=True)]
 Priority = Annotated[int, Meta(ge=0, le=3)]
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=64)]
