@@ -8,6 +8,8 @@ from windlass.contract.errors import AuthMisconfigured, IdentityProviderUnavaila
 
 TIMEOUT_SECONDS: Final = 5.0
 LARGEST: Final = 256 * 1024
+# Not compressed, for a small answer could unfold into a large one.
+_HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -34,14 +36,14 @@ async def fetch(url: str) -> bytes:
         async with (
             asyncio.timeout(TIMEOUT_SECONDS),
             httpx2.AsyncClient(follow_redirects=False, trust_env=False) as client,
-            client.stream("GET", url, headers={"accept": "application/json"}) as response,
+            client.stream("GET", url, headers=_HEADERS) as response,
         ):
             if response.status_code != 200:
                 raise IdentityProviderUnavailable(
-                    f"The identity provider answered {response.status_code} when asked for its keys."
+                    f"The identity provider answered {response.status_code}, not with its keys."
                 )
             body = bytearray()
-            async for part in response.aiter_bytes():
+            async for part in response.aiter_raw():
                 body += part
                 if len(body) > LARGEST:
                     raise IdentityProviderUnavailable("The key set is too large.")

@@ -16,10 +16,10 @@ from windlass.contract.errors import AuthMisconfigured
 
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-_HMAC: Final = frozenset({"HS256", "HS384", "HS512"})
-ALGORITHMS: Final = _RSA | _HMAC | frozenset(_CURVES.values()) | {"EdDSA"}
+# A secret is at least as long as what it makes (RFC 7518, 3.2).
+_HMAC: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+ALGORITHMS: Final = _RSA | frozenset(_HMAC) | frozenset(_CURVES.values()) | {"EdDSA"}
 """All that can be allowed. `none` is not among them."""
-_SHORTEST_SECRET: Final = 32
 # Below it is weak; above it, one check costs milliseconds.
 _RSA_BITS: Final = range(2048, 8193)
 
@@ -79,9 +79,10 @@ def public_key(pem: str | bytes, *, kid: str = "") -> VerificationKey:
 
 def shared_secret(secret: bytes, *, kid: str = "") -> VerificationKey:
     """Use a secret that the issuer has too. It can sign as well as check: prefer a public key."""
-    if len(secret) < _SHORTEST_SECRET:
-        raise AuthMisconfigured(f"A shared secret needs at least {_SHORTEST_SECRET} bytes.")
-    return VerificationKey(_HMAC, secret, kid)
+    algorithms = frozenset(name for name, shortest in _HMAC.items() if len(secret) >= shortest)
+    if not algorithms:
+        raise AuthMisconfigured(f"A shared secret needs at least {min(_HMAC.values())} bytes.")
+    return VerificationKey(algorithms, secret, kid)
 
 
 def key_from_jwk(jwk: Mapping[str, Any]) -> VerificationKey | None:
