@@ -44,7 +44,7 @@ def test_the_settings_decide_which_store_is_used(
     place.submit("index", "1")
     monkeypatch.setenv("WINDLASS_STORE", "sqlite:///from-variable.db")
     place.submit("index", "1")
-    assert place.json("--store", "sqlite:///from-flag.db", "job", "list") == []
+    place.json("--store", "sqlite:///from-flag.db", "job", "submit", "index", "1")
     for name in ("from-file.db", "from-variable.db", "from-flag.db"):
         assert Path(name).exists()
     assert not place.database.exists()

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import asyncpg  # type: ignore[import-untyped]  # has no types
 import psycopg
 import pytest
 import sqlalchemy
-from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.postgres import drivers
 from tests.postgres.drivers import Caller, Connects
@@ -277,11 +278,39 @@ async def test_a_closed_connection_is_told(
         await order.submit(1, connection=connection)
 
 
+async def test_a_connection_to_another_database_is_refused_before_anything_is_sent(
+    order: JobType[Any, None],
+) -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
+    with engine.begin() as connection, Session(engine) as session:
+        for handed_in in (connection, session):
+            with pytest.raises(StoreMisconfigured, match="is to sqlite; the jobs are in Postgre"):
+                await order.submit(1, connection=handed_in)
+    engine.dispose()
+
+
+async def test_what_has_connections_or_belongs_to_one_is_none(
+    order: JobType[Any, None], postgres: PostgresServer
+) -> None:
+    engine = sqlalchemy.create_engine(drivers._via(postgres.url(), "psycopg"))
+    pool = asyncpg.create_pool(postgres.url())
+    with psycopg.connect(postgres.url()) as connection, connection.cursor() as cursor:
+        for handed_in in (engine, pool, cursor):
+            with pytest.raises(StoreMisconfigured, match="is not a connection"):
+                await order.submit(1, connection=handed_in)
+    engine.dispose()
+
+
 async def test_what_is_no_connection_to_postgresql_is_refused(
     order: JobType[Any, None], postgres: PostgresServer
 ) -> None:
     with pytest.raises(StoreMisconfigured, match="psycopg, asyncpg or SQLAlchemy"):
         await order.submit(1, connection=object())
+    with (
+        closing(sqlite3.connect(":memory:")) as sqlite,
+        pytest.raises(StoreMisconfigured, match="'sqlite3' cannot carry"),
+    ):
+        await order.submit(1, connection=sqlite)
     # A registry gives each thread a session of its own: ours would not be the caller's.
     engine = sqlalchemy.create_engine(drivers._via(postgres.url(), "psycopg"))
     registry = scoped_session(sessionmaker(engine))

@@ -15,6 +15,7 @@ from windlass.app.admission import Admission
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.settings import CODE, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from windlass.auth.authorizer import Authorizer
     from windlass.contract.audit import AuditSink
 
-DEFAULT_STORE: Final = "sqlite:///windlass.db"
-STORE_VARIABLE: Final = "WINDLASS_STORE"
-TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
 _BATCH: Final = 500
 
 R = TypeVar("R")
@@ -63,7 +61,11 @@ class Require(msgspec.Struct, frozen=True):
 
 
 class Windlass(Declarations):
-    """An application's jobs: declare them, submit them, run them. No I/O before first use."""
+    """An application's jobs: declare them, submit them, run them. Connects at first use.
+
+    A store or a trigger that is named here is used, whatever the settings say; where none is, they
+    say it: WINDLASS_STORE, windlass.toml, then sqlite:///windlass.db.
+    """
 
     def __init__(
         self,
@@ -91,8 +93,8 @@ class Windlass(Declarations):
         self.hooks = tuple(hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
-        self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-        self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
+        self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
+        self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -437,6 +439,12 @@ class Windlass(Declarations):
                     yield
 
         return manage
+
+
+def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:
+    if store is None or isinstance(store, str):
+        return named_in(store or None, "store")
+    return store, CODE
 
 
 class _LoopThread:

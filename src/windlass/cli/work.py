@@ -10,10 +10,12 @@ from pathlib import Path
 import click
 
 from windlass.app import Windlass
+from windlass.cli.choice import StoreChoice, place_of
+from windlass.cli.options import Recycle, parse_queues, parse_recycle
 from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
-from windlass.cli.session import Cli, exiting, pass_cli
-from windlass.cli.settings import Recycle, parse_queues, parse_recycle
+from windlass.cli.session import Cli, exiting, pass_cli, warn_of
+from windlass.cli.waiting import told_when_slow
 from windlass.worker.reloader import Reloader
 from windlass.worker.supervisor import Supervisor
 from windlass.worker.tuning import run_tuned
@@ -56,13 +58,15 @@ def worker(
 
     def run() -> int:
         count = processes or cli.settings.whole("processes", least=1, most=64)
-        app = cli.app_to_run(target)
+        app, choice = cli.app_to_run(target)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
-        if not child and (count > 1 or limits != Recycle()):
-            asyncio.run(_try_the_store(app))  # fail here, and not in every child
+        if child:
+            return run_tuned(_work(app, settings))
+        if count > 1 or limits != Recycle():
+            asyncio.run(_try_the_store(app, choice))  # fail here, and not in every child
             return Supervisor(count, [*_child_command(), "--child"]).run()
-        return run_tuned(_work(app, settings))
+        return run_tuned(_work(app, settings, choice))
 
     sys.exit(exiting(run))
 
@@ -91,12 +95,24 @@ def _child_command() -> list[str]:
     return [sys.executable, "-m", "windlass.cli.main", *sys.argv[1:]]
 
 
-async def _try_the_store(app: Windlass) -> None:
-    async with app:
+async def _try_the_store(app: Windlass, choice: StoreChoice) -> None:
+    await _open(app, choice)
+    await app.close()
+
+
+async def _open(app: Windlass, choice: StoreChoice) -> None:
+    """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
+    warn_of(choice)
+    place = place_of(app.store, choice)
+    with told_when_slow(place, app.store.capabilities.patience):
+        await app.open()
         await app.store.ping()
+    say(f"Jobs are kept in {place}, {choice.why}.")
 
 
-async def _work(app: Windlass, settings: WorkerSettings) -> int:
+async def _work(app: Windlass, settings: WorkerSettings, told: StoreChoice | None = None) -> int:
+    if told is not None:
+        await _open(app, told)
     async with app, app.working(settings) as running:
         _stop_on_signals(running)
         served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
@@ -136,7 +152,7 @@ def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
     def run() -> int:
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
-        app = cli.app_to_run(target)
-        return run_tuned(_work(app, _settings(cli, app, None, 1, Recycle())))
+        app, choice = cli.app_to_run(target)
+        return run_tuned(_work(app, _settings(cli, app, None, 1, Recycle()), choice))
 
     sys.exit(exiting(run))

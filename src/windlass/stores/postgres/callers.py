@@ -64,6 +64,8 @@ def _driver_of(connection: Any) -> str:
 async def _through_psycopg(
     connection: Any, location: Location, text: str, now: int | None
 ) -> list[Row]:
+    if not hasattr(connection, "info"):
+        raise _no_connection(connection)
     is_idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and is_idle:
         raise _no_transaction()
@@ -78,6 +80,8 @@ async def _through_psycopg(
 async def _through_asyncpg(
     connection: Any, location: Location, text: str, now: int | None
 ) -> list[Row]:
+    if not hasattr(connection, "is_in_transaction"):
+        raise _no_connection(connection)
     if not connection.is_in_transaction():
         raise _no_transaction()
     statement = _said(location, "$1::text::jsonb", "$2::bigint")
@@ -93,6 +97,14 @@ async def _through_sqlalchemy(
         raise StoreMisconfigured(
             "A registry of sessions is not a session: each thread has its own.",
             next_step="Call it, and give what it returns.",
+        )
+    if not hasattr(connection, "execute"):
+        raise _no_connection(connection)
+    bind = connection if hasattr(connection, "dialect") else connection.get_bind()
+    if bind.dialect.name != "postgresql":
+        raise StoreMisconfigured(
+            f"The connection is to {bind.dialect.name}; the jobs are in PostgreSQL.",
+            next_step="Use one to the database of the jobs, or submit without `connection`.",
         )
     statement = sqlalchemy.text(_said(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)"))
     values = {"jobs": text, "now": now}
@@ -110,6 +122,14 @@ _CALLS: Final = {
     "asyncpg": _through_asyncpg,
     "sqlalchemy": _through_sqlalchemy,
 }
+
+
+def _no_connection(handed_in: Any) -> StoreMisconfigured:
+    kind = type(handed_in)
+    return StoreMisconfigured(
+        f"{kind.__module__}.{kind.__qualname__} is not a connection.",
+        next_step="Give the connection or session whose transaction the job belongs to.",
+    )
 
 
 def _no_transaction() -> StoreMisconfigured:

@@ -1,11 +1,13 @@
 """PostgresStore: every verb on one schema of a PostgreSQL database, shared by many hosts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
+
+import psycopg
 
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, from_micros, span_micros, to_micros
@@ -104,6 +106,7 @@ class PostgresStore:
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=self.location.deadline,
         )
 
     @property
@@ -115,6 +118,13 @@ class PostgresStore:
     @property
     def migrator(self) -> Migrator:
         return PostgresMigrator(self.location)
+
+    async def software(self) -> Mapping[str, str]:
+        async def ask(sql: Sql) -> str:
+            rows = await sql.rows("SELECT current_setting('server_version')")
+            return str(rows[0][0])
+
+        return {"PostgreSQL": await self.calls.run(ask), "psycopg": psycopg.__version__}
 
     async def open(self) -> None:
         async with self._opening:

@@ -20,14 +20,18 @@ CREATE TABLE IF NOT EXISTS windlass_migration (
 _DONE = "INSERT INTO windlass_migration VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))"
 
 
-def migrate(connection: sqlite3.Connection, known: list[Migration] | None = None) -> None:
-    """Apply what is missing, in the transaction that the caller has begun."""
+def migrate(
+    connection: sqlite3.Connection, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
     known = load_migrations(PACKAGE) if known is None else known
     connection.execute(HISTORY)
-    for step in plan(known, applied_migrations(connection)):
+    missing = plan(known, applied_migrations(connection))
+    for step in missing:
         for statement in _statements(step.sql):
             connection.execute(statement)
         connection.execute(_DONE, (step.number, step.name, step.checksum))
+    return missing
 
 
 def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:

@@ -2,16 +2,16 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, later_micros, to_micros
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
+from windlass.contract.errors import StoreUnavailable
 from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
@@ -42,7 +42,7 @@ from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
-from windlass.stores.sqlite.connection import is_open_on, joined
+from windlass.stores.sqlite.callers import check_caller, joined
 from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder, of_requests
@@ -131,6 +131,7 @@ class SqliteStore:
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=timedelta(seconds=self._location.busy_seconds),
             local_file=self.path,
         )
 
@@ -141,6 +142,9 @@ class SqliteStore:
     @property
     def migrator(self) -> Migrator:
         return SqliteMigrator(self._location)
+
+    async def software(self) -> Mapping[str, str]:
+        return {"SQLite": sqlite3.sqlite_version}
 
     async def open(self) -> None:
         async with self._opening:
@@ -192,14 +196,8 @@ class SqliteStore:
             lambda connection: insert(connection, jobs, self._now())
         )
 
-    async def insert_in(
-        self, connection: sqlite3.Connection, jobs: Sequence[NewJob]
-    ) -> list[InsertResult]:
-        if not is_open_on(connection, self.path):
-            raise StoreMisconfigured(
-                f"The connection is not open on {self.path}, where the jobs are.",
-                next_step="Open it on the same file, or submit without `connection`.",
-            )
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        check_caller(connection, self.path)
         jobs = tuple(jobs)
         with joined(connection, self._location):
             return insert(connection, jobs, self._now())
