@@ -40,7 +40,10 @@ from windlass.worker.registry import HandlerRegistry
 from windlass.worker.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from windlass.api import Api, ApiSettings, Responses
+    from windlass.api.function_authorizer import Authorize
     from windlass.api.port import DeclaredJob
     from windlass.auth.authenticator import Authenticator
     from windlass.auth.authorizer import Authorizer
@@ -334,13 +337,15 @@ class Windlass(Declarations):
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id
         match answer:
             case Applied():
-                return Handle(self, new.job.job_id, tenant, codec=codec)
+                job_id, duplicate = new.job.job_id, False
             case Duplicate():
-                return Handle(self, answer.existing, tenant, duplicate=True, codec=codec)
+                job_id, duplicate = answer.existing, True
             case Conflict(by=None):
                 raise SubmitConflict.of_id()
             case Conflict():
                 raise SubmitConflict.of_key()
+        subject = new.job.subject_id
+        return Handle(self, job_id, tenant, subject_id=subject, duplicate=duplicate, codec=codec)
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""
@@ -379,6 +384,27 @@ class Windlass(Declarations):
             settings=settings,
             responses=responses,
         )
+
+    def router(
+        self,
+        *,
+        principal: Any = None,
+        authorize: "Authorize | None" = None,
+        **options: Any,
+    ) -> "APIRouter":
+        """Make the HTTP API as a router of FastAPI; the options are those of `api`.
+
+        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
+        function of (principal, action, target), in place of an authorizer.
+        """
+        from windlass.api.fastapi_router import fastapi_router  # only its users have FastAPI
+        from windlass.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+
+        if principal is not None:
+            options["authenticator"] = ToldByDependency()
+        if authorize is not None:
+            options["authorizer"] = FunctionAuthorizer(authorize)
+        return fastapi_router(self.api(**options), principal=principal)
 
     # -- working ----------------------------------------------------------------------------------
 
