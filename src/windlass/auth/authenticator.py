@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.auth.principal import Principal, Role
+from windlass.contract.errors import InvalidCredentials
 from windlass.contract.job import DEFAULT_TENANT
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -76,8 +77,8 @@ class AnyOf:
 class AllowAnonymous:
     """Let everybody in as one principal: the explicit choice of an API without authentication.
 
-    By default an operator of the default tenant. Put it last in `AnyOf` to let those without
-    credentials in, while bad credentials are still refused.
+    By default an operator of the default tenant. Put it last in `AnyOf` to let those in who send no
+    credentials. Who sends some that nobody before it knew is refused: he expects to be known.
     """
 
     challenge = ""
@@ -88,4 +89,9 @@ class AllowAnonymous:
         )
 
     async def authenticate(self, credentials: Credentials) -> Principal | None:
+        if credentials.bearer is not None or "x-api-key" in credentials.headers:
+            raise InvalidCredentials(
+                "These credentials are of a kind that is not known here.",
+                next_step="Send none, or those that you were given for this server.",
+            )
         return self._principal

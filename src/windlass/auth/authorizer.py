@@ -43,7 +43,7 @@ class Authorizer(Protocol):
 _OF_ONES_OWN: Final = frozenset(
     {Action.READ, Action.READ_PAYLOAD, Action.CANCEL, Action.REDRIVE, Action.DELETE}
 )
-_VIEWER: Final = frozenset({Action.READ, Action.STATISTICS})
+_VIEWER: Final = frozenset({Action.READ, Action.STATISTICS, Action.READ_TYPES})
 _OPERATOR: Final = (
     _VIEWER
     | _OF_ONES_OWN
