@@ -122,6 +122,7 @@ class Windlass(Declarations):
             payload_check=self._payload_check,
         )
         self._opening: Future[bool] | None = None
+        self._is_open = False
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
@@ -188,6 +189,7 @@ class Windlass(Declarations):
             self._opening = None
             opening.set_exception(error)
             raise
+        self._is_open = True
         opening.set_result(True)
 
     async def _open(self) -> None:
@@ -210,8 +212,7 @@ class Windlass(Declarations):
 
     @property
     def is_open(self) -> bool:
-        opening = self._opening
-        return opening is not None and opening.done() and os.getpid() == self._process
+        return self._is_open and os.getpid() == self._process
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Have something called before the store is let go."""
@@ -222,7 +223,7 @@ class Windlass(Declarations):
         if self._opening is not None:
             for callback in self._before_close:
                 await callback()
-            self._opening = None
+            self._opening, self._is_open = None, False
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
             await self.wakeup.close()
