@@ -1,4 +1,4 @@
-"""Write docs/openapi.json anew, after the API has changed: `.venv/bin/python scripts/openapi.py`."""
+"""Write docs/openapi.json anew, after the API has changed: `python scripts/openapi.py`."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The API as an ASGI application: its routes, and what is made once for all requests."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -9,9 +9,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.api.access import Access
 from windlass.api.answer import Answer
+from windlass.api.async_endpoint import AsyncEndpoint, Before
 from windlass.api.call import Call
 from windlass.api.endings import Endings
-from windlass.api.front_desk import FrontDesk, Served
+from windlass.api.front_desk import FrontDesk
 from windlass.api.job_cache import JobCache
 from windlass.api.operation import Operation
 from windlass.api.operations.act import Acting
@@ -23,9 +24,10 @@ from windlass.api.operations.read import Reading
 from windlass.api.operations.statistics import Statistics
 from windlass.api.operations.submit import Submitting
 from windlass.api.parts import Parts
-from windlass.api.port import Jobs
+from windlass.api.port import DeclaredJob, Jobs
 from windlass.api.problems import ApiCode, Refused
 from windlass.api.responses import Responses
+from windlass.api.served import Served
 from windlass.api.settings import ApiSettings
 from windlass.api.submitting import Submitter
 from windlass.auth.audit_log import AuditLog
@@ -106,6 +108,46 @@ class Api:
         self.routes = _routes(self._parts.desk, self.operations)
         router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
         self._app = self._with_cors(router)
+
+    @property
+    def desk(self) -> FrontDesk:
+        return self._parts.desk
+
+    def endpoint(
+        self,
+        job_type: DeclaredJob,
+        *,
+        headers: Mapping[str, str] | None = None,
+        before: Before | None = None,
+        responses: Responses | None = None,
+    ) -> AsyncEndpoint:
+        """Make an async endpoint, for any route of any ASGI application.
+
+        `headers` are those to capture, each with the field of the payload that it becomes.
+        """
+        desk, submitter = self._parts.desk, self._parts.submitter
+        return AsyncEndpoint(
+            job_type,
+            desk=desk if responses is None else desk.answering(responses),
+            submitter=submitter if responses is None else submitter.answering(responses),
+            settings=self.settings,
+            headers=headers or {},
+            before=before,
+        )
+
+    def enqueue(
+        self,
+        path: str,
+        job_type: DeclaredJob,
+        *,
+        methods: Sequence[str] = ("POST",),
+        headers: Mapping[str, str] | None = None,
+        before: Before | None = None,
+        responses: Responses | None = None,
+    ) -> Route:
+        """Make a route of Starlette that submits a job and answers 202."""
+        endpoint = self.endpoint(job_type, headers=headers, before=before, responses=responses)
+        return Route(path, endpoint, methods=methods, name=f"enqueue-{job_type.name}")
 
     def _with_cors(self, app: ASGIApp) -> ASGIApp:
         if not self.settings.cors_origins:

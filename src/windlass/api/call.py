@@ -21,6 +21,7 @@ class Call:
         "body",
         "correlation_id",
         "headers",
+        "is_read",
         "parameters",
         "principal",
         "query",
@@ -38,6 +39,8 @@ class Call:
         self.correlation_id = correlation_id
         self.parameters: list[tuple[str, str]] = []
         self.raw_body = b""
+        self.is_read = False
+        """Whether all that was sent has arrived and been read."""
 
     @property
     def root(self) -> str:

@@ -1,32 +1,26 @@
 """The front desk: what every request passes on its way to an operation, and its answer back."""
 
 import asyncio
+import copy
 import logging
-from typing import Any
-from urllib.parse import parse_qsl
-
-import msgspec
 
 from windlass.api import headers as request_headers
 from windlass.api.answer import Answer, Header, Send
-from windlass.api.body import ClientGone, Receive, check_json, decode, read_body
+from windlass.api.body import ClientGone, Receive
 from windlass.api.call import Call, Scope
-from windlass.api.documents import ErrorDetail, ProblemDocument
-from windlass.api.operation import Operation
+from windlass.api.documents import ProblemDocument
 from windlass.api.port import Jobs
-from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
+from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, refused_for
 from windlass.api.responses import Responses
+from windlass.api.served import Servable
 from windlass.api.settings import ApiSettings
 from windlass.auth.authenticator import Authenticator
 from windlass.auth.gate import Gate
 from windlass.auth.principal import Principal
 from windlass.contract.errors import NotAuthenticated, WindlassError
 from windlass.contract.identity import new_job_id
-from windlass.contract.pointer import problem_from
 
 _log = logging.getLogger("windlass.api")
-
-_MOST_PARAMETERS = 500
 
 
 class FrontDesk:
@@ -47,9 +41,15 @@ class FrontDesk:
         self._settings = settings
         self._responses = responses
 
-    async def serve(self, served: "Served", scope: Scope, receive: Receive, send: Send) -> None:
+    def answering(self, responses: Responses) -> "FrontDesk":
+        """The same desk with other response factories."""
+        other = copy.copy(self)
+        other._responses = responses
+        return other
+
+    async def serve(self, served: Servable, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        call, refused = self._received(scope)
+        call, refused = self.received(scope)
         try:
             answer = (
                 self.problem(call, refused) if refused else await self.answer(served, call, receive)
@@ -60,7 +60,8 @@ class FrontDesk:
             send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
         )
 
-    def _received(self, scope: Scope) -> tuple[Call, Refused | None]:
+    def received(self, scope: Scope) -> tuple[Call, Refused | None]:
+        """A call of a request, and what is wrong already with how it is marked."""
         headers = request_headers.merged(scope["headers"])
         try:
             return Call(scope, headers, request_headers.correlation_id(headers)), None
@@ -68,7 +69,7 @@ class FrontDesk:
             return Call(scope, headers, str(new_job_id())), refused
 
     async def answer(
-        self, served: "Served", call: Call, receive: Receive, principal: Principal | None = None
+        self, served: Servable, call: Call, receive: Receive, principal: Principal | None = None
     ) -> Answer:
         """Run an operation; `principal` where somebody else has told already who asks."""
         waiting = request_headers.wait_seconds(call.headers, self._settings.longest_wait_seconds)
@@ -82,7 +83,7 @@ class FrontDesk:
         except WindlassError as error:
             return self.problem(call, self._refused_for(call, error))
         except TimeoutError:
-            return self.problem(call, _timed_out(served, call))
+            return self.problem(call, _timed_out(call))
         except ClientGone:
             raise
         except Exception:
@@ -90,19 +91,14 @@ class FrontDesk:
             return self.problem(call, _broken())
 
     async def _run(
-        self, served: "Served", call: Call, receive: Receive, principal: Principal | None
+        self, served: Servable, call: Call, receive: Receive, principal: Principal | None
     ) -> Answer:
         operation = served.operation
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
             call.principal = principal or await self._principal(call)
-        call.query = served.read_query(call)
-        if served.decoder is not None:
-            check_json(call.headers)
-            limit = self._settings.max_body_bytes
-            call.raw_body = await read_body(receive, call.headers, limit=limit)
-            call.body = decode(served.decoder, call.raw_body)
+        await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
     async def _principal(self, call: Call) -> Principal:
@@ -112,7 +108,7 @@ class FrontDesk:
         return principal
 
     async def _unauthenticated(
-        self, served: "Served", call: Call, error: NotAuthenticated
+        self, served: Servable, call: Call, error: NotAuthenticated
     ) -> Refused:
         await self._gate.nobody(served.operation.name, error, asker=call.asker)
         challenge = self._authenticator.challenge or "Bearer"
@@ -152,59 +148,7 @@ def _broken() -> Refused:
     return Refused(ApiCode.INTERNAL_ERROR, "The request could not be handled.")
 
 
-def _timed_out(served: "Served", call: Call) -> Refused:
-    if served.decoder is not None and not call.raw_body:
+def _timed_out(call: Call) -> Refused:
+    if not call.is_read:
         return Refused(ApiCode.BODY_TIMEOUT, "The body did not arrive in time.")
     return Refused(ApiCode.REQUEST_TIMEOUT, "The request took too long.")
-
-
-class Served:
-    """An operation with what is made ready once: its decoder, and how its query is read."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
-        self.decoder: msgspec.json.Decoder[Any] | None = (
-            None if operation.body is None else msgspec.json.Decoder(operation.body)
-        )
-        fields = msgspec.structs.fields(operation.query)
-        self._lists = {one.encode_name for one in fields if one.default_factory is list}
-        self._nothing = operation.query()
-
-    def read_query(self, call: Call) -> Any:
-        """Read the query strictly: unknown, doubled and malformed parameters are refused."""
-        text: bytes = call.scope["query_string"]
-        if not text:
-            return self._nothing
-        call.parameters = _parameters(text)
-        values: dict[str, Any] = {}
-        for name, value in call.parameters:
-            if name in self._lists:
-                values.setdefault(name, []).append(value)
-            elif name in values:
-                raise invalid_parameter(name, "is there twice")
-            else:
-                values[name] = value
-        try:
-            return msgspec.convert(values, self.operation.query, strict=False)
-        except msgspec.ValidationError as error:
-            raise _bad_parameter(str(error)) from None
-
-
-def _parameters(text: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(
-            text.decode("ascii"),
-            keep_blank_values=True,
-            strict_parsing=True,
-            errors="strict",
-            max_num_fields=_MOST_PARAMETERS,
-        )
-    except ValueError:  # UnicodeError is one too
-        raise invalid_parameter("query", "cannot be read") from None
-
-
-def _bad_parameter(message: str) -> Refused:
-    pointer, detail = problem_from(message)
-    name = pointer.removeprefix("#/").split("/")[0] or "query"
-    error = ErrorDetail(parameter=name, detail=detail)
-    return Refused(ApiCode.INVALID_REQUEST, f"{name}: {detail}.", errors=[error])

@@ -1,5 +1,6 @@
 """Submitting: from what was sent to a durable job, and the 202 that says where to ask about it."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
@@ -51,6 +52,12 @@ class Submitter:
         self._settings = settings
         self._responses = responses
         self._hold = timedelta(hours=settings.hold_request_key_hours)
+
+    def answering(self, responses: Responses) -> "Submitter":
+        """The same with other response factories."""
+        other = copy.copy(self)
+        other._responses = responses
+        return other
 
     # -- preparing --------------------------------------------------------------------------------
 

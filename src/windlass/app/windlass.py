@@ -17,6 +17,7 @@ from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
 from windlass.app.settings import CODE, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
+from windlass.app.watching import Watching
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
 from windlass.contract.errors import (
@@ -32,8 +33,10 @@ from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
 from windlass.contract.wakeup import Wakeup
 from windlass.manager.manager import JobManager
+from windlass.manager.observer import tell
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
+from windlass.telemetry.tracing import TraceRuns, Tracing
 from windlass.wakeups.in_process import Hub
 from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
@@ -41,12 +44,18 @@ from windlass.worker.registry import HandlerRegistry
 from windlass.worker.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from windlass.api import Api, ApiSettings, Responses
+    from windlass.api.function_authorizer import Authorize
     from windlass.api.port import DeclaredJob
     from windlass.auth.authenticator import Authenticator
     from windlass.auth.authorizer import Authorizer
     from windlass.contract.audit import AuditSink
+    from windlass.telemetry.loop_watch import LoopWatch
+    from windlass.telemetry.routes import Routes
 
+TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
 _BATCH: Final = 500
 
 R = TypeVar("R")
@@ -80,6 +89,7 @@ class Windlass(Declarations):
         hooks: Iterable[RunHook] = (),
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
+        trace_runs: TraceRuns | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(queue=queue)
@@ -96,6 +106,8 @@ class Windlass(Declarations):
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
+        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._before_close: list[Callable[[], Awaitable[None]]] = []
@@ -119,8 +131,10 @@ class Windlass(Declarations):
             policy_for=self.registry.policy_for,
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
+            observer=self.watching.observer,
         )
         self._opening: Future[bool] | None = None
+        self._is_open = False
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
@@ -138,6 +152,7 @@ class Windlass(Declarations):
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         super()._declare(job_type)
         self.registry.add(job_type.handler)
+        self.watching.know(job_type.handler.job_types)
         job_type.bind(self)
         return job_type
 
@@ -187,6 +202,7 @@ class Windlass(Declarations):
             self._opening = None
             opening.set_exception(error)
             raise
+        self._is_open = True
         opening.set_result(True)
 
     async def _open(self) -> None:
@@ -209,8 +225,7 @@ class Windlass(Declarations):
 
     @property
     def is_open(self) -> bool:
-        opening = self._opening
-        return opening is not None and opening.done() and os.getpid() == self._process
+        return self._is_open and os.getpid() == self._process
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Have something called before the store is let go."""
@@ -221,7 +236,7 @@ class Windlass(Declarations):
         if self._opening is not None:
             for callback in self._before_close:
                 await callback()
-            self._opening = None
+            self._opening, self._is_open = None, False
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
             await self.wakeup.close()
@@ -264,6 +279,7 @@ class Windlass(Declarations):
         )
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
+            tell(self.watching.observer.submitted, [new], [answer])
         else:
             answer = await self._batcher().add(new)
         if self.after_submit is not None:
@@ -329,6 +345,7 @@ class Windlass(Declarations):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         answers = await self.store.insert(jobs)
+        tell(self.watching.observer.submitted, jobs, answers)
         self.wakeup.notify(job_id=jobs[0].job.job_id)
         return answers
 
@@ -336,13 +353,15 @@ class Windlass(Declarations):
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id
         match answer:
             case Applied():
-                return Handle(self, new.job.job_id, tenant, codec=codec)
+                job_id, duplicate = new.job.job_id, False
             case Duplicate():
-                return Handle(self, answer.existing, tenant, duplicate=True, codec=codec)
+                job_id, duplicate = answer.existing, True
             case Conflict(by=None):
                 raise SubmitConflict.of_id()
             case Conflict():
                 raise SubmitConflict.of_key()
+        subject = new.job.subject_id
+        return Handle(self, job_id, tenant, subject_id=subject, duplicate=duplicate, codec=codec)
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""
@@ -382,6 +401,27 @@ class Windlass(Declarations):
             responses=responses,
         )
 
+    def router(
+        self,
+        *,
+        principal: Any = None,
+        authorize: "Authorize | None" = None,
+        **options: Any,
+    ) -> "APIRouter":
+        """Make the HTTP API as a router of FastAPI; the options are those of `api`.
+
+        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
+        function of (principal, action, target), in place of an authorizer.
+        """
+        from windlass.api.fastapi_router import fastapi_router  # only its users have FastAPI
+        from windlass.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+
+        if principal is not None:
+            options["authenticator"] = ToldByDependency()
+        if authorize is not None:
+            options["authorizer"] = FunctionAuthorizer(authorize)
+        return fastapi_router(self.api(**options), principal=principal)
+
     # -- working ----------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -389,15 +429,19 @@ class Windlass(Declarations):
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
         await self.open()
         async with self.opened_lifespan() as state:
-            yield Worker(
+            worker = Worker(
                 self.store,
                 self.registry,
                 settings or WorkerSettings(queues=self.default_queues()),
                 clock=self.clock,
                 wakeup=self.new_wakeup(),
                 hooks=self.hooks,
+                tracer=self.tracing,
+                observer=self.watching.observer,
                 state=state,
             )
+            with self.watching.of(worker):
+                yield worker
 
     @asynccontextmanager
     async def running(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
@@ -439,6 +483,23 @@ class Windlass(Declarations):
                     yield
 
         return manage
+
+    # -- being watched ----------------------------------------------------------------------------
+
+    def health_app(
+        self,
+        *,
+        watch: "LoopWatch | None" = None,
+        expects_worker: bool = False,
+        requires_broker: bool = False,
+    ) -> "Routes":
+        """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
+
+        `watch` sees the loop that does the work, where another one serves this.
+        """
+        return self.watching.health_app(
+            watch, expects_worker=expects_worker, requires_broker=requires_broker
+        )
 
 
 def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:

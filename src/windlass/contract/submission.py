@@ -46,6 +46,9 @@ class NewJob(msgspec.Struct, frozen=True):
     delay: timedelta = timedelta(0)
     request_key: DedupeKey | None = None
 
+    def with_request(self, key: DedupeKey | None) -> "NewJob":
+        return NewJob(self.job, self.fingerprint, self.delay, key)
+
     @property
     def job_key(self) -> DedupeKey | None:
         job = self.job

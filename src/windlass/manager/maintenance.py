@@ -8,13 +8,14 @@ import msgspec
 
 from windlass.contract.query import Pruned
 from windlass.contract.store import JobStore
+from windlass.manager.observer import Observer
 from windlass.manager.orphans import DEFAULT_GRACE, OrphanSweeper
 from windlass.manager.pruner import Pruner, Retention
 from windlass.manager.reaper import Reaped, Reaper
 from windlass.manager.sequencer import Sequencer
 
 ROLE: Final = "maintenance"
-LEADER_LEASE: Final = timedelta(seconds=15)
+LEADER_LEASE: Final = timedelta(seconds=30)
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
@@ -25,6 +26,10 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     reaped: Reaped
     orphaned: int = 0
     pruned: Pruned = Pruned()
+
+    @property
+    def did_nothing(self) -> bool:
+        return not self.sequenced and self.reaped == Reaped()
 
 
 class Maintenance:
@@ -42,15 +47,16 @@ class Maintenance:
         retention: Retention | None = None,
         no_handler_grace: timedelta = DEFAULT_GRACE,
         sweep_every: timedelta = timedelta(0),
+        observer: Observer | None = None,
     ) -> None:
         """`sweep_every`: orphans and old jobs can wait that long; lapsed leases and events not."""
         self._store = store
         self._owner = owner
         self._lease = lease
-        self._reaper = Reaper(store)
+        self._reaper = Reaper(store, observer=observer)
         self._pruner = Pruner(store, retention=retention)
         self._sequencer = Sequencer(store)
-        self._orphans = OrphanSweeper(store, grace=no_handler_grace)
+        self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
         self._sweep_every = sweep_every
         self._sweep_at = 0.0
         self._term: int | None = None
