@@ -46,7 +46,8 @@ from windlass.worker.worker import Worker, WorkerSettings
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from windlass.api import Api, ApiSettings, Responses
+    from windlass.api import ApiSettings, Responses
+    from windlass.api.application import Api
     from windlass.api.function_authorizer import Authorize
     from windlass.api.port import DeclaredJob
     from windlass.auth.authenticator import Authenticator
@@ -385,7 +386,7 @@ class Windlass(Declarations):
     ) -> "Api":
         """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
         try:
-            from windlass.api import Api  # only its users have the extra
+            from windlass.api.application import Api  # only its users have the extra
         except ModuleNotFoundError as error:
             raise WindlassError(
                 f"The API needs the module {error.name}, which is not installed.",

@@ -11,6 +11,7 @@ WindlassError
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
 │   └── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
+├── RateLimited             RATE_LIMITED: too many requests; try later (429)
 ├── JobNotFound             JOB_NOT_FOUND
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
@@ -51,6 +52,7 @@ class Code(StrEnum):
     JOB_NOT_FOUND = "JOB_NOT_FOUND"
     JOB_TYPE_DISABLED = "JOB_TYPE_DISABLED"
     QUEUE_FULL = "QUEUE_FULL"
+    RATE_LIMITED = "RATE_LIMITED"
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
@@ -84,6 +86,8 @@ class WindlassError(Exception):
     """The root. `code` is stable, the text names the cause, `next_step` what to do about it."""
 
     code: ClassVar[str] = Code.STORE_ERROR
+    correlation_id: str = ""
+    """Under which a server has it in its log; empty where no server was asked."""
 
     def __init__(self, cause: str, *, next_step: str = "") -> None:
         super().__init__(f"{cause} {next_step}".rstrip() if next_step else cause)
@@ -99,7 +103,7 @@ class Problem(NamedTuple):
 
 
 class InvalidInput(WindlassError, ValueError):
-    code = Code.VALIDATION_ERROR
+    code: ClassVar[str] = Code.VALIDATION_ERROR
 
 
 class InvalidEnvelope(InvalidInput):
@@ -130,7 +134,7 @@ class SubmitConflict(WindlassError):
     The text is constant on purpose: it must not tell a caller about somebody else's job.
     """
 
-    code = Code.IDEMPOTENCY_CONFLICT
+    code: ClassVar[str] = Code.IDEMPOTENCY_CONFLICT
 
     @classmethod
     def of_key(cls) -> "SubmitConflict":
@@ -152,7 +156,7 @@ class SubmitRefused(WindlassError):
     """Not now: the same submit may be accepted later."""
 
     code = Code.QUEUE_FULL
-    retry_after_seconds = 5
+    retry_after_seconds: int = 5
 
 
 class QueueFull(SubmitRefused):
@@ -163,8 +167,18 @@ class JobTypeDisabled(SubmitRefused):
     code = Code.JOB_TYPE_DISABLED
 
 
+class RateLimited(WindlassError):
+    """Not so fast: the same request may be made again after a while."""
+
+    code = Code.RATE_LIMITED
+
+    def __init__(self, cause: str, *, retry_after_seconds: int) -> None:
+        super().__init__(cause)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class JobNotFound(WindlassError):
-    code = Code.JOB_NOT_FOUND
+    code: ClassVar[str] = Code.JOB_NOT_FOUND
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"There is no job {job_id}.")
