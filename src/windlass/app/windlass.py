@@ -397,6 +397,7 @@ class Windlass(Declarations):
             audit=audit,
             settings=settings,
             responses=responses,
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
         )
 
     def router(

@@ -133,6 +133,18 @@ class Cli:
 
 
 def load_app(target: str) -> Windlass:
+    """Import `module:name`, which must be an application."""
+    found = load_target(target)
+    if not isinstance(found, Windlass):
+        module_name = target.partition(":")[0]
+        raise InvalidInput(
+            f"{target} is not a Windlass application.",
+            next_step=f"Write it as {module_name}:jobs, where jobs = Windlass(…).",
+        )
+    return found
+
+
+def load_target(target: str) -> Any:
     """Import `module:name`. The current folder comes first, as with `python -m`."""
     module_name, _, name = target.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -152,13 +164,7 @@ def load_app(target: str) -> Windlass:
             f"The module {module_name} cannot be imported: {what}.",
             next_step="Try `python -c 'import …'` to see all of it.",
         ) from error
-    found = getattr(module, name, None) if name else _only_app(module)
-    if not isinstance(found, Windlass):
-        raise InvalidInput(
-            f"{target} is not a Windlass application.",
-            next_step=f"Write it as {module_name}:jobs, where jobs = Windlass(…).",
-        )
-    return found
+    return getattr(module, name, None) if name else _only_app(module)
 
 
 def _only_app(module: Any) -> Windlass | None:
