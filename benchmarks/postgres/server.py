@@ -110,6 +110,6 @@ def _times(pid: str) -> list[int]:
     """User and system time of a process in ticks, then those of its ended children."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
         return [0] * 4
     return [int(field) for field in fields[11:15]]

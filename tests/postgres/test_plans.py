@@ -216,6 +216,7 @@ async def test_the_jobs_of_a_tenant_are_counted_by_their_sums(deep: Deep) -> Non
 async def test_taking_old_jobs_out_reads_those_jobs(deep: Deep) -> None:
     long_ago = from_micros(1700000000000000 + MILLION)
     rules = [PruneRule(JobStatus.COMPLETED, long_ago)]
+    await deep.store.prune([], limit=1)  # folds what earlier tests have counted
     read = await deep.read_by(deep.store.prune(rules, limit=20))
     assert sum(read.values()) <= MOST_ROWS, read
     page = await deep.store.find(FILTERS["finished"], limit=20)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from windlass.contract.errors import WindlassError
-from windlass.contract.identity import new_job_id
+from windlass.contract.identity import new_job_id, uuid_text
 from windlass.contract.job import DEFAULT_PRIORITY, Job
 from windlass.contract.submission import NewJob
 from windlass.manager.manager import Submission
@@ -139,7 +139,7 @@ class JobType(Generic[T, R]):
         running = current_job()
         job_id = job_id or new_job_id()
         if correlation_id is None:
-            correlation_id = running.job.correlation_id if running else str(job_id)
+            correlation_id = running.job.correlation_id if running else uuid_text(job_id)
         job = Job(
             job_id=job_id,
             job_type=self.name,

@@ -105,6 +105,7 @@ class Windlass(Declarations):
             payload_check=self._payload_check,
         )
         self._opening: Future[bool] | None = None
+        self._is_open = False
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
@@ -163,6 +164,7 @@ class Windlass(Declarations):
             self._opening = None
             opening.set_exception(error)
             raise
+        self._is_open = True
         opening.set_result(True)
 
     async def _open(self) -> None:
@@ -186,7 +188,7 @@ class Windlass(Declarations):
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
         if self._opening is not None:
-            self._opening = None
+            self._opening, self._is_open = None, False
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
             await self.wakeup.close()
@@ -252,7 +254,7 @@ class Windlass(Declarations):
         return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
-        if self._opening is None or not self._opening.done() or os.getpid() != self._process:
+        if not self._is_open or os.getpid() != self._process:
             await self.open()
 
     def _batcher(self) -> Batcher[NewJob, InsertResult]:

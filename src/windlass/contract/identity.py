@@ -31,6 +31,12 @@ def new_run_token() -> UUID:
     return uuid_from_bytes((random | _VERSION_4 | _VARIANT).to_bytes(16, "big"))
 
 
+def uuid_text(number: UUID) -> str:
+    """Spell it as `str` does, in C (0.16 instead of 0.54 µs)."""
+    text: str = msgspec.to_builtins(number)
+    return text
+
+
 def uuid_from_bytes(raw: bytes) -> UUID:
     """Read 16 bytes; msgspec does so in C (0.25 µs), `UUID(bytes=…)` in Python (1.0 µs)."""
     return msgspec.convert(raw, UUID)

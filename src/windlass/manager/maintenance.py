@@ -14,7 +14,7 @@ from windlass.manager.reaper import Reaped, Reaper
 from windlass.manager.sequencer import Sequencer
 
 ROLE: Final = "maintenance"
-LEADER_LEASE: Final = timedelta(seconds=15)
+LEADER_LEASE: Final = timedelta(seconds=30)
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
@@ -25,6 +25,10 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     reaped: Reaped
     orphaned: int = 0
     pruned: Pruned = Pruned()
+
+    @property
+    def did_nothing(self) -> bool:
+        return not self.sequenced and self.reaped == Reaped()
 
 
 class Maintenance:

@@ -14,7 +14,8 @@ class Sequencer:
         self._store = store
 
     async def run_once(self) -> int:
-        numbered = 0
-        while step := await self._store.sequence(limit=_BATCH):
+        numbered = step = await self._store.sequence(limit=_BATCH)
+        while step == _BATCH:
+            step = await self._store.sequence(limit=_BATCH)
             numbered += step
         return numbered

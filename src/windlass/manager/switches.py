@@ -26,11 +26,18 @@ class Switches:
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
         """Read them anew, unless that was done not so long ago."""
-        age = None if self._read_at is None else time.monotonic() - self._read_at
-        if age is None or age >= max_age_seconds:
+        before, now = self._read_at, time.monotonic()
+        if before is not None:
+            if now - before < max_age_seconds:
+                return
+            self._read_at = now  # whoever comes meanwhile goes by what is known
+        try:
             records = await all_records(self._store, SWITCHES)
-            self._keep([record.key for record in records])
-            self._read_at = time.monotonic()
+        except BaseException:
+            self._read_at = before
+            raise
+        self._keep([record.key for record in records])
+        self._read_at = time.monotonic()
 
     def _keep(self, keys: Sequence[str]) -> None:
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)

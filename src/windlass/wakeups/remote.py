@@ -22,7 +22,7 @@ class Pace(NamedTuple):
 
     window_seconds: float = 0.008
     """While busy, each hint is sent once in this time."""
-    heartbeat_seconds: float = 3.0
+    heartbeat_seconds: float = 10.0
     """How often a silent server is asked whether it is still there."""
     answer_seconds: float = 3.0
     """How long the server may take for an answer before it counts as gone."""

@@ -23,6 +23,7 @@ from windlass.worker.slots import Slots
 _log = logging.getLogger("windlass.worker")
 
 _FIRST_WAIT_SECONDS: Final = 0.02
+_QUIET_SWITCHES_SECONDS: Final = 10.0
 
 
 class Claimer:
@@ -117,7 +118,9 @@ class Claimer:
 
     async def _claim_some(self) -> bool:
         # A switch that is thrown comes with a hint; without one there is no hurry.
-        await self._switches.refresh(max_age_seconds=1.0 if self._was_woken else 5.0)
+        await self._switches.refresh(
+            max_age_seconds=1.0 if self._was_woken else _QUIET_SWITCHES_SECONDS
+        )
         job_types = self._switches.running(self._registry.job_types)
         wanted = self._slots.requests(job_types, self._switches.paused_queues)
         self.polled_at = asyncio.get_running_loop().time()

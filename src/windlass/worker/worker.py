@@ -44,7 +44,9 @@ _log = logging.getLogger("windlass.worker")
 
 _SHUTDOWN_GRACE_SECONDS: Final = 5.0
 _REGISTER_EVERY_SECONDS: Final = 20.0
-_SWEEP_EVERY: Final = timedelta(seconds=15)
+_SWEEP_EVERY: Final = timedelta(seconds=60)
+# Idle, a process asks its store about once a second in all. Half of that are the polls.
+_IDLE_MAINTENANCE: Final = timedelta(seconds=15)
 
 
 def resident_bytes() -> int:
@@ -71,7 +73,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long past its timeout a run's lease is still renewed."""
     maintain_every: timedelta | None = timedelta(seconds=5)
     """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
-    under four times as long."""
+    under four times as long, and seldomer while there is nothing to do."""
     recycle_after_jobs: int | None = None
     """Stop after so many runs, for a supervisor to start the process anew."""
     recycle_above_bytes: int | None = None
@@ -416,19 +418,23 @@ class Worker:
         every = self._settings.maintain_every
         if every is None:
             return
-        every = min(every, self._settings.lease / 4)
+        often = min(every, self._settings.lease / 4)
+        seldom = max(often, min(_IDLE_MAINTENANCE, self._settings.lease / 4))
         lease = min(LEADER_LEASE, self._settings.lease)
         maintenance = Maintenance(
             self._store, self.session_id, lease=lease, sweep_every=_SWEEP_EVERY
         )
         try:
             while True:
+                wait = often
                 try:
                     report = await maintenance.run_once()
-                    if report and report.reaped.requeued:
+                    if report is None or report.did_nothing:
+                        wait = seldom
+                    elif report.reaped.requeued:
                         self._claimer.wake()
                 except Exception as error:
                     _log.warning("maintenance failed, trying again: %s", error)
-                await asyncio.sleep(every.total_seconds())
+                await asyncio.sleep(wait.total_seconds())
         finally:
             await maintenance.resign()

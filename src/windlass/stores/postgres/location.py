@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -43,7 +44,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def sql(self, text: str) -> bytes:
         """Our statements name the schema `windlass`; say them of this one."""
-        return text.replace("windlass.", f"{self.schema}.").encode()
+        return _in_schema(text, self.schema)
+
+
+@lru_cache(maxsize=1024)
+def _in_schema(text: str, schema: str) -> bytes:
+    return text.replace("windlass.", f"{schema}.").encode()
 
 
 def parse_url(url: str) -> Location:

@@ -11,7 +11,7 @@ from windlass.stores.postgres import keys
 from windlass.stores.postgres.arrays import Uuids
 from windlass.stores.postgres.heads import Head, heads
 from windlass.stores.postgres.sql import Sql
-from windlass.stores.postgres.tally import Tally
+from windlass.stores.postgres.tally import Tally, fold
 
 _OLD = """
 SELECT job_id FROM windlass.log
@@ -101,6 +101,7 @@ async def prune(
     if old:
         await _remove(sql, list((await heads(sql, old)).values()))
         await sql.run(_READ_BATCHES, 100)
+    await fold(sql)
     dropped_keys = await sql.run(_EXPIRED_KEYS, now, limit)
     dropped_records = await sql.run(_EXPIRED_RECORDS, now, limit)
     return Pruned(len(old), dropped_keys, dropped_records)

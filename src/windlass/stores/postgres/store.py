@@ -50,11 +50,11 @@ from windlass.stores.postgres.migrator import PostgresMigrator
 from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
+from windlass.stores.postgres.tally import fold
 from windlass.stores.postgres.transaction import PostgresTransaction
 
 # How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
 _PATIENCE_MS: Final = 200
-_TALLY_ROWS_AT_ONCE: Final = 10_000
 
 
 class _Opened:
@@ -247,8 +247,9 @@ class PostgresStore:
 
     async def sequence(self, *, limit: int) -> int:
         async def number(sql: Sql) -> int:
-            await sql.rows("SELECT windlass.fold_tally(%s)", _TALLY_ROWS_AT_ONCE)
             rows = await sql.rows("SELECT windlass.sequence_events(%s)", limit)
+            if rows[0][0]:  # else there is little to add up; what there is, `prune` does
+                await fold(sql)
             return int(rows[0][0])
 
         return await self.calls.run(number)

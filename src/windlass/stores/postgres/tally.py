@@ -9,6 +9,7 @@ _ADD = """
 INSERT INTO windlass.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
 VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
+_ROWS_AT_ONCE = 10_000
 _LIVE = "live"
 _COLUMNS = (_LIVE, "completed", "failed", "poisoned", "cancelled")
 
@@ -33,6 +34,11 @@ class Tally:
         for (lane, tenant), change in sorted(self._changes.items()):
             if any(change.values()):
                 await sql.run(_ADD, lane, *(change[column] for column in _COLUMNS), tenant)
+
+
+async def fold(sql: Sql) -> None:
+    """Add up what was counted since the last time."""
+    await sql.rows("SELECT windlass.fold_tally(%s)", _ROWS_AT_ONCE)
 
 
 def _column(status: JobStatus) -> str:
