@@ -19,8 +19,12 @@ from windlass.cli.output import Output, say
 from windlass.cli.settings import Settings, without_secrets
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
+    AuthMisconfigured,
+    Forbidden,
     InvalidInput,
     JobNotFound,
+    KeyNotFound,
+    NotAuthenticated,
     StoreError,
     WindlassError,
 )
@@ -33,6 +37,7 @@ from windlass.wakeups.in_process import Hub
 FAILED: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
+NO_RIGHT: Final = 4
 UNREACHABLE: Final = 5
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
@@ -200,10 +205,12 @@ def exiting(call: Callable[[], R]) -> R:
 
 def exit_code(error: WindlassError) -> int:
     match error:
-        case JobNotFound():
+        case JobNotFound() | KeyNotFound():
             return NOT_FOUND
-        case InvalidInput():
+        case InvalidInput() | AuthMisconfigured():
             return USAGE
+        case NotAuthenticated() | Forbidden():
+            return NO_RIGHT
         case StoreError():
             return UNREACHABLE
         case _:
