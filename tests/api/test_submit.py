@@ -264,6 +264,20 @@ async def test_a_type_that_is_full_is_503(ask: Asker, jobs: Windlass) -> None:
     assert len(await stored(jobs)) == 5
 
 
+async def test_what_was_accepted_before_is_found_though_no_more_is_taken(
+    ask: Asker, jobs: Windlass
+) -> None:
+    given = {**MAIL, "jobId": str(uuid4())}
+    first = (await submit(ask, MAIL, idempotency_key="abc")).json()
+    second = (await submit(ask, given)).json()
+    await jobs.switches.disable_type("mail")
+    again = await submit(ask, MAIL, idempotency_key="abc")
+    assert (again.status_code, again.json()) == (202, {**first, "duplicate": True})
+    assert (await submit(ask, given)).json() == {**second, "duplicate": True}
+    assert (await submit(ask, MAIL, idempotency_key="other")).status_code == 503
+    assert len(await stored(jobs)) == 2
+
+
 async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: Windlass) -> None:
     await jobs.switches.cap_queue("documents", 1)
     assert (await submit(ask)).status_code == 202

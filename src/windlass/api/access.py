@@ -80,7 +80,9 @@ class Access:
         await self.target(call, action, Target(tenant_id=tenant_id))
         return tenant_id
 
-    async def visible(self, call: Call, action: Action, named: str | None) -> tuple[str, Visibility]:
+    async def visible(
+        self, call: Call, action: Action, named: str | None
+    ) -> tuple[str, Visibility]:
         """The tenant that is meant, and which of its jobs the caller may do this to.
 
         Who may do it to none at all is refused.
