@@ -275,9 +275,7 @@ class Windlass(Declarations):
     ) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         await self._ready_to_submit()
-        await self._admission.check(
-            job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
-        )
+        await self._check_admission(job_type, new)
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
             tell(self.watching.observer.submitted, [new], [answer])
@@ -311,9 +309,7 @@ class Windlass(Declarations):
         refused: dict[int, WindlassError] = {}
         for index, (job_type, new) in enumerate(jobs):
             try:
-                await self._admission.check(
-                    job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
-                )
+                await self._check_admission(job_type, new)
             except SubmitRefused as error:
                 refused[index] = error
         admitted = [new for index, (_, new) in enumerate(jobs) if index not in refused]
@@ -321,6 +317,17 @@ class Windlass(Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return [refused.get(index) or next(answers) for index in range(len(jobs))]
+
+    async def _check_admission(self, job_type: "DeclaredJob", new: NewJob) -> None:
+        """Raise JobTypeDisabled or QueueFull, but not for a job that was accepted before."""
+        try:
+            await self._admission.check(
+                job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+            )
+        except SubmitRefused:
+            (known,) = await self.store.get([new.job.job_id], tenant_id=new.job.tenant_id)
+            if known is None and not any(await self.store.held(new.keys)):
+                raise
 
     async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -400,6 +407,7 @@ class Windlass(Declarations):
             audit=audit,
             settings=settings,
             responses=responses,
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
         )
 
     def router(

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from windlass.cli.choice import StoreChoice, place_of
 from windlass.cli.options import Recycle, parse_queues, parse_recycle
 from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
+from windlass.cli.serve import open_api
 from windlass.cli.session import Cli, exiting, pass_cli, warn_of
 from windlass.cli.waiting import told_when_slow
 from windlass.cli.watched import Say, supervise, watched
@@ -143,11 +146,12 @@ async def _work(
     address: Address | None,
     tell: Say,
     told: StoreChoice | None,
+    beside: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
     if told is not None:
         await _open(app, told, tell)
     with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
-        async with app, app.working(settings) as running:
+        async with app, beside or nullcontext(), app.working(settings) as running:
             _stop_on_signals(running, tell)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
             tell(f"Working on {served}. Press Ctrl-C to stop.")
@@ -177,10 +181,15 @@ def _stop_on_signals(running: Worker, tell: Say) -> None:
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
 @click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
+@click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
 @click.option("--child", is_flag=True, hidden=True, help="Started by the reloader.")
 @pass_cli
-def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
-    """Run a worker for development; it starts anew when the code changes."""
+def dev(
+    cli: Cli, target: str | None, reload: bool, with_api: bool, host: str, port: int, child: bool
+) -> None:
+    """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
         tell = _log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
@@ -188,6 +197,16 @@ def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, 1, Recycle())
-        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice))
+        beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
+        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice, beside))
 
     sys.exit(exiting(run))
+
+
+@asynccontextmanager
+async def _open_api(
+    app: Windlass, tenant: str, host: str, port: int, tell: Say
+) -> AsyncIterator[None]:
+    async with open_api(app, tenant=tenant, host=host, port=port) as url:
+        tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        yield

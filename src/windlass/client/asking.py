@@ -128,7 +128,9 @@ def _uuid(job_id: JobId) -> UUID:
     try:
         return job_id if isinstance(job_id, UUID) else UUID(job_id)
     except ValueError:
-        raise InvalidInput(f"{job_id[:64]!r} is not a job id.", next_step="It is a UUID.") from None
+        raise InvalidInput(
+            f"{str(job_id)[:64]!r} is not a job id.", next_step="It is a UUID."
+        ) from None
 
 
 def key_or_new(given: str | None) -> str:
