@@ -69,3 +69,17 @@ async def test_a_connection_that_is_closed_or_of_another_thread_is_told(
             await asyncio.to_thread(order.submit_sync, 1, connection=connection)
         with pytest.raises(StoreMisconfigured, match="closed"):
             await order.submit(1, connection=connection)
+
+
+async def test_a_transaction_of_one_s_own_may_be_the_first_use_of_a_store(
+    order: JobType[int, None], tmp_path: Path
+) -> None:
+    """Opening must not wait for the lock that the caller holds."""
+    async with order.app:
+        pass
+    with closing(sqlite3.connect(tmp_path / "windlass.db", isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        kept = await order.submit(1, connection=connection)
+        connection.execute("COMMIT")
+    async with order.app as jobs:
+        assert (await jobs.manager.get([kept.job_id], tenant_id=None))[0] is not None

@@ -74,7 +74,7 @@ def test_a_worker_says_where_the_jobs_are_and_who_says_so(
     flags = name_stores(place, monkeypatch, strongest)
     with place.process(*flags, *command.split(), "stall:jobs") as program:
         file = place.folder / FILES[strongest]
-        assert started(program) == f"Jobs are kept in {file}, {WHY[strongest]}."
+        assert started(program) == f"Jobs are kept in {file} ({WHY[strongest]})."
     assert file.exists()
 
 

@@ -41,7 +41,7 @@ async def doctor(cli: Cli) -> None:
     if app is not None or is_named or not cli.settings["app"]:
         choice = choose_store(cli.settings, app)
         async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
-            checks = [*await _store(cli, store, choice), *await _work(store), *checks]
+            checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
     cli.output.rows(checks, _COLUMNS, empty="")
     if any(check["result"] == "bad" for check in checks):
         sys.exit(FAILED)
@@ -82,7 +82,7 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
     ]
 
 
-async def _work(store: JobStore) -> list[Check]:
+async def _work(cli: Cli, store: JobStore) -> list[Check]:
     alive = [session for session in await live_sessions(store) if not session.draining]
     switches = Switches(store)
     await switches.refresh()
@@ -90,9 +90,7 @@ async def _work(store: JobStore) -> list[Check]:
     held = [lane for lane in waiting if _advice_for_held(lane, switches)]
     orphaned = [f"{one.job_type} in {one.queue}" for one in waiting if not _is_served(one, alive)]
     return [
-        _check(
-            f"{len(alive)} workers alive", bool(alive), "Start one: windlass worker module:app."
-        ),
+        _check(f"{len(alive)} workers alive", bool(alive), f"Start one: {cli.worker_command}"),
         _check(
             "every waiting job has a worker",
             not orphaned,

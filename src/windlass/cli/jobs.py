@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 import msgspec
 
+from windlass.app import JobType
 from windlass.cli.choice import place_of
 from windlass.cli.output import job_row, log_row, say
 from windlass.cli.seconds import Seconds
@@ -86,10 +87,26 @@ def _declared(
             next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
         )
     declared = known[name]
-    payload = declared.handler.codec.decode(body)
+    payload = _decoded(declared, body)
     asked["subject"] = asked.pop("subject_id", None)
     new = declared.prepare(payload, tenant=cli.tenant, delay=delay, **asked)
     return Submission(new.job, new.delay)
+
+
+def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
+    codec = declared.handler.codec
+    try:
+        return codec.decode(body)
+    except InvalidInput as error:
+        fields = ", ".join(_fields_of(codec.schema()))
+        next_step = f"It has the fields {fields}." if fields else ""
+        raise InvalidInput(error.cause, next_step=next_step) from None
+
+
+def _fields_of(schema: dict[str, Any]) -> list[str]:
+    """The fields as they are called in JSON, in their order; none where it is no object."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return list(schema.get("$defs", {}).get(name, schema).get("properties", {}))
 
 
 def _undeclared(

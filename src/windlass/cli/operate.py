@@ -49,7 +49,7 @@ async def sessions(cli: Cli) -> None:
     """List the worker processes that are alive."""
     async with cli.opened() as (store, _):
         rows = [msgspec.to_builtins(session) for session in await live_sessions(store)]
-        empty = "No worker is alive. Start one: windlass worker module:app."
+        empty = f"No worker is alive. Start one: {cli.worker_command}"
         cli.output.rows(rows, _SESSIONS, empty=empty)
 
 

@@ -129,13 +129,18 @@ class Cli:
         """The application's broker; without an application that of the settings."""
         return self.app().trigger if self.settings["app"] else self.settings["trigger"]
 
+    @property
+    def worker_command(self) -> str:
+        """How to start a worker here."""
+        return f"windlass worker {self.settings['app'] or 'module:app'}"
+
     def app(self, name: str | None = None) -> Windlass:
         """Import the application object."""
         target = name or self.settings["app"]
         if not target:
             raise InvalidInput(
                 "No application is named.",
-                next_step="Name it as module:name, or set `app` in windlass.toml.",
+                next_step="Name it as module:name: --app, WINDLASS_APP, or `app` in windlass.toml.",
             )
         return load_app(target)
 
@@ -168,7 +173,7 @@ def load_target(target: str) -> Any:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise InvalidInput(
                 f"There is no module {module_name!r} here.",
-                next_step="Run the command where `python -c 'import …'` finds it.",
+                next_step=f"Run the command where `python -c 'import {module_name}'` finds it.",
             ) from None
         raise InvalidInput(f"{module_name} cannot be imported: {error}.") from error
     except StoreError:
@@ -177,7 +182,7 @@ def load_target(target: str) -> Any:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
             f"The module {module_name} cannot be imported: {what}.",
-            next_step="Try `python -c 'import …'` to see all of it.",
+            next_step=f"Try `python -c 'import {module_name}'` to see all of it.",
         ) from error
     return getattr(module, name, None) if name else _only_app(module)
 

@@ -136,7 +136,7 @@ async def _open(app: Windlass, choice: StoreChoice, tell: Say) -> None:
     with told_when_slow(place, app.store.capabilities.patience):
         await app.open()
         await app.store.ping()
-    tell(f"Jobs are kept in {place}, {choice.why}.")
+    tell(f"Jobs are kept in {place} ({choice.why}).")
 
 
 async def _work(

@@ -34,6 +34,18 @@ def migrate(
     return missing
 
 
+def lacks_nothing(connection: sqlite3.Connection) -> bool:
+    """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
+    return has_history(connection) and not plan(
+        load_migrations(PACKAGE), applied_migrations(connection)
+    )
+
+
+def has_history(connection: sqlite3.Connection) -> bool:
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE name = 'windlass_migration'")
+    return names.fetchone() is not None
+
+
 def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
     rows = connection.execute(
         "SELECT number, name, checksum FROM windlass_migration ORDER BY number"
@@ -50,10 +62,7 @@ def applied_to(file: Path) -> list[AppliedMigration]:
         raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
     location = Location(file)
     with translated(location), closing(connect_reader(location)) as connection:
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-        if "windlass_migration" not in names:
-            return []
-        return applied_migrations(connection)
+        return applied_migrations(connection) if has_history(connection) else []
 
 
 def _statements(script: str) -> list[str]:

@@ -49,7 +49,7 @@ from windlass.stores.sqlite.keys import holder, of_requests
 from windlass.stores.sqlite.location import Location, check_place
 from windlass.stores.sqlite.migrator import SqliteMigrator
 from windlass.stores.sqlite.readers import Readers
-from windlass.stores.sqlite.schema import migrate
+from windlass.stores.sqlite.schema import lacks_nothing, migrate
 from windlass.stores.sqlite.transaction import SqliteTransaction, begun
 from windlass.stores.sqlite.writer import Writer
 
@@ -156,7 +156,9 @@ class SqliteStore:
             lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
         )
         try:
-            await opened.writer.run(migrate)
+            # Who submits in a transaction of its own holds the lock that a migration needs.
+            if not await opened.readers.run(lacks_nothing):
+                await opened.writer.run(migrate)
         except asyncio.CancelledError:
             opened.end()
             raise
