@@ -23,6 +23,7 @@ PEPPER = "1:0123456789abcdefghijklmnopqrstuvwxyz"
 @pytest.fixture(autouse=True)
 def pepper(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEPPER_VARIABLE, PEPPER)
+    place.make_store()
 
 
 def opens(place: Place, text: str) -> Principal | None:

@@ -95,7 +95,8 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     reason: str | None
     error_code: str | None
     error_message: str | None
-    result: msgspec.Raw | None
+    result: Any
+    """JSON data: on the server still as it is stored, in a client decoded."""
     result_omitted: str | None
     version: int
 
@@ -108,7 +109,8 @@ class JobDocument(StatusDocument, frozen=True, kw_only=True):
     priority: int
     idempotency_key: str
     payload_version: int
-    payload: msgspec.Raw | None
+    payload: Any
+    """As with `result`."""
     payload_omitted: str | None
     created_by: str
     parent_job_id: UUID | None

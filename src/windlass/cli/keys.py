@@ -149,8 +149,8 @@ def pepper() -> None:
 
 @asynccontextmanager
 async def _opened(cli: Cli, peppers: Peppers | None = None) -> AsyncIterator[ApiKeys]:
-    """The keys of the store; to look at them, no pepper is needed."""
-    async with cli.opened() as (store, _):
+    """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
+    async with cli.opened(create=peppers is not None) as (store, _):
         yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock)
 
 

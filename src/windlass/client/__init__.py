@@ -4,7 +4,7 @@ Its answers are the API's own documents (`windlass.api.documents`), its errors t
 (`windlass.client.errors`, `windlass.contract.errors`). It needs the extra `windlass[client]`.
 """
 
-from windlass.api.sent import JobEdited, JobToSubmit, RedriveByFilter
+from windlass.api.sent import JobToSubmit, RedriveByFilter
 from windlass.client.awaiting import AsyncClient
 from windlass.client.blocking import Client
 from windlass.client.exchange import Retries
@@ -13,7 +13,6 @@ from windlass.client.submission import JobOptions, new_job
 __all__ = [
     "AsyncClient",
     "Client",
-    "JobEdited",
     "JobOptions",
     "JobToSubmit",
     "RedriveByFilter",

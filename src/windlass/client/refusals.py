@@ -61,6 +61,7 @@ _PLAIN: Final[Mapping[str, Callable[[str], WindlassError]]] = MappingProxyType(
         ApiCode.NOT_FOUND: NotThere,
         ApiCode.REQUEST_TIMEOUT: ServerFailed,
         ApiCode.INTERNAL_ERROR: ServerFailed,
+        ApiCode.OVERLOADED: ServerFailed,
         Code.INVALID_FORMAT: InvalidFormat,
         Code.PAYLOAD_TOO_LARGE: PayloadTooLarge,
         Code.UNAUTHENTICATED: NotAuthenticated,

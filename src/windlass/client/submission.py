@@ -6,8 +6,9 @@ from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 
-from windlass.api.sent import JobToSubmit
+from windlass.api.sent import JobEdited, JobToSubmit
 from windlass.contract.codec import codec_for
 from windlass.contract.errors import InvalidInput
 
@@ -17,41 +18,45 @@ _MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 900 * 1024
 
 
-class JobOptions(TypedDict, total=False):
-    """What can be said about a job beside its type and payload. What is not said, its type says."""
+class EditOptions(TypedDict, total=False):
+    """What can be different in the job that an edited redrive makes."""
 
-    job_id: UUID
-    """Chosen by the submitter; a repeat with the same id finds the same job."""
     subject: str
-    correlation_id: str
     idempotency_key: str
     """Of the job: two of a type with the same key are the same job."""
     queue: str
     priority: int
     delay: timedelta | float
     """Or seconds."""
-    at: datetime
     max_attempts: int
+
+
+class JobOptions(EditOptions, total=False):
+    """What can be said about a job beside its type and payload. What is not said, its type says."""
+
+    job_id: UUID
+    """Chosen by the submitter; a repeat with the same id finds the same job."""
+    correlation_id: str
+    at: datetime
     payload_version: int
     tenant: str
 
 
 def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -> JobToSubmit:
     """Make a job, for `submit_many`; raise InvalidInput where the payload is no JSON data."""
-    delay = options.get("delay")
     at = options.get("at")
     if at is not None and at.tzinfo is None:
         raise InvalidInput("An instant needs its time zone.", next_step="Give it tzinfo=UTC.")
     return JobToSubmit(
         job_type=job_type,
-        payload=codec_for(type(payload)).encode(payload, limit=_NO_LIMIT),
+        payload=_encoded_payload(payload),
         job_id=options.get("job_id"),
         subject_id=options.get("subject"),
         correlation_id=options.get("correlation_id"),
         idempotency_key=options.get("idempotency_key"),
         queue=options.get("queue"),
         priority=options.get("priority"),
-        delay_seconds=delay.total_seconds() if isinstance(delay, timedelta) else delay,
+        delay_seconds=_seconds(options.get("delay")),
         scheduled_at=at,
         max_attempts=options.get("max_attempts"),
         payload_version=options.get("payload_version"),
@@ -59,11 +64,33 @@ def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -
     )
 
 
+def edited_job(payload: Any, options: EditOptions) -> JobEdited:
+    return JobEdited(
+        payload=UNSET if payload is UNSET else _encoded_payload(payload),
+        subject_id=options.get("subject"),
+        idempotency_key=options.get("idempotency_key"),
+        max_attempts=options.get("max_attempts"),
+        queue=options.get("queue"),
+        priority=options.get("priority"),
+        delay_seconds=_seconds(options.get("delay")),
+    )
+
+
+def _encoded_payload(payload: Any) -> msgspec.Raw:
+    return codec_for(type(payload)).encode(payload, limit=_NO_LIMIT)
+
+
+def _seconds(span: timedelta | float | None) -> float | None:
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
 def encoded(document: msgspec.Struct) -> bytes:
     """What was said, as JSON; what was not said is left out."""
     fields = msgspec.structs.fields(document)
     said = {field.encode_name: getattr(document, field.name) for field in fields}
-    return msgspec.json.encode({name: value for name, value in said.items() if value is not None})
+    return msgspec.json.encode(
+        {name: value for name, value in said.items() if value is not None and value is not UNSET}
+    )
 
 
 def batches(jobs: Iterable[JobToSubmit]) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from windlass.api.documents import (
     AcceptedDocument,
@@ -27,10 +28,17 @@ from windlass.api.documents import (
     StatisticsDocument,
     StatusDocument,
 )
-from windlass.api.sent import DepthCap, JobEdited, JobToSubmit, RedriveByFilter
+from windlass.api.sent import DepthCap, JobToSubmit, RedriveByFilter
 from windlass.client.asking import Asking, JobId, decoded, key_or_new
 from windlass.client.steps import Feed, Flow, Request
-from windlass.client.submission import JobOptions, batches, encoded, new_job
+from windlass.client.submission import (
+    EditOptions,
+    JobOptions,
+    batches,
+    edited_job,
+    encoded,
+    new_job,
+)
 from windlass.contract.errors import InvalidInput
 from windlass.contract.status import JobStatus
 
@@ -190,13 +198,18 @@ class Verbs(Asking):
         return self._act(job_id, "redrive", only_if)
 
     def redrive_edited(
-        self, job_id: JobId, edited: JobEdited, *, request_key: str | None = None
+        self,
+        job_id: JobId,
+        payload: Any = UNSET,
+        *,
+        request_key: str | None = None,
+        **options: Unpack[EditOptions],
     ) -> Flow[AcceptedDocument]:
         """Submit a new job, made of a dead one and what is different."""
         request = self.request(
             "POST",
             "/api/jobs/{job_id}/edited-redrive",
-            body=encoded(edited),
+            body=encoded(edited_job(payload, options)),
             key=key_or_new(request_key),
             job_id=job_id,
         )
