@@ -12,7 +12,6 @@ from tests.client.conftest import Asker, asking
 from tests.servers.http_api import ApiProcess
 from windlass.api.documents import AcceptedDocument, JobDocument, StatusDocument
 from windlass.client import RedriveByFilter, new_job
-from windlass.client.errors import JobPurged, NotThere, RequestKeyReused, UnknownJobType
 from windlass.contract.errors import (
     Forbidden,
     IllegalTransition,
@@ -21,11 +20,15 @@ from windlass.contract.errors import (
     InvalidPayload,
     JobIdConflict,
     JobNotFound,
+    JobPurged,
     JobTypeDisabled,
     NotAuthenticated,
+    NotThere,
     PayloadTooLarge,
     QueueFull,
+    RequestKeyReused,
     SubmitConflict,
+    UnknownJobType,
     VersionMismatch,
     WindlassError,
 )

@@ -1,7 +1,7 @@
 """A small typed client of the HTTP API, blocking and asynchronous.
 
 Its answers are the API's own documents (`windlass.api.documents`), its errors the library's own
-(`windlass.client.errors`, `windlass.contract.errors`). It needs the extra `windlass[client]`.
+(`windlass.contract.errors`). It needs the extra `windlass[client]`.
 """
 
 from windlass.api.sent import JobToSubmit, RedriveByFilter

@@ -8,12 +8,14 @@ from uuid import UUID, uuid4
 import msgspec
 
 from windlass.api.documents import JobPage, StatusDocument
-from windlass.client.errors import BadAnswer
 from windlass.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from windlass.client.refusals import CORRELATION
 from windlass.client.steps import Feed, Flow, Give, Pause, Reply, Request
 from windlass.contract.clock import Clock
-from windlass.contract.errors import InvalidInput
+from windlass.contract.errors import (
+    BadAnswer,
+    InvalidInput,
+)
 
 D = TypeVar("D")
 Values = Mapping[str, Any]
@@ -169,7 +171,7 @@ def decoded(reply: Reply, document: type[D]) -> D:
     """Read a document; raise BadAnswer where it is none."""
     try:
         return msgspec.json.decode(reply.body, type=document)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error = BadAnswer(
             f"The server answered {reply.status} with what is not of this API.",
             next_step="Is the URL that of a Windlass server, and is it as new as this client?",

@@ -6,10 +6,13 @@ from typing import Final
 
 import msgspec
 
-from windlass.client.errors import ServerUnreachable
 from windlass.client.refusals import CORRELATION, problem_in, refusal, retry_after_seconds
 from windlass.client.steps import Flow, Pause, Reply, Request, Send, Unanswered
-from windlass.contract.errors import InvalidInput, WindlassError
+from windlass.contract.errors import (
+    InvalidInput,
+    ServerUnreachable,
+    WindlassError,
+)
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 # What a proxy answers while the server behind it is away.

@@ -10,17 +10,9 @@ import msgspec
 
 from windlass.api.documents import ProblemDocument
 from windlass.api.problems import ApiCode
-from windlass.client.errors import (
-    BadAnswer,
-    JobPurged,
-    NotThere,
-    RequestKeyReused,
-    RequestRefused,
-    ServerFailed,
-    UnknownJobType,
-)
 from windlass.client.steps import Reply, Request
 from windlass.contract.errors import (
+    BadAnswer,
     Code,
     Forbidden,
     IdentityProviderUnavailable,
@@ -31,15 +23,21 @@ from windlass.contract.errors import (
     InvalidPayload,
     JobIdConflict,
     JobNotFound,
+    JobPurged,
     JobTypeDisabled,
     NotAuthenticated,
+    NotThere,
     PayloadTooLarge,
     Problem,
     QueueFull,
     RateLimited,
+    RequestKeyReused,
+    RequestRefused,
+    ServerFailed,
     StoreUnavailable,
     SubmitConflict,
     SubmitRefused,
+    UnknownJobType,
     VersionMismatch,
     WindlassError,
 )
@@ -86,7 +84,7 @@ def problem_in(reply: Reply) -> ProblemDocument | None:
         return None
     try:
         return _decoder.decode(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

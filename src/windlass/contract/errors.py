@@ -5,14 +5,19 @@ WindlassError
 │   ├── InvalidEnvelope     VALIDATION_ERROR, with one problem per field
 │   ├── InvalidPayload      VALIDATION_ERROR, with one problem per field of the payload
 │   ├── InvalidFormat       INVALID_FORMAT: not an envelope at all
+│   ├── UnknownJobType      UNKNOWN_JOB_TYPE: a server has no such type
 │   └── PayloadTooLarge     PAYLOAD_TOO_LARGE
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
-│   └── JobIdConflict       JOB_ID_CONFLICT
+│   ├── JobIdConflict       JOB_ID_CONFLICT
+│   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
 │   └── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
 ├── RateLimited             RATE_LIMITED: too many requests; try later (429)
 ├── JobNotFound             JOB_NOT_FOUND
+│   └── JobPurged           JOB_PURGED: it was there, and has ended
+├── NotThere                NOT_FOUND: no such tenant, queue or type
+├── RequestRefused          any other code of a server, a newer one for example: see `error_code`
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
@@ -28,6 +33,10 @@ WindlassError
 │   │   └── StoreBusy       STORE_BUSY: somebody else holds the lock for too long
 │   ├── StoreCorrupt        STORE_CORRUPT
 │   └── SchemaMismatch      SCHEMA_MISMATCH: written by a newer or an altered Windlass
+├── ServerError             raised by clients; the others too, by the errorCode of the answer
+│   ├── ServerUnreachable   SERVER_UNREACHABLE: nobody answered, or not in time
+│   ├── ServerFailed        INTERNAL_ERROR: it broke, or is overloaded
+│   └── BadAnswer           BAD_ANSWER: what came is not what the API answers
 └── HandlerSignal           raised by handlers to choose an outcome
     ├── Permanent
     ├── Retry
@@ -124,6 +133,10 @@ class InvalidFormat(InvalidInput):
     code = Code.INVALID_FORMAT
 
 
+class UnknownJobType(InvalidInput):
+    code = "UNKNOWN_JOB_TYPE"
+
+
 class PayloadTooLarge(InvalidInput):
     code = Code.PAYLOAD_TOO_LARGE
 
@@ -150,6 +163,10 @@ class SubmitConflict(WindlassError):
 
 class JobIdConflict(SubmitConflict):
     code = Code.JOB_ID_CONFLICT
+
+
+class RequestKeyReused(SubmitConflict):
+    code = "IDEMPOTENCY_KEY_REUSED"
 
 
 class SubmitRefused(WindlassError):
@@ -183,6 +200,22 @@ class JobNotFound(WindlassError):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"There is no job {job_id}.")
         self.job_id = job_id
+
+
+class JobPurged(JobNotFound):
+    code = "JOB_PURGED"
+
+
+class NotThere(WindlassError):
+    code = "NOT_FOUND"
+
+
+class RequestRefused(WindlassError):
+    code = "REQUEST_REFUSED"
+
+    def __init__(self, cause: str, *, error_code: str) -> None:
+        super().__init__(cause)
+        self.error_code = error_code
 
 
 class IllegalTransition(WindlassError):
@@ -252,6 +285,24 @@ class StoreCorrupt(StoreError):
 
 class SchemaMismatch(StoreError):
     code = Code.SCHEMA_MISMATCH
+
+
+class ServerError(WindlassError):
+    """A server, or the way to it, does not do what it should."""
+
+    code = "SERVER_ERROR"
+
+
+class ServerUnreachable(ServerError):
+    code = "SERVER_UNREACHABLE"
+
+
+class ServerFailed(ServerError):
+    code = "INTERNAL_ERROR"
+
+
+class BadAnswer(ServerError):
+    code = "BAD_ANSWER"
 
 
 class HandlerSignal(WindlassError):
