@@ -192,3 +192,17 @@ def test_an_empty_variable_names_nothing(place: Place, monkeypatch: pytest.Monke
     assert Windlass().store_source == "sqlite:///windlass.db"
     place.make_store()
     assert place.database.exists()
+
+
+@pytest.mark.parametrize("words", ["job list", "queue list", "worker stall:jobs"])
+def test_a_store_that_nobody_else_can_see_is_warned_of(place: Place, words: str) -> None:
+    """`Windlass("memory://")` and a worker beside it: both look fine, and nothing happens."""
+    written(place, "'memory://'")
+    warning = "Warning: memory:// lives in one process: what another one submits is not here."
+    if words.startswith("worker"):
+        with place.process(*words.split()) as program:
+            started(program)
+            assert warning in program.stderr
+    else:
+        result = place.run("--app", "stall:jobs", *words.split())
+        assert (result.exit_code, result.stderr.splitlines()[0]) == (0, warning)

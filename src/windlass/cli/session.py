@@ -82,8 +82,8 @@ class Cli:
     ) -> AsyncIterator[tuple[JobStore, JobManager]]:
         """Open the store; unless told to create it, only one that is there already."""
         choice = choice or self.choice
-        warn_of(choice)
         store = choice.make(self.clock)
+        warn_of(choice, store)
         place = place_of(store, choice)
         with told_when_slow(place, store.capabilities.patience):
             if not create:
@@ -97,8 +97,8 @@ class Cli:
     @asynccontextmanager
     async def migrator(self) -> AsyncIterator[Migrator]:
         """The schema of the store, whether it can be opened or not."""
-        warn_of(self.choice)
         store = self.choice.make(self.clock)
+        warn_of(self.choice, store)
         migrator = migrator_of(store)
         with told_when_slow(place_of(store, self.choice), store.capabilities.patience):
             yield migrator
@@ -145,9 +145,12 @@ class Cli:
         return load_app(target)
 
 
-def warn_of(choice: StoreChoice) -> None:
+def warn_of(choice: StoreChoice, store: JobStore) -> None:
+    """Say what people take for a fault of the jobs, and is one of the store's choice."""
     if choice.warning:
         say(f"Warning: {choice.warning}")
+    if store.capabilities.writers == "process":
+        say(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
 
 
 def load_app(target: str) -> Windlass:

@@ -131,7 +131,7 @@ async def _try_the_store(app: Windlass, choice: StoreChoice, tell: Say) -> None:
 
 async def _open(app: Windlass, choice: StoreChoice, tell: Say) -> None:
     """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
-    warn_of(choice)
+    warn_of(choice, app.store)
     place = place_of(app.store, choice)
     with told_when_slow(place, app.store.capabilities.patience):
         await app.open()
