@@ -131,13 +131,19 @@ class PydanticCodec(Generic[T]):
                 f"not a {type(payload).__name__}."
             )
         body = self._dumped(payload, limit, by_alias=True)
-        try:
-            self.decode(bytes(body))
-        except InvalidPayload:
+        if not self._reads_back(body, payload):
             # An alias may be for writing only, and then reading wants the name.
-            body = self._dumped(payload, limit, by_alias=False)
+            by_name = self._dumped(payload, limit, by_alias=False)
+            if self._reads_back(by_name, payload):
+                return by_name
             self.decode(bytes(body))
         return body
+
+    def _reads_back(self, body: msgspec.Raw, payload: T) -> bool:
+        try:
+            return bool(self.decode(bytes(body)) == payload)
+        except InvalidPayload:
+            return False
 
     def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> msgspec.Raw:
         try:
