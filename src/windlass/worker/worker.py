@@ -241,7 +241,7 @@ class Worker:
             case Hint.CANCEL:
                 self._keeper.beat_now()
             case Hint.WATCHED:
-                self._watched_until = asyncio.get_running_loop().time() + _WATCHED_SECONDS
+                self._be_watched()
             case Hint.ENDED:
                 pass
             case _:
@@ -380,6 +380,13 @@ class Worker:
         if self._is_worn_out():
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
+
+    def _be_watched(self) -> None:
+        """From now on tell; and once at the beginning, for what ended just before."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._watched_until:
+            self._wakeup.notify(Hint.ENDED)
+        self._watched_until = now + _WATCHED_SECONDS
 
     def _tell_that_jobs_ended(self) -> None:
         """Only while somebody waits for it: on a server, every hint has its cost."""
