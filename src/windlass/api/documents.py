@@ -101,12 +101,17 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     version: int
 
 
-class JobDocument(StatusDocument, frozen=True, kw_only=True):
-    """All of a job. The payload is there for those who may read it."""
+class ListedJob(StatusDocument, frozen=True, kw_only=True):
+    """A job in a list: where it stands, and where it waits."""
 
     tenant_id: str
     queue: str
     priority: int
+
+
+class JobDocument(ListedJob, frozen=True, kw_only=True):
+    """All of a job. The payload is there for those who may read it."""
+
     idempotency_key: str
     payload_version: int
     payload: Any
@@ -120,7 +125,7 @@ class JobDocument(StatusDocument, frozen=True, kw_only=True):
 class JobPage(Document, frozen=True, kw_only=True):
     """Jobs, newest first; `nextCursor` leads on, null is the end."""
 
-    items: list[StatusDocument]
+    items: list[ListedJob]
     next_cursor: str | None
 
 

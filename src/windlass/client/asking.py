@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from windlass.api.documents import JobPage, StatusDocument
+from windlass.api.documents import JobPage, ListedJob, StatusDocument
 from windlass.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from windlass.client.refusals import CORRELATION
 from windlass.client.steps import Feed, Flow, Give, Pause, Reply, Request
@@ -91,7 +91,7 @@ class Asking:
     ) -> Flow[D]:
         return self.ask(self.request("GET", path, values=values, job_id=job_id), document)
 
-    def pages(self, path: str, values: Values, limit: int | None) -> Feed[StatusDocument]:
+    def pages(self, path: str, values: Values, limit: int | None) -> Feed[ListedJob]:
         """Give the items of a list; a page is asked for when its first item is."""
         cursor: str | None = None
         left = limit

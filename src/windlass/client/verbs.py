@@ -20,6 +20,7 @@ from windlass.api.documents import (
     JobTypeDocument,
     JobTypesDocument,
     JobTypeState,
+    ListedJob,
     QueueDocument,
     QueuesDocument,
     QueueState,
@@ -168,7 +169,7 @@ class Verbs(Asking):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[StatusDocument]:
+    ) -> Feed[ListedJob]:
         """List jobs, newest first, a page at a time; all, or the first `limit`."""
         values = {
             "status": status,
@@ -231,7 +232,7 @@ class Verbs(Asking):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[StatusDocument]:
+    ) -> Feed[ListedJob]:
         """List dead letters, newest first; all, or the first `limit`."""
         values = {
             "reason": reason,
