@@ -62,6 +62,9 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "poll_seconds",
         "drain_seconds",
         "processes",
+        "health",
+        "log_format",
+        "require_broker",
     ]
     assert [row["setting"] for row in rows] == names
     for row in rows:

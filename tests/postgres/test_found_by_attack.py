@@ -230,7 +230,7 @@ async def test_keys_are_locked_in_one_order_on_every_path(bench: Bench) -> None:
     await keys.insert()
     runs = await keys.runs()
     await bench.manager.settle([Ending(run, Success()) for run in runs])
-    gone = [(run.job.job_id, StateGuard(JobStatus.COMPLETED)) for run in runs]
+    gone = [(run.job.job_id, StateGuard(JobStatus.COMPLETED, run.job.tenant_id)) for run in runs]
     await keys.check(bench.store.delete(gone))
 
 

@@ -1,6 +1,6 @@
 """A job type: a declared job, typed by its payload and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -8,7 +8,7 @@ from uuid import UUID
 from windlass.contract.errors import WindlassError
 from windlass.contract.identity import new_job_id, uuid_text
 from windlass.contract.job import DEFAULT_PRIORITY, Job
-from windlass.contract.submission import NewJob
+from windlass.contract.submission import DedupeKey, NewJob
 from windlass.manager.manager import Submission
 from windlass.worker.context import current_job
 from windlass.worker.handler import Handler
@@ -37,7 +37,7 @@ class JobType(Generic[T, R]):
         self.max_depth = max_depth
         self._subject = subject
         self._idempotency_key = idempotency_key
-        self._priority = priority
+        self.priority = priority
         self._app: Windlass | None = None
         self.__wrapped__ = handler.function
         self.__doc__ = handler.function.__doc__
@@ -84,33 +84,49 @@ class JobType(Generic[T, R]):
         correlation_id: str | None = None,
         job_id: UUID | None = None,
         max_attempts: int | None = None,
+        trace_context: Mapping[str, str] | None = None,
         connection: Any = None,
     ) -> "Handle[R]":
         """Submit a job; it is durable when this returns.
 
         With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed.
+        that is committed. `trace_context` has the W3C headers to use instead of the current span.
         """
-        new = self.prepare(
-            payload,
-            delay=delay,
-            at=at,
-            priority=priority,
-            queue=queue,
-            tenant=tenant,
-            owner=owner,
-            subject=subject,
-            idempotency_key=idempotency_key,
-            correlation_id=correlation_id,
-            job_id=job_id,
-            max_attempts=max_attempts,
-        )
-        return await self.app.submit_prepared(self, new, connection=connection)
+        span = self.app.tracing.send(self.name)
+        try:
+            new = self.prepare(
+                payload,
+                delay=delay,
+                at=at,
+                priority=priority,
+                queue=queue,
+                tenant=tenant,
+                owner=owner,
+                subject=subject,
+                idempotency_key=idempotency_key,
+                correlation_id=correlation_id,
+                job_id=job_id,
+                max_attempts=max_attempts,
+                trace_context=trace_context,
+            )
+            if span is not None:
+                span.describe([new])
+            return await self.app.submit_prepared(self, new, connection=connection)
+        finally:
+            if span is not None:
+                span.end()
 
     async def submit_many(self, payloads: Iterable[T], **options: Any) -> "list[Handle[R]]":
         """Submit many jobs in few writes; the options are those of `submit`, for all of them."""
-        prepared = [self.prepare(payload, **options) for payload in payloads]
-        return await self.app.submit_prepared_many(self, prepared)
+        span = self.app.tracing.send(self.name)
+        try:
+            prepared = [self.prepare(payload, **options) for payload in payloads]
+            if span is not None:
+                span.describe(prepared)
+            return await self.app.submit_prepared_many(self, prepared)
+        finally:
+            if span is not None:
+                span.end()
 
     def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
         """Submit from code that is not async, in any thread, also after a fork."""
@@ -130,14 +146,18 @@ class JobType(Generic[T, R]):
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
         job_id: UUID | None = None,
+        attempt: int = 1,
         max_attempts: int | None = None,
         parent: UUID | None = None,
+        trace_context: Mapping[str, str] | None = None,
+        request_key: DedupeKey | None = None,
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
         app, handler = self.app, self.handler
         body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
         running = current_job()
         job_id = job_id or new_job_id()
+        trace = app.tracing.carrier() if trace_context is None else trace_context
         if correlation_id is None:
             correlation_id = running.job.correlation_id if running else uuid_text(job_id)
         job = Job(
@@ -148,15 +168,17 @@ class JobType(Generic[T, R]):
             idempotency_key=(
                 self._idempotency_key(payload) if idempotency_key is None else idempotency_key
             ),
+            attempt=attempt,
             max_attempts=max_attempts or handler.policy.retry.attempts,
             payload=body,
             created_at=app.clock.now(),
             tenant_id=app.default_tenant if tenant is None else tenant,
             queue=handler.queue if queue is None else queue,
-            priority=self._priority if priority is None else priority,
+            priority=self.priority if priority is None else priority,
             scheduled_at=at,
             payload_version=handler.version,
             created_by=owner or "",
             parent_job_id=parent,
+            trace_context=dict(trace) or None,
         )
-        return app.manager.prepare(Submission(job, delay or timedelta(0)))
+        return app.manager.prepare(Submission(job, delay or timedelta(0), request_key))

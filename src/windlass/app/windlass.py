@@ -3,10 +3,11 @@
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -16,9 +17,15 @@ from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
 from windlass.app.settings import CODE, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
+from windlass.app.watching import Watching
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
-from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
+from windlass.contract.errors import (
+    StoreMisconfigured,
+    SubmitConflict,
+    SubmitRefused,
+    WindlassError,
+)
 from windlass.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
@@ -26,14 +33,30 @@ from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
 from windlass.contract.wakeup import Wakeup
 from windlass.manager.manager import JobManager
+from windlass.manager.observer import tell
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
+from windlass.telemetry.tracing import TraceRuns, Tracing
 from windlass.wakeups.in_process import Hub
 from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
 from windlass.worker.registry import HandlerRegistry
 from windlass.worker.worker import Worker, WorkerSettings
 
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from windlass.api import ApiSettings, Responses
+    from windlass.api.application import Api
+    from windlass.api.function_authorizer import Authorize
+    from windlass.api.port import DeclaredJob
+    from windlass.auth.authenticator import Authenticator
+    from windlass.auth.authorizer import Authorizer
+    from windlass.contract.audit import AuditSink
+    from windlass.telemetry.loop_watch import LoopWatch
+    from windlass.telemetry.routes import Routes
+
+TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
 _BATCH: Final = 500
 
 R = TypeVar("R")
@@ -67,6 +90,7 @@ class Windlass(Declarations):
         hooks: Iterable[RunHook] = (),
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
+        trace_runs: TraceRuns | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(queue=queue)
@@ -83,8 +107,11 @@ class Windlass(Declarations):
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
+        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
         self._connect()
         for group in include:
             self.include(group)
@@ -105,13 +132,15 @@ class Windlass(Declarations):
             policy_for=self.registry.policy_for,
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
+            observer=self.watching.observer,
         )
         self._opening: Future[bool] | None = None
         self._is_open = False
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
-    def _new_wakeup(self) -> Wakeup:
+    def new_wakeup(self) -> Wakeup:
+        """Make a way to hear hints, to be opened and closed by the caller."""
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     # -- declaring --------------------------------------------------------------------------------
@@ -124,8 +153,16 @@ class Windlass(Declarations):
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         super()._declare(job_type)
         self.registry.add(job_type.handler)
+        self.watching.know(job_type.handler.job_types)
         job_type.bind(self)
         return job_type
+
+    def find_type(self, name: str) -> JobType[Any, Any] | None:
+        """The declared type of this name or alias."""
+        if found := self._declared.get(name):
+            return found
+        handler = self.registry.find(name)
+        return None if handler is None else self._declared.get(handler.job_type)
 
     def move_to(
         self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
@@ -187,9 +224,19 @@ class Windlass(Declarations):
                 next_step="Use another store, or require less.",
             )
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open and os.getpid() == self._process
+
+    def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have something called before the store is let go."""
+        self._before_close.append(callback)
+
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
         if self._opening is not None:
+            for callback in self._before_close:
+                await callback()
             self._opening, self._is_open = None, False
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
@@ -220,21 +267,32 @@ class Windlass(Declarations):
     async def submit_prepared(
         self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
     ) -> Handle[R]:
+        answer = await self.admit(job_type, new, connection=connection)
+        return self._handle(job_type, new, answer)
+
+    async def admit(
+        self, job_type: "DeclaredJob", new: NewJob, *, connection: Any = None
+    ) -> InsertResult:
+        """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=1, max_depth=job_type.max_depth)
+        await self._check_admission(job_type, new)
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
+            tell(self.watching.observer.submitted, [new], [answer])
         else:
             answer = await self._batcher().add(new)
         if self.after_submit is not None:
             await self.after_submit()
-        return self._handle(job_type, new, answer)
+        return answer
 
     async def submit_prepared_many(
         self, job_type: JobType[Any, R], jobs: list[NewJob]
     ) -> list[Handle[R]]:
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
+        for queue, number in Counter(new.job.queue for new in jobs).items():
+            await self._admission.check(
+                job_type.name, queue=queue, jobs=number, max_depth=job_type.max_depth
+            )
         answers = await self._insert_in_batches(jobs)
         handles = [
             self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
@@ -242,6 +300,34 @@ class Windlass(Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return handles
+
+    async def admit_many(
+        self, jobs: "Sequence[tuple[DeclaredJob, NewJob]]"
+    ) -> list[InsertResult | WindlassError]:
+        """Store many, each on its own: what is refused does not harm the others."""
+        await self._ready_to_submit()
+        refused: dict[int, WindlassError] = {}
+        for index, (job_type, new) in enumerate(jobs):
+            try:
+                await self._check_admission(job_type, new)
+            except SubmitRefused as error:
+                refused[index] = error
+        admitted = [new for index, (_, new) in enumerate(jobs) if index not in refused]
+        answers = iter(await self._insert_in_batches(admitted))
+        if self.after_submit is not None:
+            await self.after_submit()
+        return [refused.get(index) or next(answers) for index in range(len(jobs))]
+
+    async def _check_admission(self, job_type: "DeclaredJob", new: NewJob) -> None:
+        """Raise JobTypeDisabled or QueueFull, but not for a job that was accepted before."""
+        try:
+            await self._admission.check(
+                job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+            )
+        except SubmitRefused:
+            (known,) = await self.store.get([new.job.job_id], tenant_id=new.job.tenant_id)
+            if known is None and not any(await self.store.held(new.keys)):
+                raise
 
     async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -256,7 +342,7 @@ class Windlass(Declarations):
         return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
-        if not self._is_open or os.getpid() != self._process:
+        if not self.is_open:
             await self.open()
 
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
@@ -267,6 +353,7 @@ class Windlass(Declarations):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         answers = await self.store.insert(jobs)
+        tell(self.watching.observer.submitted, jobs, answers)
         self.wakeup.notify(job_id=jobs[0].job.job_id)
         return answers
 
@@ -274,13 +361,15 @@ class Windlass(Declarations):
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id
         match answer:
             case Applied():
-                return Handle(self, new.job.job_id, tenant, codec=codec)
+                job_id, duplicate = new.job.job_id, False
             case Duplicate():
-                return Handle(self, answer.existing, tenant, duplicate=True, codec=codec)
+                job_id, duplicate = answer.existing, True
             case Conflict(by=None):
                 raise SubmitConflict.of_id()
             case Conflict():
                 raise SubmitConflict.of_key()
+        subject = new.job.subject_id
+        return Handle(self, job_id, tenant, subject_id=subject, duplicate=duplicate, codec=codec)
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""
@@ -290,6 +379,58 @@ class Windlass(Declarations):
                 self._sync = _LoopThread()
         return self._sync.run(make)
 
+    # -- over HTTP --------------------------------------------------------------------------------
+
+    def api(
+        self,
+        *,
+        authenticator: "Authenticator | None" = None,
+        allow_anonymous: bool = False,
+        authorizer: "Authorizer | None" = None,
+        audit: "AuditSink | None" = None,
+        settings: "ApiSettings | None" = None,
+        responses: "Responses | None" = None,
+    ) -> "Api":
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
+        try:
+            from windlass.api.application import Api  # only its users have the extra
+        except ModuleNotFoundError as error:
+            raise WindlassError(
+                f"The API needs the module {error.name}, which is not installed.",
+                next_step="Run `pip install windlass[api]`.",
+            ) from error
+        return Api(
+            self,
+            authenticator=authenticator,
+            allow_anonymous=allow_anonymous,
+            authorizer=authorizer,
+            audit=audit,
+            settings=settings,
+            responses=responses,
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
+        )
+
+    def router(
+        self,
+        *,
+        principal: Any = None,
+        authorize: "Authorize | None" = None,
+        **options: Any,
+    ) -> "APIRouter":
+        """Make the HTTP API as a router of FastAPI; the options are those of `api`.
+
+        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
+        function of (principal, action, target), in place of an authorizer.
+        """
+        from windlass.api.fastapi_router import fastapi_router  # only its users have FastAPI
+        from windlass.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+
+        if principal is not None:
+            options["authenticator"] = ToldByDependency()
+        if authorize is not None:
+            options["authorizer"] = FunctionAuthorizer(authorize)
+        return fastapi_router(self.api(**options), principal=principal)
+
     # -- working ----------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -297,15 +438,19 @@ class Windlass(Declarations):
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
         await self.open()
         async with self.opened_lifespan() as state:
-            yield Worker(
+            worker = Worker(
                 self.store,
                 self.registry,
                 settings or WorkerSettings(queues=self.default_queues()),
                 clock=self.clock,
-                wakeup=self._new_wakeup(),
+                wakeup=self.new_wakeup(),
                 hooks=self.hooks,
+                tracer=self.tracing,
+                observer=self.watching.observer,
                 state=state,
             )
+            with self.watching.of(worker):
+                yield worker
 
     @asynccontextmanager
     async def running(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
@@ -347,6 +492,23 @@ class Windlass(Declarations):
                     yield
 
         return manage
+
+    # -- being watched ----------------------------------------------------------------------------
+
+    def health_app(
+        self,
+        *,
+        watch: "LoopWatch | None" = None,
+        expects_worker: bool = False,
+        requires_broker: bool = False,
+    ) -> "Routes":
+        """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
+
+        `watch` sees the loop that does the work, where another one serves this.
+        """
+        return self.watching.health_app(
+            watch, expects_worker=expects_worker, requires_broker=requires_broker
+        )
 
 
 def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:

@@ -20,10 +20,9 @@ from windlass.contract.errors import (
 )
 from windlass.contract.query import Cursor, JobFilter
 from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.status import JobStatus
+from windlass.contract.status import DEAD
 from windlass.manager.manager import JobManager
 
-DEAD = frozenset({JobStatus.FAILED, JobStatus.POISONED})
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
     prose="why",

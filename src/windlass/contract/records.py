@@ -9,13 +9,19 @@ from windlass.contract.text import is_storable
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record as it stands. `version` starts at 1 and grows with every write."""
+    """One record as it stands.
+
+    `version` is at least 1 and grows with every write; a key never has the same one twice, not even
+    after it was deleted or has expired. `replaced` is the version that this one took the place of,
+    0 where there was none.
+    """
 
     namespace: str
     key: str
     value: bytes
     version: int
     expires_at: datetime | None = None
+    replaced: int = 0
 
 
 class RecordWrite(msgspec.Struct, frozen=True):
@@ -49,4 +55,4 @@ def is_repeat(write: RecordWrite, current: Record | None) -> bool:
         return False
     if current is None:
         return write.value is None
-    return current.version == write.expected + 1 and current.value == write.value
+    return current.replaced == write.expected and current.value == write.value

@@ -26,6 +26,7 @@ class Lease:
     percent: float = 0.0
     phase: str = ""
     cancel_requested: bool = False
+    waited_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Entry:
             started_at=lease.started_at,
             lease_until=lease.until,
             cancel_requested=lease.cancel_requested,
+            waited_seconds=lease.waited_seconds,
         )
 
     def snapshot(self) -> JobSnapshot:
@@ -133,6 +135,7 @@ class Entry:
             and all(not want or have in want for want, have in among)
             and not (wanted.created_from and job.created_at < wanted.created_from)
             and not (wanted.created_before and job.created_at >= wanted.created_before)
+            and (wanted.visible_to is None or wanted.visible_to.admits(job))
         )
 
 

@@ -148,6 +148,7 @@ class _Change:
             return Applied(head.version)  # asked first: its guard may well hold again
         refused = refusal(
             transition.guard,
+            tenant_id=head.tenant,
             status=head.status,
             version=head.version,
             token=head.token,

@@ -43,7 +43,8 @@ FROM windlass.lease
 WHERE lease.until <= coalesce(%s, windlass.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only
-_PRIORITY, _RUN_AT, _LANE, _JOB = 7, RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
+_PRIORITY, _STARTED_AT = 7, 8
+_RUN_AT, _LANE, _JOB = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
 _IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
 
 
@@ -101,7 +102,11 @@ class Claims:
         if looks_behind is not None:
             self._floors.looked_behind(looks_behind)
         return [
-            run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))
+            run_from_row(
+                row,
+                job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])),
+                waited_seconds=(row[_STARTED_AT] - row[_RUN_AT]) / 1e6,
+            )
             for row in rows
         ]
 

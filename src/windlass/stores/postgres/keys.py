@@ -11,8 +11,8 @@ from uuid import UUID
 from psycopg.errors import SerializationFailure
 
 from windlass.contract.clock import later_micros
-from windlass.contract.submission import DedupeKey
-from windlass.stores.postgres.arrays import Texts
+from windlass.contract.submission import DedupeKey, KeyKind
+from windlass.stores.postgres.arrays import Texts, Uuids
 from windlass.stores.postgres.sql import Sql
 
 
@@ -24,6 +24,11 @@ class HeldKey(NamedTuple):
 _HOLDER = """
 SELECT job_id, fingerprint FROM windlass.dedupe
 WHERE kind = %s::text::windlass.key_kind AND tenant = %s AND scope = %s AND key = %s
+  AND (until IS NULL OR until > coalesce(%s, windlass.micros()))
+"""
+_OF_REQUESTS = """
+SELECT job_id, tenant, scope, key, fingerprint FROM windlass.dedupe
+WHERE kind = 'request' AND job_id = ANY (%s)
   AND (until IS NULL OR until > coalesce(%s, windlass.micros()))
 """
 _TAKE = """
@@ -64,6 +69,12 @@ async def lock(sql: Sql, keys: Iterable[DedupeKey]) -> None:
 
 def in_order_of_locking(keys: Iterable[DedupeKey]) -> list[tuple[str, str, str, str]]:
     return sorted((key.tenant_id, key.scope, key.key, str(key.kind)) for key in keys)
+
+
+async def of_requests(sql: Sql, job_ids: Sequence[UUID], now: int | None) -> list[DedupeKey | None]:
+    rows = await sql.rows(_OF_REQUESTS, Uuids(list(dict.fromkeys(job_ids))), now)
+    found = {row[0]: DedupeKey(KeyKind.REQUEST, *row[1:]) for row in rows}
+    return [found.get(job_id) for job_id in job_ids]
 
 
 async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> None:

@@ -53,7 +53,7 @@ async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[Dele
     gone: list[Head] = []
     for job_id, guard in jobs:
         head = found.get(job_id)
-        if head is None:
+        if head is None or head.tenant != guard.tenant_id:
             answers.append(NotFound())
         elif _guard_holds(guard, head):
             # Taken out of the dictionary: the same job named twice is gone the second time.

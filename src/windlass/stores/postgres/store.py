@@ -15,6 +15,7 @@ from windlass.contract.errors import StoreBusy, StoreUnavailable
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
+    DeadCount,
     JobFilter,
     LaneCounts,
     LaneRequest,
@@ -49,7 +50,7 @@ from windlass.stores.postgres.claim import Claims, expired
 from windlass.stores.postgres.connection import full_conninfo
 from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.insert import as_first_time, insert, places_of
-from windlass.stores.postgres.keys import holder
+from windlass.stores.postgres.keys import holder, of_requests
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
@@ -297,6 +298,9 @@ class PostgresStore:
     ) -> list[JobSnapshot | None]:
         return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
 
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
+
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         possible = narrowed(wanted)
         if possible is None:
@@ -312,6 +316,9 @@ class PostgresStore:
             tenant_id,
             lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
         )
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):

@@ -16,6 +16,7 @@ from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
+    DeadCount,
     JobFilter,
     LaneCounts,
     LaneRequest,
@@ -48,7 +49,7 @@ from windlass.stores.sqlite.apply import apply
 from windlass.stores.sqlite.callers import check_caller, joined
 from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
-from windlass.stores.sqlite.keys import holder
+from windlass.stores.sqlite.keys import holder, of_requests
 from windlass.stores.sqlite.location import Location, check_place
 from windlass.stores.sqlite.migrator import SqliteMigrator
 from windlass.stores.sqlite.readers import Readers
@@ -303,6 +304,11 @@ class SqliteStore:
             lambda connection: query.get(connection, job_ids, tenant_id)
         )
 
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        return await self._parts.readers.run(
+            lambda connection: of_requests(connection, job_ids, self._now())
+        )
+
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         possible = narrowed(wanted)
         if possible is None:
@@ -316,6 +322,11 @@ class SqliteStore:
             return []
         return await self._parts.readers.run(
             lambda connection: query.counts(connection, tenant_id, self._now())
+        )
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        return await self._parts.readers.run(
+            lambda connection: query.dead_counts(connection, tenant_id)
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:

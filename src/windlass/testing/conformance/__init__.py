@@ -25,6 +25,7 @@ from windlass.testing.conformance import (
     records,
     states,
     torture,
+    visibility,
 )
 from windlass.testing.conformance.bench import Bench, StoreHarness
 from windlass.testing.conformance.rule import Rule, rules_of
@@ -39,6 +40,7 @@ _TOPICS = (
     keys,
     events,
     reading,
+    visibility,
     records,
     odd_input,
     maintenance,

@@ -70,7 +70,7 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT * FROM windlass.lane WHERE lane.id = job.lane OFFSET 0) AS lane
                 UNION ALL
-                SELECT i.place, 1, held.job_id, 'job', held.fingerprint = i.fingerprint
+                SELECT i.place, 2, held.job_id, 'job', held.fingerprint = i.fingerprint
                 FROM input AS i
                 CROSS JOIN LATERAL (
                     SELECT * FROM windlass.dedupe AS held
@@ -79,7 +79,7 @@ BEGIN
                     OFFSET 0) AS held
                 WHERE i.key <> ''
                 UNION ALL
-                SELECT i.place, 2, held.job_id, 'request', held.fingerprint = i.request_fingerprint
+                SELECT i.place, 1, held.job_id, 'request', held.fingerprint = i.request_fingerprint
                 FROM input AS i
                 CROSS JOIN LATERAL (
                     SELECT * FROM windlass.dedupe AS held

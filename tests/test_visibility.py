@@ -1,0 +1,64 @@
+"""Lists of those who see only their own: led by an index, they hold the same."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.harness import PostgresHarness, SqliteHarness
+from tests.servers.postgres import PostgresServer
+from windlass.contract.query import JobFilter, Visibility
+from windlass.contract.status import JobStatus
+from windlass.stores.postgres import query as postgres_query
+from windlass.stores.sqlite import query as sqlite_query
+from windlass.stores.sqlite.schema import migrate
+from windlass.testing.conformance import Rule, all_rules
+
+RULES = [rule for rule in all_rules() if rule.topic == "visibility"]
+MINE = Visibility(tenant_id="a", owner="me", subjects=frozenset({"s1", "s2"}))
+
+
+@pytest.fixture(autouse=True)
+def no_status_has_few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_query, "_FEW", -1)
+    monkeypatch.setattr(postgres_query, "_FEW", -1)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+async def test_sqlite(rule: Rule) -> None:
+    await rule.check(SqliteHarness())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+async def test_postgres(rule: Rule, postgres: PostgresServer) -> None:
+    await rule.check(PostgresHarness(postgres))
+
+
+def statements_of(connection: sqlite3.Connection, wanted: JobFilter) -> list[str]:
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    sqlite_query.find(connection, wanted, limit=10, after=None)
+    connection.set_trace_callback(None)
+    return said
+
+
+@pytest.mark.parametrize("status", [None, *JobStatus], ids=str)
+def test_sqlite_follows_its_indexes_in_order(status: JobStatus | None) -> None:
+    statuses = frozenset({status} if status else ())
+    wanted = JobFilter(tenant_id="a", statuses=statuses, visible_to=MINE)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        scans = [text for text in statements_of(connection, wanted) if "ORDER BY" in text]
+        plans = [
+            "; ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {scan}"))
+            for scan in scans
+        ]
+    used = [re.findall(r"SEARCH job USING INDEX (\w+) \((.+?)\)", plan) for plan in plans]
+    by_subject = [("windlass_job_by_subject", "tenant=? AND subject=?")]
+    assert used == [
+        by_subject,
+        by_subject,
+        [("windlass_job_by_owner", "tenant=? AND created_by=?")],
+    ]
+    assert not any("TEMP B-TREE" in plan for plan in plans)
