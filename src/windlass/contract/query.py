@@ -1,6 +1,7 @@
 """What can be asked of a store: the filter, the keyset cursor, the page, the counts."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -8,6 +9,10 @@ import msgspec
 from windlass.contract.job import DEFAULT_TENANT
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
+from windlass.contract.text import is_storable
+
+_MOST_ROWS: Final = 2**31 - 1
+_LARGEST: Final = 2**63 - 1
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +30,28 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_job_id: UUID | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+
+
+def narrowed(wanted: JobFilter) -> JobFilter | None:
+    """Leave out the texts that no job can have; None where nothing can match any more."""
+    texts = (wanted.tenant_id, wanted.subject_id, wanted.created_by, wanted.correlation_id)
+    if not all(text is None or is_storable(text) for text in texts):
+        return None
+    choices = {"job_types": wanted.job_types, "queues": wanted.queues, "reasons": wanted.reasons}
+    possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
+    if any(some and not possible[name] for name, some in choices.items()):
+        return None
+    return wanted if possible == choices else msgspec.structs.replace(wanted, **possible)
+
+
+def at_most(limit: int) -> int:
+    """How many rows a limit means: none below zero, and never more than could be read."""
+    return max(0, min(limit, _MOST_ROWS))
+
+
+def in_64_bits(number: int) -> int:
+    """The nearest number that every store can compare with; none of its own is as large."""
+    return max(-_LARGEST, min(number, _LARGEST))
 
 
 class Cursor(msgspec.Struct, frozen=True):

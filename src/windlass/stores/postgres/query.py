@@ -1,7 +1,7 @@
 """Reading: jobs as they stand, pages of them, counts, history and events."""
 
-import heapq
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -37,8 +37,9 @@ FROM windlass.job
 LEFT JOIN LATERAL (
     SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
-WHERE job.id = ANY (%s)
+WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
+_BY_ID = _SNAPSHOT.format("%s")
 _HISTORY = f"""
 SELECT {LOG_COLUMNS} FROM windlass.log
 WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
@@ -133,7 +134,7 @@ _LAST_REASON: Final = (
 
 
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
-    rows = await sql.rows(_SNAPSHOT, Uuids(list(dict.fromkeys(job_ids))))
+    rows = await sql.rows(_BY_ID, Uuids(list(dict.fromkeys(job_ids))))
     found = {row[2]: row for row in rows}
     asked = [found.get(job_id) for job_id in job_ids]
     return [
@@ -178,20 +179,37 @@ def _snapshot(row: Row) -> JobSnapshot:
 
 
 async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    """One keyset scan per status, merged, and the jobs of the page.
+
+    All in one statement, which has one snapshot: else a job that moves would be found twice, or not
+    at all, or in a status that nobody asked for.
+    """
+    if not limit:
+        return Page((), None)
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
-    scans = [await _places_of(sql, wanted, status, limit + 1, after) for status in statuses]
-    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
-    ids = [job_id for _, job_id in found[:limit]]
-    items = tuple(job for job in await get(sql, ids, wanted.tenant_id) if job) if ids else ()
-    last = found[limit - 1] if len(found) > limit > 0 else None
-    return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
+    scans, values = [], list[object]()
+    for status in statuses:
+        scan, of_scan = _scan(wanted, status, limit + 1, after)
+        scans.append(f"({scan})")
+        values += of_scan
+    page = f"""ARRAY(
+        SELECT id FROM ({" UNION ALL ".join(scans)}) AS place
+        ORDER BY created_at DESC, id DESC LIMIT %s)
+    """  # noqa: S608  # built from constants; every value is a parameter
+    rows = await sql.rows(_SNAPSHOT.format(page), *values, limit + 1)
+    found = sorted(map(_snapshot, rows), key=_place, reverse=True)
+    next_page = Cursor(*_place(found[limit - 1])) if len(found) > limit else None
+    return Page(tuple(found[:limit]), next_page)
 
 
-async def _places_of(
-    sql: Sql, wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
-) -> list[Row]:
-    """The (created_at, id) of matching jobs in one status, newest first."""
+def _place(job: JobSnapshot) -> tuple[datetime, UUID]:
+    return job.job.created_at, job.job.job_id
+
+
+def _scan(
+    wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
+) -> tuple[str, list[object]]:
+    """Say how to find matching jobs in one status, newest first."""
     source, tenant, created_at, job_id = place = _PLACES.get(status, _ENDED)
     conditions, values = _conditions(wanted)
     if place == _ENDED:
@@ -203,16 +221,13 @@ async def _places_of(
     if after:
         conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
-    where = " AND ".join(conditions) or "true"
-    return await sql.rows(
-        f"""
-        SELECT {created_at}, {job_id}
+    scan = f"""
+        SELECT {created_at} AS created_at, {job_id} AS id
         FROM {source} {looked_up("lane", "id", "job.lane")}
-        WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
-        """,  # noqa: S608  # built from constants; every value is a parameter
-        *values,
-        limit,
-    )
+        WHERE {" AND ".join(conditions) or "true"}
+        ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
+    """  # noqa: S608  # built from constants; every value is a parameter
+    return scan, [*values, limit]
 
 
 def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
