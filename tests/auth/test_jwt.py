@@ -167,7 +167,7 @@ async def test_an_algorithm_that_the_key_could_do_must_still_be_allowed() -> Non
     for algorithm in ("RS384", "PS256"):
         token = SigningKey(algorithm, RSA.private, "rsa").sign(CLAIMS.of())
         await refused(token, algorithms=["RS256"])
-        assert await comes(token, algorithms=["RS256", algorithm])
+        await comes(token, algorithms=["RS256", algorithm])
 
 
 async def test_a_token_brings_no_key_of_its_own() -> None:
