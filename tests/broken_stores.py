@@ -12,21 +12,20 @@ from uuid import UUID, uuid4
 import msgspec
 
 from windlass.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
+from windlass.contract.records import RecordWrite
 from windlass.contract.results import (
     Applied,
     ApplyResult,
-    CancelPending,
     Conflict,
     DeleteResult,
     Duplicate,
     Leadership,
     Renewal,
-    Stale,
 )
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event, JobStatus
 from windlass.contract.submission import DedupeKey, NewJob
-from windlass.contract.transition import Guard, RunGuard, StateGuard, Transition
+from windlass.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
 from windlass.stores.memory import MemoryStore
 from windlass.stores.memory.entry import Entry, Lease
 
@@ -34,9 +33,7 @@ from windlass.stores.memory.entry import Entry, Lease
 class FenceDropped(MemoryStore):
     """A stale worker ends a run that is no longer its own."""
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         if isinstance(guard, RunGuard) and entry.lease:
             guard = msgspec.structs.replace(guard, token=entry.lease.token)
         return super()._refuse_guard(guard, entry, now)
@@ -45,29 +42,50 @@ class FenceDropped(MemoryStore):
 class StateRecheckDropped(MemoryStore):
     """An operator's write lands whatever has become of the job since it was read."""
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         return super()._refuse_guard(guard, entry, now) if isinstance(guard, RunGuard) else None
 
 
 class VersionRecheckDropped(MemoryStore):
     """A job that left its status and came back is taken for the one that was read."""
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         if isinstance(guard, StateGuard):
             guard = msgspec.structs.replace(guard, version=None)
         return super()._refuse_guard(guard, entry, now)
 
 
+class TenantRecheckDropped(MemoryStore):
+    """An operator's write lands on another tenant's job that has taken the id meanwhile."""
+
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
+        if isinstance(guard, StateGuard):
+            guard = msgspec.structs.replace(guard, tenant_id=entry.job.tenant_id)
+        return super()._refuse_guard(guard, entry, now)
+
+
+class DeletesByIdAlone(MemoryStore):
+    """An operator deletes another tenant's job that has taken the id meanwhile."""
+
+    def _delete(self, job_id: UUID, guard: StateGuard) -> DeleteResult:
+        if entry := self._jobs.get(job_id):
+            guard = msgspec.structs.replace(guard, tenant_id=entry.job.tenant_id)
+        return super()._delete(job_id, guard)
+
+
+class VersionsReused(MemoryStore):
+    """A record that is made anew looks like the one that was deleted."""
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        versions = [record.version for record in self._side_data.records.values()]
+        self._side_data.last_version = max(versions, default=0)
+        return await super().write_records(writes)
+
+
 class ExpiryRecheckDropped(MemoryStore):
     """The reaper takes a run away though its worker renewed it meanwhile."""
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         if isinstance(guard, RunGuard):
             guard = msgspec.structs.replace(guard, only_expired=False)
         return super()._refuse_guard(guard, entry, now)
@@ -76,9 +94,7 @@ class ExpiryRecheckDropped(MemoryStore):
 class CancelRecheckDropped(MemoryStore):
     """A cancel that arrives just before a retry is forgotten."""
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         if isinstance(guard, RunGuard):
             guard = msgspec.structs.replace(guard, unless_cancelled=False)
         return super()._refuse_guard(guard, entry, now)
@@ -255,6 +271,24 @@ class TenantForgotten(MemoryStore):
         return self._jobs.get(job_id)
 
 
+class ListsWhatIsHidden(MemoryStore):
+    """Lists show jobs of others, and those of nobody."""
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        wanted = msgspec.structs.replace(wanted, visible_to=None)
+        return await super().find(wanted, limit=limit, after=after)
+
+
+class NarrowsAfterPaging(MemoryStore):
+    """A page is cut first and narrowed after: pages come up short, and tell what was taken out."""
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        seen, wanted = wanted.visible_to, msgspec.structs.replace(wanted, visible_to=None)
+        page = await super().find(wanted, limit=limit, after=after)
+        items = tuple(job for job in page.items if seen is None or seen.admits(job.job))
+        return Page(items, page.next)
+
+
 class PagesByTimeAlone(MemoryStore):
     """Jobs of the same instant are lost between two pages."""
 
@@ -341,6 +375,9 @@ BROKEN: dict[type[MemoryStore], str] = {
     FenceDropped: "fencing.a_run_that_is_over_cannot_end_the_job",
     StateRecheckDropped: "states.a_verb_works_in_its_statuses_only",
     VersionRecheckDropped: "applying.an_operator_who_read_an_older_version_is_refused",
+    TenantRecheckDropped: "states.an_operator_s_write_stays_in_its_tenant",
+    DeletesByIdAlone: "states.a_deletion_stays_in_its_tenant",
+    VersionsReused: "records.a_version_never_comes_again",
     ExpiryRecheckDropped: "leases.a_run_renewed_at_the_last_moment_is_not_taken_away",
     CancelRecheckDropped: "applying.a_cancel_that_arrives_before_the_retry_wins",
     LeaseUnfenced: "fencing.a_run_that_is_over_cannot_be_renewed_or_progress",
@@ -362,6 +399,8 @@ BROKEN: dict[type[MemoryStore], str] = {
     KeyNotRetaken: "keys.a_redrive_takes_the_key_again",
     FingerprintIgnored: "keys.the_same_key_with_another_payload_is_a_conflict",
     TenantForgotten: "reading.one_tenant_does_not_see_another",
+    ListsWhatIsHidden: "visibility.a_list_holds_just_what_is_visible",
+    NarrowsAfterPaging: "visibility.a_list_holds_just_what_is_visible",
     PagesByTimeAlone: "reading.pages_lose_no_job_of_the_same_instant",
     LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
     ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",

@@ -39,7 +39,7 @@ from windlass.contract.outcome import (
     TypeDisabled,
 )
 from windlass.contract.policy import DEFAULT_POLICY
-from windlass.contract.query import JobFilter, LaneRequest, PruneRule
+from windlass.contract.query import JobFilter, LaneRequest, PruneRule, Visibility
 from windlass.contract.records import RecordWrite
 from windlass.contract.snapshot import JobSnapshot, Progress, Run
 from windlass.contract.status import JobStatus
@@ -72,6 +72,7 @@ new_jobs = st.builds(
     max_attempts=st.integers(1, 3),
     idempotency_key=st.sampled_from(("", "", "k1", "k2")),
     subject_id=st.sampled_from(("", "s1")),
+    created_by=st.sampled_from(("", "me", "you")),
     delay=st.sampled_from((timedelta(0), timedelta(0), timedelta(seconds=90))),
     request_key=st.none()
     | st.builds(
@@ -89,7 +90,7 @@ record_writes = st.builds(
     st.just("space"),
     st.sampled_from(("a", "b")),
     st.sampled_from((b"1", b"2", None)),
-    st.none() | st.integers(0, 2),
+    st.none() | st.integers(0, 6),
     st.sampled_from((None, timedelta(seconds=100))),
 )
 once_keys = st.builds(
@@ -252,9 +253,13 @@ class StoresAgree(RuleBasedStateMachine):
         if transition:
             self.apply([transition])
 
-    @rule(job_id=st.integers(1, 30).map(number), status=st.sampled_from(JobStatus))
-    def delete(self, job_id: UUID, status: JobStatus) -> None:
-        self.both(lambda store: store.delete([(job_id, StateGuard(status, None))]))
+    @rule(
+        job_id=st.integers(1, 30).map(number),
+        status=st.sampled_from(JobStatus),
+        tenant=st.sampled_from(TENANTS),
+    )
+    def delete(self, job_id: UUID, status: JobStatus, tenant: str) -> None:
+        self.both(lambda store: store.delete([(job_id, StateGuard(status, tenant))]))
 
     @rule()
     def reap(self) -> None:
@@ -297,6 +302,10 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.find(ALL, limit=7))
         dead = JobFilter(tenant_id="one", statuses=frozenset({JobStatus.FAILED, JobStatus.QUEUED}))
         self.both(lambda store: store.find(dead, limit=3))
+        mine = Visibility(tenant_id="one", owner="me", subjects=frozenset({"s1"}))
+        own, own_dead = (msgspec.structs.replace(one, visible_to=mine) for one in (ALL, dead))
+        self.both(lambda store: store.find(own, limit=3))
+        self.both(lambda store: store.find(own_dead, limit=3))
         keys = [
             DedupeKey(KeyKind.JOB, tenant, kind, key)
             for tenant in TENANTS

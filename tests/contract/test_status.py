@@ -143,7 +143,7 @@ def test_only_a_claim_leads_into_running() -> None:
 
 
 def guards() -> list[Guard]:
-    return [RunGuard(number(1)), *(StateGuard(status, 1) for status in JobStatus)]
+    return [RunGuard(number(1)), *(StateGuard(status, "default", 1) for status in JobStatus)]
 
 
 def make(guard: Guard, event: Event, to: JobStatus, **fields: Any) -> Transition:
@@ -176,13 +176,14 @@ def test_a_change_is_recognised_by_the_run_token_or_by_an_id_of_its_own() -> Non
     by_run = make(RunGuard(number(7)), Event.COMPLETED, JobStatus.COMPLETED)
     assert by_run.change_id == number(7)
     one, other = (
-        make(StateGuard(JobStatus.QUEUED), Event.CANCELLED, JobStatus.CANCELLED) for _ in range(2)
+        make(StateGuard(JobStatus.QUEUED, "default"), Event.CANCELLED, JobStatus.CANCELLED)
+        for _ in range(2)
     )
     assert one.change_id != other.change_id
 
 
 def test_the_actor_is_made_storable() -> None:
-    guard = StateGuard(JobStatus.QUEUED)
+    guard = StateGuard(JobStatus.QUEUED, "default")
     made = make(guard, Event.CANCELLED, JobStatus.CANCELLED, actor="\ud800\0" + "x" * 1000)
     assert len(made.actor) <= 256
     assert made.actor.startswith("\N{REPLACEMENT CHARACTER}" * 2)

@@ -851,3 +851,21 @@ async def test_a_cancel_between_the_end_of_a_run_and_its_settlement_is_honoured(
     (settled,) = await manager.settle([Ending(run, RETRYABLE)])
     assert settled.accepted
     assert (await desk.snapshot(run.job.job_id)).status is JobStatus.CANCELLED
+
+
+async def test_an_action_never_lands_on_another_tenant_who_took_the_id(desk: Desk) -> None:
+    """The job is read, then deleted, and its id used by another tenant: then we write."""
+    job_id = await desk.bring_to(JobStatus.QUEUED)
+
+    async def change_hands(verb: str, call: Call) -> Any:
+        if verb == "apply":
+            await desk.manager.cancel([job_id], tenant_id=TENANT, actor="op")
+            await desk.manager.delete([job_id], tenant_id=TENANT)
+            await desk.submit(make_job(job_id=job_id, tenant_id="other"))
+        return await call()
+
+    manager = JobManager(intercepted(desk.store, change_hands))
+    (answer,) = await manager.cancel([job_id], tenant_id=TENANT, actor="op")
+    assert isinstance(answer, JobNotFound)
+    job = await desk.snapshot(job_id)
+    assert (job.job.tenant_id, job.status) == ("other", JobStatus.QUEUED)

@@ -15,7 +15,7 @@ import pytest_asyncio
 from tests.servers.postgres import PostgresServer
 from windlass.contract.clock import from_micros
 from windlass.contract.outcome import Success
-from windlass.contract.query import Cursor, JobFilter, PruneRule
+from windlass.contract.query import Cursor, JobFilter, PruneRule, Visibility
 from windlass.contract.snapshot import Progress
 from windlass.contract.status import JobStatus
 from windlass.contract.transition import StateGuard, Transition
@@ -41,17 +41,22 @@ SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user
 WHERE schemaname = %s AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 0
 """
 # Pending, due in a year and of the highest priority, of a type that nobody asks for, and finished.
+# One tenant has a fifth of all; half of its jobs have one owner, the others have a hundred.
 _FILL = """
 INSERT INTO windlass.lane (queue, job_type) VALUES ('default', 'test'), ('default', 'paused');
 CREATE TEMP TABLE made AS
 SELECT gen_random_uuid() AS id, n, CASE WHEN n % 10 = 0 THEN 2 ELSE 1 END AS lane,
-       1700000000000000 + n AS created_at, 'tenant-' || n % 1000 AS tenant,
+       1700000000000000 + n AS created_at,
+       CASE WHEN n % 10 IN (6, 7) THEN 'large' ELSE 'tenant-' || n % 1000 END AS tenant,
+       CASE WHEN n % 10 NOT IN (6, 7) THEN '' WHEN n % 40 < 20 THEN 'big'
+            ELSE 'small-' || n % 1000 END AS owner,
+       CASE WHEN n % 10 NOT IN (6, 7) THEN '' ELSE 'subject-' || n % 5000 END AS subject,
        CASE WHEN n % 2 = 0 THEN 'done' WHEN n % 10 = 1 THEN 'future' ELSE 'due' END AS state
 FROM generate_series(1, %(jobs)s) AS n;
 INSERT INTO windlass.job (
     id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
     payload, payload_version, priority, created_at, created_by)
-SELECT id, tenant, lane, '', '', '', '', 1, 3, '{}', 1, 2, created_at, '' FROM made;
+SELECT id, tenant, lane, subject, '', '', '', 1, 3, '{}', 1, 2, created_at, owner FROM made;
 INSERT INTO windlass.ready (
     lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed, job_id,
     tenant)
@@ -163,6 +168,14 @@ async def test_renewing_and_progress_read_those_runs(deep: Deep) -> None:
         assert sum(read.values()) <= MOST_ROWS, read
 
 
+def own(owner: str, *subjects: str, status: JobStatus | None = None) -> JobFilter:
+    return JobFilter(
+        tenant_id="large",
+        statuses=frozenset({status} if status else ()),
+        visible_to=Visibility(tenant_id="large", owner=owner, subjects=frozenset(subjects)),
+    )
+
+
 FILTERS = {
     "all of a tenant": JobFilter(tenant_id="tenant-1"),
     "waiting": JobFilter(tenant_id="tenant-1", statuses=frozenset({JobStatus.QUEUED})),
@@ -171,6 +184,18 @@ FILTERS = {
     "dead": JobFilter(
         tenant_id="tenant-1", statuses=frozenset({JobStatus.FAILED, JobStatus.POISONED})
     ),
+    "one's own": own("small-26"),
+    "those of one who has many": own("big"),
+    "those of one who has none": own("nobody"),
+    "granted ones": own("nobody", "subject-7", "subject-2006", "subject-1"),
+    "one's own and granted ones": own("small-26", "subject-7", "subject-2006"),
+    "one's own that wait": own("small-27", status=JobStatus.QUEUED),
+    "one's own that are finished": own("small-26", "subject-6", status=JobStatus.COMPLETED),
+    "many of one's own that are finished": own("big", status=JobStatus.COMPLETED),
+    "one's own that are dead": own("small-26", "subject-6", status=JobStatus.FAILED),
+    "the dead of one who has many": own("big", status=JobStatus.FAILED),
+    "the dead of one who has none": own("nobody", status=JobStatus.COMPLETED),
+    "those that somebody submitted": JobFilter(tenant_id="large", created_by="small-26"),
 }
 
 
@@ -195,7 +220,7 @@ async def test_taking_old_jobs_out_reads_those_jobs(deep: Deep) -> None:
     read = await deep.read_by(deep.store.prune(rules, limit=20))
     assert sum(read.values()) <= MOST_ROWS, read
     page = await deep.store.find(FILTERS["finished"], limit=20)
-    jobs = [(job.job.job_id, StateGuard(job.status)) for job in page.items]
+    jobs = [(job.job.job_id, StateGuard(job.status, job.job.tenant_id)) for job in page.items]
     read = await deep.read_by(deep.store.delete(jobs))
     assert sum(read.values()) <= MOST_ROWS, read
 

@@ -1,6 +1,7 @@
-"""Admission: whether a job may be submitted now, by its kill switch and its depth cap."""
+"""Admission: whether a job may be submitted now, by its kill switch and the depth caps."""
 
 import time
+from collections import Counter
 from typing import Final
 
 from windlass.contract.errors import JobTypeDisabled, QueueFull
@@ -17,31 +18,41 @@ class Admission:
         self._store = store
         self._switches = switches
         self._read_at: float | None = None
-        self._waiting: dict[str, int] = {}
+        self._waiting: Counter[str] = Counter()
+        self._waiting_in: Counter[str] = Counter()
 
-    async def check(self, job_type: str, *, jobs: int, max_depth: int | None) -> None:
+    async def check(self, job_type: str, *, queue: str, jobs: int, max_depth: int | None) -> None:
         """Raise JobTypeDisabled or QueueFull."""
         await self._switches.refresh()
         if job_type in self._switches.disabled_types:
             raise JobTypeDisabled(
                 f"The job type {job_type!r} is switched off.", next_step="Try again later."
             )
-        if max_depth is None:
+        most_in_queue = self._switches.depth_caps.get(queue)
+        if max_depth is None and most_in_queue is None:
             return
         await self._refresh()
-        if self._waiting.get(job_type, 0) + jobs > max_depth:
+        if max_depth is not None and self._waiting[job_type] + jobs > max_depth:
             raise QueueFull(
                 f"{max_depth} jobs of type {job_type!r} may wait, and no more.",
                 next_step="Try again later.",
             )
-        self._waiting[job_type] = self._waiting.get(job_type, 0) + jobs
+        if most_in_queue is not None and self._waiting_in[queue] + jobs > most_in_queue:
+            raise QueueFull(
+                f"{most_in_queue} jobs may wait in the queue {queue!r}, and no more.",
+                next_step="Try again later.",
+            )
+        self._waiting[job_type] += jobs
+        self._waiting_in[queue] += jobs
 
     async def _refresh(self) -> None:
         now = time.monotonic()
         if self._read_at is not None and now - self._read_at < _COUNTS_MAX_AGE_SECONDS:
             return
         self._read_at = now
-        waiting: dict[str, int] = {}
+        waiting: Counter[str] = Counter()
+        waiting_in: Counter[str] = Counter()
         for lane in await self._store.counts(tenant_id=None):
-            waiting[lane.job_type] = waiting.get(lane.job_type, 0) + lane.queued
-        self._waiting = waiting
+            waiting[lane.job_type] += lane.queued
+            waiting_in[lane.queue] += lane.queued
+        self._waiting, self._waiting_in = waiting, waiting_in

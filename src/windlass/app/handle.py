@@ -58,6 +58,7 @@ class Handle(Generic[R_co]):
         job_id: UUID,
         tenant_id: str,
         *,
+        subject_id: str = "",
         duplicate: bool = False,
         codec: "Codec[Any] | None" = None,
     ) -> None:
@@ -65,6 +66,7 @@ class Handle(Generic[R_co]):
         self._tenant_id = tenant_id
         self._codec = codec
         self.job_id = job_id
+        self.subject_id = subject_id
         self.duplicate = duplicate
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from uuid import UUID
 from windlass.contract.errors import WindlassError
 from windlass.contract.identity import new_job_id, uuid_text
 from windlass.contract.job import DEFAULT_PRIORITY, Job
-from windlass.contract.submission import NewJob
+from windlass.contract.submission import DedupeKey, NewJob
 from windlass.manager.manager import Submission
 from windlass.worker.context import current_job
 from windlass.worker.handler import Handler
@@ -37,7 +37,7 @@ class JobType(Generic[T, R]):
         self.max_depth = max_depth
         self._subject = subject
         self._idempotency_key = idempotency_key
-        self._priority = priority
+        self.priority = priority
         self._app: Windlass | None = None
         self.__wrapped__ = handler.function
         self.__doc__ = handler.function.__doc__
@@ -146,9 +146,11 @@ class JobType(Generic[T, R]):
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
         job_id: UUID | None = None,
+        attempt: int = 1,
         max_attempts: int | None = None,
         parent: UUID | None = None,
         trace_context: Mapping[str, str] | None = None,
+        request_key: DedupeKey | None = None,
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
         app, handler = self.app, self.handler
@@ -166,16 +168,17 @@ class JobType(Generic[T, R]):
             idempotency_key=(
                 self._idempotency_key(payload) if idempotency_key is None else idempotency_key
             ),
+            attempt=attempt,
             max_attempts=max_attempts or handler.policy.retry.attempts,
             payload=body,
             created_at=app.clock.now(),
             tenant_id=app.default_tenant if tenant is None else tenant,
             queue=handler.queue if queue is None else queue,
-            priority=self._priority if priority is None else priority,
+            priority=self.priority if priority is None else priority,
             scheduled_at=at,
             payload_version=handler.version,
             created_by=owner or "",
             parent_job_id=parent,
             trace_context=dict(trace) or None,
         )
-        return app.manager.prepare(Submission(job, delay or timedelta(0)))
+        return app.manager.prepare(Submission(job, delay or timedelta(0), request_key))

@@ -71,6 +71,19 @@ class Watching:
         queues = {*served, *self._app.default_queues()}
         return Known(frozenset(self._app.registry.job_types), queues)
 
+    def pages(self, *, with_metrics: bool) -> "dict[str, Routes]":
+        """What an API serves beside itself, by path."""
+        from windlass.telemetry.health import Health
+        from windlass.telemetry.metrics import Metrics
+        from windlass.telemetry.routes import Routes
+
+        health = Health(self)
+        pages = {"/healthz": health.alive, "/readyz": health.ready}
+        if with_metrics:
+            pages["/metrics"] = Metrics(self).page
+        served = Routes(pages)
+        return dict.fromkeys(pages, served)
+
     def health_app(
         self, watch: "LoopWatch | None", *, expects_worker: bool, requires_broker: bool
     ) -> "Routes":

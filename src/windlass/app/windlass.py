@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,11 +15,17 @@ from windlass.app.admission import Admission
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.settings import CODE, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
-from windlass.contract.errors import StoreMisconfigured, SubmitConflict, WindlassError
+from windlass.contract.errors import (
+    StoreMisconfigured,
+    SubmitConflict,
+    SubmitRefused,
+    WindlassError,
+)
 from windlass.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
@@ -37,12 +44,18 @@ from windlass.worker.registry import HandlerRegistry
 from windlass.worker.worker import Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from windlass.api import ApiSettings, Responses
+    from windlass.api.application import Api
+    from windlass.api.function_authorizer import Authorize
+    from windlass.api.port import DeclaredJob
+    from windlass.auth.authenticator import Authenticator
+    from windlass.auth.authorizer import Authorizer
+    from windlass.contract.audit import AuditSink
     from windlass.telemetry.loop_watch import LoopWatch
     from windlass.telemetry.routes import Routes
 
-DEFAULT_STORE: Final = "sqlite:///windlass.db"
-STORE_VARIABLE: Final = "WINDLASS_STORE"
-TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
 TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
 _BATCH: Final = 500
 
@@ -58,7 +71,11 @@ class Require(msgspec.Struct, frozen=True):
 
 
 class Windlass(Declarations):
-    """An application's jobs: declare them, submit them, run them. No I/O before first use."""
+    """An application's jobs: declare them, submit them, run them. Connects at first use.
+
+    A store or a trigger that is named here is used, whatever the settings say; where none is, they
+    say it: WINDLASS_STORE, windlass.toml, then sqlite:///windlass.db.
+    """
 
     def __init__(
         self,
@@ -87,13 +104,14 @@ class Windlass(Declarations):
         self.hooks = tuple(hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
-        self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-        self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
+        self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
+        self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
         self._connect()
         for group in include:
             self.include(group)
@@ -121,7 +139,8 @@ class Windlass(Declarations):
         self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
         self._sync: _LoopThread | None = None
 
-    def _new_wakeup(self) -> Wakeup:
+    def new_wakeup(self) -> Wakeup:
+        """Make a way to hear hints, to be opened and closed by the caller."""
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     # -- declaring --------------------------------------------------------------------------------
@@ -137,6 +156,13 @@ class Windlass(Declarations):
         self.watching.know(job_type.handler.job_types)
         job_type.bind(self)
         return job_type
+
+    def find_type(self, name: str) -> JobType[Any, Any] | None:
+        """The declared type of this name or alias."""
+        if found := self._declared.get(name):
+            return found
+        handler = self.registry.find(name)
+        return None if handler is None else self._declared.get(handler.job_type)
 
     def move_to(
         self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
@@ -198,9 +224,19 @@ class Windlass(Declarations):
                 next_step="Use another store, or require less.",
             )
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open and os.getpid() == self._process
+
+    def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have something called before the store is let go."""
+        self._before_close.append(callback)
+
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
         if self._opening is not None:
+            for callback in self._before_close:
+                await callback()
             self._opening, self._is_open = None, False
             for batcher in list(self._batchers.values()):
                 await batcher.drained()
@@ -231,8 +267,15 @@ class Windlass(Declarations):
     async def submit_prepared(
         self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
     ) -> Handle[R]:
+        answer = await self.admit(job_type, new, connection=connection)
+        return self._handle(job_type, new, answer)
+
+    async def admit(
+        self, job_type: "DeclaredJob", new: NewJob, *, connection: Any = None
+    ) -> InsertResult:
+        """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=1, max_depth=job_type.max_depth)
+        await self._check_admission(job_type, new)
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
             tell(self.watching.observer.submitted, [new], [answer])
@@ -240,13 +283,16 @@ class Windlass(Declarations):
             answer = await self._batcher().add(new)
         if self.after_submit is not None:
             await self.after_submit()
-        return self._handle(job_type, new, answer)
+        return answer
 
     async def submit_prepared_many(
         self, job_type: JobType[Any, R], jobs: list[NewJob]
     ) -> list[Handle[R]]:
         await self._ready_to_submit()
-        await self._admission.check(job_type.name, jobs=len(jobs), max_depth=job_type.max_depth)
+        for queue, number in Counter(new.job.queue for new in jobs).items():
+            await self._admission.check(
+                job_type.name, queue=queue, jobs=number, max_depth=job_type.max_depth
+            )
         answers = await self._insert_in_batches(jobs)
         handles = [
             self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
@@ -254,6 +300,34 @@ class Windlass(Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return handles
+
+    async def admit_many(
+        self, jobs: "Sequence[tuple[DeclaredJob, NewJob]]"
+    ) -> list[InsertResult | WindlassError]:
+        """Store many, each on its own: what is refused does not harm the others."""
+        await self._ready_to_submit()
+        refused: dict[int, WindlassError] = {}
+        for index, (job_type, new) in enumerate(jobs):
+            try:
+                await self._check_admission(job_type, new)
+            except SubmitRefused as error:
+                refused[index] = error
+        admitted = [new for index, (_, new) in enumerate(jobs) if index not in refused]
+        answers = iter(await self._insert_in_batches(admitted))
+        if self.after_submit is not None:
+            await self.after_submit()
+        return [refused.get(index) or next(answers) for index in range(len(jobs))]
+
+    async def _check_admission(self, job_type: "DeclaredJob", new: NewJob) -> None:
+        """Raise JobTypeDisabled or QueueFull, but not for a job that was accepted before."""
+        try:
+            await self._admission.check(
+                job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+            )
+        except SubmitRefused:
+            (known,) = await self.store.get([new.job.job_id], tenant_id=new.job.tenant_id)
+            if known is None and not any(await self.store.held(new.keys)):
+                raise
 
     async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -268,7 +342,7 @@ class Windlass(Declarations):
         return [answer for answers in answered for answer in answers]
 
     async def _ready_to_submit(self) -> None:
-        if not self._is_open or os.getpid() != self._process:
+        if not self.is_open:
             await self.open()
 
     def _batcher(self) -> Batcher[NewJob, InsertResult]:
@@ -287,13 +361,15 @@ class Windlass(Declarations):
         codec, tenant = job_type.handler.result_codec, new.job.tenant_id
         match answer:
             case Applied():
-                return Handle(self, new.job.job_id, tenant, codec=codec)
+                job_id, duplicate = new.job.job_id, False
             case Duplicate():
-                return Handle(self, answer.existing, tenant, duplicate=True, codec=codec)
+                job_id, duplicate = answer.existing, True
             case Conflict(by=None):
                 raise SubmitConflict.of_id()
             case Conflict():
                 raise SubmitConflict.of_key()
+        subject = new.job.subject_id
+        return Handle(self, job_id, tenant, subject_id=subject, duplicate=duplicate, codec=codec)
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""
@@ -302,6 +378,58 @@ class Windlass(Declarations):
             if self._sync is None:
                 self._sync = _LoopThread()
         return self._sync.run(make)
+
+    # -- over HTTP --------------------------------------------------------------------------------
+
+    def api(
+        self,
+        *,
+        authenticator: "Authenticator | None" = None,
+        allow_anonymous: bool = False,
+        authorizer: "Authorizer | None" = None,
+        audit: "AuditSink | None" = None,
+        settings: "ApiSettings | None" = None,
+        responses: "Responses | None" = None,
+    ) -> "Api":
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
+        try:
+            from windlass.api.application import Api  # only its users have the extra
+        except ModuleNotFoundError as error:
+            raise WindlassError(
+                f"The API needs the module {error.name}, which is not installed.",
+                next_step="Run `pip install windlass[api]`.",
+            ) from error
+        return Api(
+            self,
+            authenticator=authenticator,
+            allow_anonymous=allow_anonymous,
+            authorizer=authorizer,
+            audit=audit,
+            settings=settings,
+            responses=responses,
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
+        )
+
+    def router(
+        self,
+        *,
+        principal: Any = None,
+        authorize: "Authorize | None" = None,
+        **options: Any,
+    ) -> "APIRouter":
+        """Make the HTTP API as a router of FastAPI; the options are those of `api`.
+
+        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
+        function of (principal, action, target), in place of an authorizer.
+        """
+        from windlass.api.fastapi_router import fastapi_router  # only its users have FastAPI
+        from windlass.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+
+        if principal is not None:
+            options["authenticator"] = ToldByDependency()
+        if authorize is not None:
+            options["authorizer"] = FunctionAuthorizer(authorize)
+        return fastapi_router(self.api(**options), principal=principal)
 
     # -- working ----------------------------------------------------------------------------------
 
@@ -315,7 +443,7 @@ class Windlass(Declarations):
                 self.registry,
                 settings or WorkerSettings(queues=self.default_queues()),
                 clock=self.clock,
-                wakeup=self._new_wakeup(),
+                wakeup=self.new_wakeup(),
                 hooks=self.hooks,
                 tracer=self.tracing,
                 observer=self.watching.observer,
@@ -381,6 +509,12 @@ class Windlass(Declarations):
         return self.watching.health_app(
             watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
+
+
+def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:
+    if store is None or isinstance(store, str):
+        return named_in(store or None, "store")
+    return store, CODE
 
 
 class _LoopThread:

@@ -3,25 +3,36 @@
 import asyncio
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import click
 import msgspec
 
+from windlass.app import JobType
+from windlass.cli.choice import place_of
 from windlass.cli.output import job_row, log_row, say
 from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, command, pass_cli
+from windlass.cli.table import Columns
+from windlass.cli.waiting import told_when_slow
 from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
 from windlass.contract.job import Job
 from windlass.contract.query import JobFilter
 from windlass.contract.retry import MAX_DELAY
 from windlass.contract.status import JobStatus
+from windlass.contract.store import JobStore
 from windlass.contract.wakeup import Hint
 from windlass.manager.manager import Acted, JobManager, Submission
 
-LOG_COLUMNS = ("endedAt", "event", "reason", "errorCode", "errorMessage", "actor")
-COLUMNS = ("jobId", "state", "attempts", "age", "jobType", "errorCode", "subjectId")
+LOG_COLUMNS: Final = Columns(
+    ("endedAt", "event", "reason", "actor", "why"), prose="why", expendable=("actor",)
+)
+COLUMNS: Final = Columns(
+    ("jobId", "state", "attempts", "age", "jobType", "subjectId", "why"),
+    prose="why",
+    expendable=("subjectId", "attempts", "age"),
+)
 _LONGEST_DELAY_SECONDS = MAX_DELAY.total_seconds()
 
 
@@ -52,7 +63,7 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
         raise InvalidInput("The payload is not text in UTF-8.") from None
     asked = {name: value for name, value in options.items() if value is not None}
     delay = timedelta(seconds=asked.pop("delay_seconds"))
-    async with cli.opened() as (store, manager):
+    async with cli.opened(create=True) as (store, manager):
         if cli.settings["app"]:
             new = _declared(cli, job_type, body, delay, asked)
         else:
@@ -76,10 +87,26 @@ def _declared(
             next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
         )
     declared = known[name]
-    payload = declared.handler.codec.decode(body)
+    payload = _decoded(declared, body)
     asked["subject"] = asked.pop("subject_id", None)
     new = declared.prepare(payload, tenant=cli.tenant, delay=delay, **asked)
     return Submission(new.job, new.delay)
+
+
+def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
+    codec = declared.handler.codec
+    try:
+        return codec.decode(body)
+    except InvalidInput as error:
+        fields = ", ".join(_fields_of(codec.schema()))
+        next_step = f"It has the fields {fields}." if fields else ""
+        raise InvalidInput(error.cause, next_step=next_step) from None
+
+
+def _fields_of(schema: dict[str, Any]) -> list[str]:
+    """The fields as they are called in JSON, in their order; none where it is no object."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return list(schema.get("$defs", {}).get(name, schema).get("properties", {}))
 
 
 def _undeclared(
@@ -101,10 +128,11 @@ def _undeclared(
 @command
 async def get(cli: Cli, job_id: str) -> None:
     """Show a job and what has happened to it."""
+    wanted = parse_id(job_id)
     async with cli.opened() as (_, manager):
-        found = (await manager.get([parse_id(job_id)], tenant_id=cli.tenant))[0]
+        found = (await manager.get([wanted], tenant_id=cli.tenant))[0]
         if found is None:
-            raise JobNotFound(parse_id(job_id))
+            raise JobNotFound(wanted)
         row = job_row(found, cli.clock.now())
         history = await manager.history(found.job.job_id, tenant_id=cli.tenant)
         if found.last and found.last.result is not None:
@@ -145,11 +173,12 @@ async def list_(
     await show_jobs(cli, wanted, limit, COLUMNS)
 
 
-async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: tuple[str, ...]) -> None:
+async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -> None:
     async with cli.opened() as (_, manager):
         page = await manager.find(wanted, limit=limit)
         now = cli.clock.now()
-        cli.output.rows([job_row(found, now) for found in page.items], columns=columns)
+        rows = [job_row(found, now) for found in page.items]
+        cli.output.rows(rows, columns, empty=f"No jobs found for the tenant {cli.tenant!r}.")
         if page.next:
             say(f"There are more; these are the newest {limit}. Use --limit for more.")
 
@@ -187,16 +216,18 @@ async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @command
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
-    async with cli.opened() as (_, manager), asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, manager, parse_id(job_id))
+    wanted = parse_id(job_id)
+    async with cli.opened() as (store, manager), asyncio.timeout(timeout_seconds):
+        status = await _follow(cli, store, manager, wanted)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 
 
-async def _follow(cli: Cli, manager: JobManager, job_id: UUID) -> JobStatus:
+async def _follow(cli: Cli, store: JobStore, manager: JobManager, job_id: UUID) -> JobStatus:
     seen = 0
     while True:
-        found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
+        with told_when_slow(place_of(store, cli.choice), store.capabilities.patience):
+            found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
         if found.version != seen:
@@ -225,7 +256,7 @@ def report(cli: Cli, answers: list[Acted | WindlassError]) -> None:
         for one in done
     ]
     if rows:
-        cli.output.rows(rows, columns=("jobId", "status", "changed"))
+        cli.output.rows(rows, Columns(("jobId", "status", "changed")), empty="")
     errors = [answer for answer in answers if isinstance(answer, WindlassError)]
     for error in errors[1:]:
         say(f"Error: {error}")

@@ -5,13 +5,18 @@ from typing import Final
 
 import click
 
+from windlass.app.settings import Settings
 from windlass.cli.db import db
 from windlass.cli.dead import dead
+from windlass.cli.doctor import doctor
 from windlass.cli.jobs import job
-from windlass.cli.operate import config, doctor, queue, sessions, stats
+from windlass.cli.keys import key
+from windlass.cli.operate import config, sessions, stats
 from windlass.cli.output import Output
+from windlass.cli.queues import queue
+from windlass.cli.serve import api
 from windlass.cli.session import Cli, exiting
-from windlass.cli.settings import Settings
+from windlass.cli.types import type_
 from windlass.cli.work import dev, worker
 from windlass.contract.version import __version__
 
@@ -63,7 +68,7 @@ def main(
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 
-for part in (config, db, dead, dev, doctor, job, queue, sessions, stats, worker):
+for part in (api, config, db, dead, dev, doctor, job, key, queue, sessions, stats, type_, worker):
     main.add_command(part)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -9,20 +10,18 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
+from windlass.cli.table import Columns, table_lines
+from windlass.contract.classify import exception_name
 from windlass.contract.clock import as_utc
+from windlass.contract.outcome import ErrorInfo
 from windlass.contract.snapshot import JobSnapshot, LogEntry
 
 Row = Mapping[str, Any]
 
 # A job must not be able to write to the terminal of whoever looks at it.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_PIPE_WIDTH: Final = 10_000
-_NEVER_CUT: Final = frozenset(
-    {"jobId", "sessionId", "state", "status", "attempts", "age", "event", "endedAt", "completedAt"}
-)
+_PIPE_WIDTH: Final = 1_000_000
 
 
 class Output:
@@ -31,34 +30,43 @@ class Output:
     def __init__(self, format_: str) -> None:
         self._format = format_
 
-    def rows(self, rows: Sequence[Row], *, columns: Sequence[str]) -> None:
-        """Print many: as a table of these columns, or as JSON with everything."""
+    def rows(self, rows: Sequence[Row], columns: Columns, *, empty: str) -> None:
+        """Print many: as a table of these columns, or as JSON with everything.
+
+        Where a table would have no row, say `empty` instead.
+        """
         match self._format:
             case "json":
                 click.echo(_json([_data(row) for row in rows]))
             case "jsonl":
                 for row in rows:
                     click.echo(msgspec.json.encode(_data(row)).decode())
-            case _:
+            case _ if rows:
                 _print_table(rows, columns)
+            case _:
+                say(empty)
 
     def one(self, row: Row) -> None:
         """Print one thing: as lines of name and value, or as JSON."""
         if self._format == "table":
-            width = max(map(len, row), default=0)
-            for name, value in row.items():
-                if value not in (None, "") and name not in _FOR_TABLES_ONLY:
-                    click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
+            shown = {
+                name: value
+                for name, value in row.items()
+                if value not in (None, "") and name not in _FOR_TABLES_ONLY
+            }
+            width = max(map(len, shown), default=0)
+            for name, value in shown.items():
+                click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
         else:
             data = _data(row)
             click.echo(
                 _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
             )
 
-    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Columns) -> None:
         """Print one thing and a list that belongs to it."""
         if self._format != "table":
-            self.one({**row, name: rows})
+            self.one({**row, name: [_data(one) for one in rows]})
             return
         self.one(row)
         if rows:
@@ -69,7 +77,7 @@ class Output:
                 click.echo("\n" + "\n".join(lines))
 
 
-_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age"})
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves"})
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -85,36 +93,16 @@ def _json(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Columns that say nothing are left out; only words may be wrapped."""
-    shown = [name for name in columns if not rows or any(_text(row.get(name)) for row in rows)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in shown:
-        # What people copy or compare stays whole; in a narrow terminal the rest gives way.
-        width = max((len(_cell(column, row)) for row in rows), default=0)
-        whole = column in _NEVER_CUT
-        table.add_column(
-            column,
-            no_wrap=not column.endswith("Message"),
-            overflow="fold" if column.endswith("Message") else "ellipsis",
-            min_width=max(width, len(column)) if whole else None,
-        )
-    for row in rows:
-        table.add_row(*(_cell(column, row) for column in shown))
+def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     # A pipe has no width: print every line whole.
-    console_width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
-    console = Console(
-        width=console_width,
-        highlight=False,
-        markup=False,
-        color_system=None if plain else "auto",
-        no_color=plain,
-    )
-    with console.capture() as printed:
-        console.print(table)
-    for line in printed.get().splitlines():
-        click.echo(line.rstrip(), color=not plain)
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else _PIPE_WIDTH
+    cells = [{name: _cell(name, row) for name in columns.names} for row in rows]
+    header, *lines = table_lines(cells, columns, width)
+    if is_terminal and not os.environ.get("NO_COLOR"):
+        header = click.style(header, bold=True)
+    for line in (header, *lines):
+        click.echo(line)
 
 
 def _cell(column: str, row: Row) -> str:
@@ -160,8 +148,7 @@ def job_row(job: JobSnapshot, now: datetime) -> dict[str, Any]:
         "progress": job.run.percent if job.run else None,
         "phase": job.run.phase if job.run else None,
         "reason": job.last.reason if job.last else None,
-        "errorCode": error.code if error else None,
-        "errorMessage": error.message if error else None,
+        **_error_fields(error),
         "version": job.version,
     }
 
@@ -177,10 +164,23 @@ def log_row(row: LogEntry) -> dict[str, Any]:
         "attempt": row.attempt,
         "session": row.session,
         "startedAt": _instant(row.started_at),
-        "errorCode": row.error.code if row.error else None,
-        "errorMessage": row.error.message if row.error else None,
+        **_error_fields(row.error),
         "errorDetail": row.error.detail if row.error else None,
         "actor": row.actor,
+    }
+
+
+def _error_fields(error: ErrorInfo | None) -> dict[str, str | None]:
+    """What went wrong, without what the exception said: that may be anybody's data."""
+    if error is None:
+        return dict.fromkeys(("errorCode", "errorType", "errorMessage", "why"))
+    kind = exception_name(error)
+    what = f"{error.code} ({kind})" if kind else error.code
+    return {
+        "errorCode": error.code,
+        "errorType": kind or None,
+        "errorMessage": error.message,
+        "why": f"{what}: {error.message}",
     }
 
 

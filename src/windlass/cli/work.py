@@ -4,16 +4,21 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from windlass.app import Windlass
+from windlass.cli.choice import StoreChoice, place_of
+from windlass.cli.options import Recycle, parse_queues, parse_recycle
 from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
-from windlass.cli.session import Cli, exiting, pass_cli
-from windlass.cli.settings import Recycle, parse_queues, parse_recycle
+from windlass.cli.serve import open_api
+from windlass.cli.session import Cli, exiting, pass_cli, warn_of
+from windlass.cli.waiting import told_when_slow
 from windlass.cli.watched import Say, supervise, watched
 from windlass.telemetry.address import Address, parse_address
 from windlass.telemetry.logs import TEXT, configure_logs
@@ -65,15 +70,16 @@ def worker(
         tell = _log_as(cli, log_format, log_level.upper())
         address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
-        app = cli.app_to_run(target)
+        app, choice = cli.app_to_run(target)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
         if not child and (count > 1 or limits != Recycle()):
             # Fail here, and not in every child.
             app.health_app(requires_broker=_requires_broker(cli))
-            asyncio.run(_try_the_store(app))
+            asyncio.run(_try_the_store(app, choice, tell))
             return supervise(count, [*_child_command(), "--child"], address, say=tell)
-        return run_tuned(_work(cli, app, settings, address, tell))
+        told = None if child else choice
+        return run_tuned(_work(cli, app, settings, address, tell, told))
 
     sys.exit(exiting(run))
 
@@ -118,16 +124,34 @@ def _child_command() -> list[str]:
     return [sys.executable, "-m", "windlass.cli.main", *sys.argv[1:]]
 
 
-async def _try_the_store(app: Windlass) -> None:
-    async with app:
+async def _try_the_store(app: Windlass, choice: StoreChoice, tell: Say) -> None:
+    await _open(app, choice, tell)
+    await app.close()
+
+
+async def _open(app: Windlass, choice: StoreChoice, tell: Say) -> None:
+    """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
+    warn_of(choice, app.store)
+    place = place_of(app.store, choice)
+    with told_when_slow(place, app.store.capabilities.patience):
+        await app.open()
         await app.store.ping()
+    tell(f"Jobs are kept in {place} ({choice.why}).")
 
 
 async def _work(
-    cli: Cli, app: Windlass, settings: WorkerSettings, address: Address | None, tell: Say
+    cli: Cli,
+    app: Windlass,
+    settings: WorkerSettings,
+    address: Address | None,
+    tell: Say,
+    told: StoreChoice | None,
+    beside: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
+    if told is not None:
+        await _open(app, told, tell)
     with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
-        async with app, app.working(settings) as running:
+        async with app, beside or nullcontext(), app.working(settings) as running:
             _stop_on_signals(running, tell)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
             tell(f"Working on {served}. Press Ctrl-C to stop.")
@@ -157,17 +181,40 @@ def _stop_on_signals(running: Worker, tell: Say) -> None:
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
 @click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
+@click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Which; else 8080, or the next that is free."
+)
 @click.option("--child", is_flag=True, hidden=True, help="Started by the reloader.")
 @pass_cli
-def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
-    """Run a worker for development; it starts anew when the code changes."""
+def dev(
+    cli: Cli,
+    target: str | None,
+    reload: bool,
+    with_api: bool,
+    host: str,
+    port: int | None,
+    child: bool,
+) -> None:
+    """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
         tell = _log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
-        app = cli.app_to_run(target)
+        app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, 1, Recycle())
-        return run_tuned(_work(cli, app, settings, _address(cli, None), tell))
+        beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
+        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice, beside))
 
     sys.exit(exiting(run))
+
+
+@asynccontextmanager
+async def _open_api(
+    app: Windlass, tenant: str, host: str, port: int | None, tell: Say
+) -> AsyncIterator[None]:
+    async with open_api(app, tenant=tenant, host=host, port=port) as url:
+        tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        yield

@@ -1,13 +1,60 @@
 """What can be asked of a store: the filter, the keyset cursor, the page, the counts."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from windlass.contract.job import DEFAULT_TENANT
+from windlass.contract.job import DEFAULT_TENANT, Job
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
+from windlass.contract.text import is_storable
+
+_MOST_ROWS: Final = 2**31 - 1
+_LARGEST: Final = 2**63 - 1
+
+
+class Visibility(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs somebody may see; a filter finds only those that it admits, whatever else it asks.
+
+    Tenant, type and ownership must all hold. `owner` None means whoever's jobs; a name means those
+    that it submitted and those of `subjects`. A job that nobody is known to have submitted, or that
+    is about nothing, is no more visible by that.
+    """
+
+    tenant_id: str | None = DEFAULT_TENANT
+    """None: of every tenant."""
+    job_types: frozenset[str] | None = None
+    """None: of every type; none at all hides everything."""
+    owner: str | None = None
+    subjects: frozenset[str] = frozenset()
+
+    def admits(self, job: Job) -> bool:
+        return (
+            self.tenant_id in (None, job.tenant_id)
+            and (self.job_types is None or job.job_type in self.job_types)
+            and self._is_theirs(job)
+        )
+
+    @property
+    def is_blind(self) -> bool:
+        """No job can be seen."""
+        nobody = self.owner == "" and not self.granted
+        return nobody or (self.job_types is not None and not self.job_types)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """The subjects that count; a job without one is nobody's by it."""
+        return self.subjects - {""}
+
+    def _is_theirs(self, job: Job) -> bool:
+        if self.owner is None or (job.created_by and job.created_by == self.owner):
+            return True
+        return bool(job.subject_id) and job.subject_id in self.subjects
+
+
+NOTHING_VISIBLE: Final = Visibility(job_types=frozenset())
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +72,56 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_job_id: UUID | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    visible_to: Visibility | None = None
+    """Who asks; None is for the system itself."""
+
+    def narrowed(self) -> "JobFilter | None":
+        """The same with tenant and types narrowed to what is visible; None where nothing can be.
+
+        What is left to a store is `whose`.
+        """
+        seen = self.visible_to
+        if seen is None:
+            return self
+        tenants = {self.tenant_id, seen.tenant_id} - {None}
+        types = self.job_types
+        if seen.job_types is not None:
+            types = types & seen.job_types if types else seen.job_types
+        if len(tenants) > 1 or (not types and seen.job_types is not None) or seen.is_blind:
+            return None
+        tenant = next(iter(tenants), None)
+        return msgspec.structs.replace(self, tenant_id=tenant, job_types=types)
+
+    def admits(self, job: Job) -> bool:
+        """Whether who asks may see this job at all, whatever else he asks."""
+        return self.visible_to is None or self.visible_to.admits(job)
+
+    @property
+    def whose(self) -> Visibility | None:
+        """Who asks, if he sees only what is his own."""
+        return self.visible_to if self.visible_to and self.visible_to.owner is not None else None
+
+
+def narrowed(wanted: JobFilter) -> JobFilter | None:
+    """Leave out the texts that no job can have; None where nothing can match any more."""
+    texts = (wanted.tenant_id, wanted.subject_id, wanted.created_by, wanted.correlation_id)
+    if not all(text is None or is_storable(text) for text in texts):
+        return None
+    choices = {"job_types": wanted.job_types, "queues": wanted.queues, "reasons": wanted.reasons}
+    possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
+    if any(some and not possible[name] for name, some in choices.items()):
+        return None
+    return wanted if possible == choices else msgspec.structs.replace(wanted, **possible)
+
+
+def at_most(limit: int) -> int:
+    """How many rows a limit means: none below zero, and never more than could be read."""
+    return max(0, min(limit, _MOST_ROWS))
+
+
+def in_64_bits(number: int) -> int:
+    """The nearest number that every store can compare with; none of its own is as large."""
+    return max(-_LARGEST, min(number, _LARGEST))
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -57,6 +154,16 @@ class LaneCounts(msgspec.Struct, kw_only=True):
     poisoned: int = 0
     cancelled: int = 0
     oldest_due_at: datetime | None = None
+
+
+class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a type ended in Failed or Poisoned for one reason, and the last of them."""
+
+    job_type: str
+    status: JobStatus
+    reason: str
+    jobs: int
+    newest_at: datetime
 
 
 class LaneRequest(msgspec.Struct, frozen=True):

@@ -4,15 +4,24 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass.contract.errors import InvalidInput
+from windlass.contract.text import is_storable
+
 
 class Record(msgspec.Struct, frozen=True):
-    """One record as it stands. `version` starts at 1 and grows with every write."""
+    """One record as it stands.
+
+    `version` is at least 1 and grows with every write; a key never has the same one twice, not even
+    after it was deleted or has expired. `replaced` is the version that this one took the place of,
+    0 where there was none.
+    """
 
     namespace: str
     key: str
     value: bytes
     version: int
     expires_at: datetime | None = None
+    replaced: int = 0
 
 
 class RecordWrite(msgspec.Struct, frozen=True):
@@ -29,6 +38,10 @@ class RecordWrite(msgspec.Struct, frozen=True):
     expected: int | None = None
     time_to_live: timedelta | None = None
 
+    def __post_init__(self) -> None:
+        if not is_storable(self.namespace + self.key):
+            raise InvalidInput("The name of a record contains a NUL or a lone surrogate.")
+
 
 def write_is_allowed(write: RecordWrite, current: Record | None) -> bool:
     """Compare for compare-and-set; `current` is the record unless it has expired."""
@@ -42,4 +55,4 @@ def is_repeat(write: RecordWrite, current: Record | None) -> bool:
         return False
     if current is None:
         return write.value is None
-    return current.version == write.expected + 1 and current.value == write.value
+    return current.replaced == write.expected and current.value == write.value

@@ -82,6 +82,8 @@ class Reason(StrEnum):
 TERMINAL: Final = frozenset(
     {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED}
 )
+DEAD: Final = frozenset({JobStatus.FAILED, JobStatus.POISONED})
+"""What the dead-letter view shows."""
 REDRIVABLE: Final = frozenset({JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED})
 
 Move = tuple[JobStatus, Event, JobStatus]

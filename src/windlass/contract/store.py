@@ -17,6 +17,7 @@ from uuid import UUID
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.query import (
     Cursor,
+    DeadCount,
     JobFilter,
     LaneCounts,
     LaneRequest,
@@ -53,12 +54,23 @@ class JobReader(Protocol):
         """Read jobs as they stand, in the order asked for; None for one that is not there."""
         ...
 
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        """Tell by which request each job was submitted, while its key is held.
+
+        Also of a job that is gone: so it is known that there was one.
+        """
+        ...
+
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         """Read a page of jobs, newest first by (created_at, job_id)."""
         ...
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         """Count the jobs of every queue and type that has any, in that order."""
+        ...
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        """Count dead letters by type, status and reason, in that order. Reads all of them."""
         ...
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:

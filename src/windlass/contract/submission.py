@@ -46,6 +46,9 @@ class NewJob(msgspec.Struct, frozen=True):
     delay: timedelta = timedelta(0)
     request_key: DedupeKey | None = None
 
+    def with_request(self, key: DedupeKey | None) -> "NewJob":
+        return NewJob(self.job, self.fingerprint, self.delay, key)
+
     @property
     def job_key(self) -> DedupeKey | None:
         job = self.job
@@ -57,5 +60,6 @@ class NewJob(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[DedupeKey, ...]:
-        """All keys of the job, in the order in which every store must take them."""
-        return tuple(key for key in (self.job_key, self.request_key) if key is not None)
+        """All keys of the job, in the order in which they decide: a repeated request is told by
+        its own key, whoever has the job's key by now."""
+        return tuple(key for key in (self.request_key, self.job_key) if key is not None)

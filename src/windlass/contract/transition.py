@@ -10,7 +10,7 @@ from windlass.contract import text
 from windlass.contract.identity import new_run_token
 from windlass.contract.outcome import ErrorInfo, Success
 from windlass.contract.records import RecordWrite
-from windlass.contract.results import CancelPending, Stale
+from windlass.contract.results import CancelPending, NotFound, Stale
 from windlass.contract.snapshot import JobSnapshot, Run
 from windlass.contract.status import TRANSITIONS, Event, JobStatus, Reason
 from windlass.contract.submission import DedupeKey, NewJob
@@ -29,12 +29,15 @@ class RunGuard(msgspec.Struct, frozen=True):
 
 
 class StateGuard(msgspec.Struct, frozen=True):
-    """Write only if the job still has this status and, where given, this version.
+    """Write only if the job is this tenant's and still has this status and, where given, version.
 
-    `change_id` names the change, so that one whose answer was lost can be repeated.
+    The tenant is named because an id is not enough: the job may have been deleted, and another
+    tenant may have taken its id, since it was read. `change_id` names the change, so that one whose
+    answer was lost can be repeated.
     """
 
     status: JobStatus
+    tenant_id: str
     version: int | None = None
     change_id: UUID = msgspec.field(default_factory=new_run_token)
 
@@ -73,6 +76,9 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         if self.actor:
             actor = text.storable(self.actor, text.LABEL_LIMIT)
             msgspec.structs.force_setattr(self, "actor", actor)
+        if self.result_omitted:
+            why = text.storable(self.result_omitted, text.LABEL_LIMIT)
+            msgspec.structs.force_setattr(self, "result_omitted", why)
 
     @property
     def from_status(self) -> JobStatus:
@@ -231,17 +237,23 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Refusal = Stale | CancelPending | NotFound
+
+
 def refusal(
     guard: Guard,
     *,
+    tenant_id: str,
     status: JobStatus,
     version: int,
     token: UUID | None,
     has_expired: bool,
     cancel_requested: bool,
-) -> Stale | CancelPending | None:
+) -> Refusal | None:
     """Say why a guard does not hold for a job as it stands, or None when it does."""
     if isinstance(guard, StateGuard):
+        if guard.tenant_id != tenant_id:
+            return NotFound()
         holds = status is guard.status and guard.version in (None, version)
         return None if holds else Stale()
     if token != guard.token:
@@ -273,4 +285,4 @@ def _requeueing(run: Run) -> dict[str, Any]:
 
 
 def _acting(job: JobSnapshot, version: int | None) -> dict[str, Any]:
-    return _facts(job, StateGuard(job.status, version))
+    return _facts(job, StateGuard(job.status, job.job.tenant_id, version))

@@ -1,4 +1,4 @@
-"""The wake-up port: telling workers, here or elsewhere, that there may be something to do."""
+"""The wake-up port: telling others, here or elsewhere, that there may be something to do."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -13,6 +13,10 @@ class Hint(Enum):
     """Jobs may be due."""
     CANCEL = b"c"
     """A running job may have been cancelled."""
+    WATCHED = b"a"
+    """Somebody waits for jobs to end: tell when some did, for a while."""
+    ENDED = b"e"
+    """Jobs that somebody waits for may have ended."""
 
 
 OnHint = Callable[[Hint], None]

@@ -286,7 +286,10 @@ class JobManager:
         ids = list(dict.fromkeys(job_ids))
         jobs = dict(zip(ids, await self._store.get(ids, tenant_id=tenant_id), strict=True))
         ended = [job for job in jobs.values() if job and job.status.is_terminal]
-        guards = [(job.job.job_id, StateGuard(job.status, job.version)) for job in ended]
+        guards = [
+            (job.job.job_id, StateGuard(job.status, job.job.tenant_id, job.version))
+            for job in ended
+        ]
         deleted = await self._store.delete(guards) if guards else []
         answers = dict(zip((job_id for job_id, _ in guards), deleted, strict=True))
         return [_delete_answer(job_id, jobs[job_id], answers.get(job_id)) for job_id in job_ids]

@@ -1,10 +1,12 @@
-"""Switches: which queues and types are paused, which types are off. Kept as records."""
+"""Switches: which queues and types are paused or capped, which types are off. Kept as records."""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from windlass.contract.records import RecordWrite
+import msgspec
+
+from windlass.contract.records import Record, RecordWrite
 from windlass.contract.store import JobStore
 from windlass.manager.side_data import all_records
 
@@ -12,6 +14,7 @@ SWITCHES: Final = "switches"
 _PAUSED_QUEUE: Final = "paused-queue/"
 _PAUSED_TYPE: Final = "paused-type/"
 _DISABLED_TYPE: Final = "disabled-type/"
+_DEPTH_CAP: Final = "depth-cap/"
 
 
 class Switches:
@@ -36,13 +39,20 @@ class Switches:
         except BaseException:
             self._read_at = before
             raise
-        self._keep([record.key for record in records])
+        self._keep(records)
         self._read_at = time.monotonic()
 
-    def _keep(self, keys: Sequence[str]) -> None:
+    def _keep(self, records: Sequence[Record]) -> None:
+        keys = [record.key for record in records]
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
         self.paused_types = _those_with(_PAUSED_TYPE, keys)
         self.disabled_types = _those_with(_DISABLED_TYPE, keys)
+        self.depth_caps = {
+            record.key.removeprefix(_DEPTH_CAP): msgspec.json.decode(record.value, type=int)
+            for record in records
+            if record.key.startswith(_DEPTH_CAP)
+        }
+        """How many jobs may wait in a queue, for those that have a limit."""
 
     def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
         """The types of these that are not paused."""
@@ -60,8 +70,15 @@ class Switches:
         """The kill switch: refuse new jobs of a type, and fail those that would run."""
         await self._set(_DISABLED_TYPE + job_type, disabled)
 
+    async def cap_queue(self, queue: str, max_depth: int | None) -> None:
+        """Refuse new jobs while this many wait in a queue; None takes the limit away."""
+        await self._put(_DEPTH_CAP + queue, None if max_depth is None else b"%d" % max_depth)
+
     async def _set(self, key: str, on: bool) -> None:
-        await self._store.write_records([RecordWrite(SWITCHES, key, b"true" if on else None)])
+        await self._put(key, b"true" if on else None)
+
+    async def _put(self, key: str, value: bytes | None) -> None:
+        await self._store.write_records([RecordWrite(SWITCHES, key, value)])
         self._thrown()
         await self.refresh(max_age_seconds=0)
 

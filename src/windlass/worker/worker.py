@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -47,10 +47,12 @@ _log = logging.getLogger("windlass.worker")
 
 _SHUTDOWN_GRACE_SECONDS: Final = 5.0
 _REGISTER_EVERY_SECONDS: Final = 20.0
-_LOOKS_WITHIN: Final = timedelta(seconds=10)
 _SWEEP_EVERY: Final = timedelta(seconds=60)
 # Idle, a process asks its store about once a second in all. Half of that are the polls.
 _IDLE_MAINTENANCE: Final = timedelta(seconds=15)
+# Who waits repeats itself well within this time.
+_WATCHED_SECONDS: Final = 5.0
+_LOOKS_WITHIN: Final = timedelta(seconds=10)
 
 
 def resident_bytes() -> int:
@@ -123,6 +125,7 @@ class Worker:
         self._nothing_active.set()
         self._quarantine: asyncio.Task[None] | None = None
         self._ended = 0
+        self._watched_until = -math.inf
         self._started_at = clock.now()
         self.session_id = new_session_id()
         self.counts: Counter[str] = Counter()
@@ -232,10 +235,17 @@ class Worker:
             raise
 
     def _on_hint(self, hint: Hint) -> None:
-        if hint is Hint.WORK:
-            self._claimer.wake()
-        else:
-            self._keeper.beat_now()
+        match hint:
+            case Hint.WORK:
+                self._claimer.wake()
+            case Hint.CANCEL:
+                self._keeper.beat_now()
+            case Hint.WATCHED:
+                self._be_watched()
+            case Hint.ENDED:
+                pass
+            case _:
+                assert_never(hint)
 
     async def _drain(self) -> None:
         if not self._nothing_active.is_set():
@@ -340,6 +350,7 @@ class Worker:
             self._slots.give_back(active.run.job.queue)
             self._forget([active.ref])
             self._wakeup.notify()
+            self._tell_that_jobs_ended()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
@@ -363,11 +374,24 @@ class Worker:
                 self._discard(ending.run)
         if follow_ups:
             self._wakeup.notify(job_id=follow_ups[0].job.job_id)
+        self._tell_that_jobs_ended()
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
         if self._is_worn_out():
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
+
+    def _be_watched(self) -> None:
+        """From now on tell; and once at the beginning, for what ended just before."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._watched_until:
+            self._wakeup.notify(Hint.ENDED)
+        self._watched_until = now + _WATCHED_SECONDS
+
+    def _tell_that_jobs_ended(self) -> None:
+        """Only while somebody waits for it: on a server, every hint has its cost."""
+        if asyncio.get_running_loop().time() < self._watched_until:
+            self._wakeup.notify(Hint.ENDED)
 
     def _is_worn_out(self) -> bool:
         jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes

@@ -13,6 +13,7 @@ class SideData:
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
+        self.last_version = 0
         self.leaders: dict[str, tuple[str, Leadership]] = {}
 
     # -- records ----------------------------------------------------------------------------------
@@ -47,12 +48,13 @@ class SideData:
         if write.value is None:
             self.records.pop((write.namespace, write.key), None)
             return 0
-        version = (current.version if current else 0) + 1
+        self.last_version += 1
         until = later(now, write.time_to_live) if write.time_to_live else None
+        replaced = current.version if current else 0
         self.records[(write.namespace, write.key)] = Record(
-            write.namespace, write.key, write.value, version, until
+            write.namespace, write.key, write.value, self.last_version, until, replaced
         )
-        return version
+        return self.last_version
 
     def prune(self, limit: int, now: datetime) -> int:
         over = [name for name, record in self.records.items() if _is_over(record, now)]

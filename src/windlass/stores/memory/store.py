@@ -23,18 +23,19 @@ from windlass.contract.identity import new_run_token
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
     Cursor,
+    DeadCount,
     JobFilter,
     LaneCounts,
     LaneRequest,
     Page,
     Pruned,
     PruneRule,
+    at_most,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
     Applied,
     ApplyResult,
-    CancelPending,
     Conflict,
     DeleteResult,
     Duplicate,
@@ -46,10 +47,10 @@ from windlass.contract.results import (
     Stale,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.status import DEAD, Event, JobStatus
 from windlass.contract.store import StoreTransaction
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
-from windlass.contract.transition import Guard, StateGuard, Transition, refusal
+from windlass.contract.transition import Guard, Refusal, StateGuard, Transition, refusal
 from windlass.stores.memory.entry import Entry, Lane, Lease
 from windlass.stores.memory.side_data import SideData
 
@@ -170,6 +171,18 @@ class MemoryStore:
             found = [self._held(key.identity, now) for key in keys]
             return [held.job_id if held else None for held in found]
 
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        with self._lock:
+            now = self._clock.now()
+            found: dict[UUID, DedupeKey] = {}
+            for kind, tenant, scope, key in self._keys:
+                held = self._held((kind, tenant, scope, key), now)
+                if held and kind == KeyKind.REQUEST:
+                    found[held.job_id] = DedupeKey(
+                        KeyKind.REQUEST, tenant, scope, key, held.fingerprint
+                    )
+            return [found.get(job_id) for job_id in job_ids]
+
     def _held(self, identity: KeyIdentity, now: datetime) -> _HeldKey | None:
         held = self._keys.get(identity)
         return held if held and (held.until is None or held.until > now) else None
@@ -288,7 +301,7 @@ class MemoryStore:
                 for job_id, entry in sorted(self._running.items())
                 if entry.lease and entry.lease.until <= now and (after is None or job_id > after)
             ]
-            return late[:limit]
+            return late[: at_most(limit)]
 
     # -- apply ------------------------------------------------------------------------------------
 
@@ -310,12 +323,11 @@ class MemoryStore:
         self._write(transition, entry, now)
         return Applied(entry.version)
 
-    def _refuse_guard(
-        self, guard: Guard, entry: Entry, now: datetime
-    ) -> Stale | CancelPending | None:
+    def _refuse_guard(self, guard: Guard, entry: Entry, now: datetime) -> Refusal | None:
         lease = entry.lease
         return refusal(
             guard,
+            tenant_id=entry.job.tenant_id,
             status=entry.status,
             version=entry.version,
             token=lease.token if lease else None,
@@ -408,6 +420,7 @@ class MemoryStore:
         return entry if entry and tenant_id in (None, entry.job.tenant_id) else None
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        limit = at_most(limit)
         with self._lock:
             found = [entry for entry in self._jobs.values() if entry.matches(wanted)]
             if after:
@@ -433,6 +446,20 @@ class MemoryStore:
                     counts.oldest_due_at = min(entry.run_at, counts.oldest_due_at or entry.run_at)
             return [lanes[lane] for lane in sorted(lanes)]
 
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        with self._lock:
+            ends: dict[tuple[str, JobStatus, str], list[datetime]] = defaultdict(list)
+            for entry in self._jobs.values():
+                if entry.status in DEAD and tenant_id in (None, entry.job.tenant_id):
+                    name = (entry.job.job_type, entry.status, entry.last_reason)
+                    ends[name].append(entry.log[-1].at)
+            return [
+                DeadCount(
+                    job_type=kind, status=status, reason=reason, jobs=len(at), newest_at=max(at)
+                )
+                for (kind, status, reason), at in sorted(ends.items())
+            ]
+
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         with self._lock:
             entry = self._visible(job_id, tenant_id)
@@ -441,7 +468,7 @@ class MemoryStore:
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         with self._lock:
             start = bisect.bisect_right(self._events, after, key=lambda event: event.sequence)
-            return self._events[start : start + limit]
+            return self._events[start : start + at_most(limit)]
 
     async def sequence(self, *, limit: int) -> int:
         return 0  # rows are numbered when they are written, under the lock
@@ -453,7 +480,7 @@ class MemoryStore:
             return [self._delete(job_id, guard) for job_id, guard in jobs]
 
     def _delete(self, job_id: UUID, guard: StateGuard) -> DeleteResult:
-        entry = self._jobs.get(job_id)
+        entry = self._visible(job_id, guard.tenant_id)
         if entry is None:
             return NotFound()
         if not entry.status.is_terminal or (guard.status, guard.version or entry.version) != (
@@ -476,6 +503,7 @@ class MemoryStore:
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
+        limit = at_most(limit)
         with self._lock:
             now = self._clock.now()
             unread = {
@@ -516,7 +544,7 @@ class MemoryStore:
     ) -> list[Record]:
         with self._lock:
             found = self._side_data.read(namespace, prefix, after, self._clock.now())
-            return found[:limit]
+            return found[: at_most(limit)]
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         with self._lock:

@@ -1,13 +1,13 @@
 """Reading: jobs as they stand, pages of them, counts, history and events."""
 
-import heapq
 from collections.abc import Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.errors import StoreCorrupt
-from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.postgres.arrays import Texts, Uuids
@@ -37,8 +37,9 @@ FROM windlass.job
 LEFT JOIN LATERAL (
     SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
-WHERE job.id = ANY (%s)
+WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
+_BY_ID = _SNAPSHOT.format("%s")
 _HISTORY = f"""
 SELECT {LOG_COLUMNS} FROM windlass.log
 WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
@@ -83,6 +84,13 @@ LEFT JOIN running ON running.lane = ended.lane
 WHERE ended.live + ended.completed + ended.failed + ended.poisoned + ended.cancelled > 0
 ORDER BY lane.queue COLLATE "C", lane.job_type COLLATE "C"
 """
+_DEAD = """
+SELECT lane.job_type, log.status::text, log.reason, count(*), max(log.at)
+FROM windlass.log JOIN windlass.lane ON lane.id = log.lane
+WHERE log.is_end AND log.status IN ('Failed', 'Poisoned')
+  AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)
+GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
+"""
 _WAITING = """
 SELECT wanted.lane, sum(later.jobs)::bigint, min(first.run_at)
 FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
@@ -126,6 +134,18 @@ _ENDED: Final = (
     "log.created_at",
     "log.job_id",
 )
+_STANDS_IN: Final = {
+    JobStatus.QUEUED: "EXISTS (SELECT FROM windlass.ready WHERE ready.job_id = job.id OFFSET 0)",
+    JobStatus.RUNNING: "EXISTS (SELECT FROM windlass.lease WHERE lease.job_id = job.id OFFSET 0)",
+}
+_HAS_ENDED_AS: Final = (
+    "EXISTS (SELECT FROM windlass.log AS ended WHERE ended.job_id = job.id AND ended.is_end "
+    "AND ended.status = %s::text::windlass.job_status OFFSET 0)"
+)
+_IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subject = ANY (%s))"
+# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
+# are led by an index of owners or subjects.
+_FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT last.reason FROM windlass.log AS last WHERE last.job_id = job.id "
     "ORDER BY last.version DESC LIMIT 1)"
@@ -133,7 +153,7 @@ _LAST_REASON: Final = (
 
 
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
-    rows = await sql.rows(_SNAPSHOT, Uuids(list(dict.fromkeys(job_ids))))
+    rows = await sql.rows(_BY_ID, Uuids(list(dict.fromkeys(job_ids))))
     found = {row[2]: row for row in rows}
     asked = [found.get(job_id) for job_id in job_ids]
     return [
@@ -178,22 +198,94 @@ def _snapshot(row: Row) -> JobSnapshot:
 
 
 async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    """One keyset scan per status, merged, and the jobs of the page.
+
+    Where somebody sees only what is his own, one per way to see a job: so each follows an index in
+    the order of the list. All in one statement, which has one snapshot: else a job that moves would
+    be found twice, or not at all, or in a status that nobody asked for.
+    """
+    visible = wanted.narrowed()
+    if visible is None or not limit:
+        return Page((), None)
+    wanted = visible
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
-    scans = [await _places_of(sql, wanted, status, limit + 1, after) for status in statuses]
-    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
-    ids = [job_id for _, job_id in found[:limit]]
-    items = tuple(job for job in await get(sql, ids, wanted.tenant_id) if job) if ids else ()
-    last = found[limit - 1] if len(found) > limit > 0 else None
-    return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
+    scans, values = [], list[object]()
+    for status in statuses:
+        for way in await _ways(sql, wanted, status):
+            scan, of_scan = _scan(wanted, status, limit + 1, after, way)
+            scans.append(f"({scan})")
+            values += of_scan
+    # A union, because a job that is seen in two ways is one.
+    page = f"""ARRAY(
+        SELECT id FROM ({" UNION ".join(scans)}) AS place
+        ORDER BY created_at DESC, id DESC LIMIT %s)
+    """  # noqa: S608  # built from constants; every value is a parameter
+    rows = await sql.rows(_SNAPSHOT.format(page), *values, limit + 1)
+    found = sorted(map(_snapshot, rows), key=_place, reverse=True)
+    next_page = Cursor(*_place(found[limit - 1])) if len(found) > limit else None
+    return Page(tuple(found[:limit]), next_page)
 
 
-async def _places_of(
-    sql: Sql, wanted: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None
-) -> list[Row]:
-    """The (created_at, id) of matching jobs in one status, newest first."""
-    source, tenant, created_at, job_id = place = _PLACES.get(status, _ENDED)
-    conditions, values = _conditions(wanted)
+def _place(job: JobSnapshot) -> tuple[datetime, UUID]:
+    return job.job.created_at, job.job.job_id
+
+
+class _Way(NamedTuple):
+    """One way to see a job: a condition that an index of the jobs answers, and who or what."""
+
+    condition: str
+    names: Sequence[str]
+
+
+async def _ways(sql: Sql, wanted: JobFilter, status: JobStatus | None) -> list[_Way | None]:
+    """How to find what is visible; None for looking at every job of the status."""
+    whose = wanted.whose
+    if whose is None or wanted.subject_id or wanted.created_by:
+        return [None]
+    if status and await _are_few(sql, wanted.tenant_id, status):
+        return [None]
+    ways: list[_Way | None] = []
+    if whose.owner:
+        ways.append(_Way("job.created_by = name AND job.created_by <> ''", [whose.owner]))
+    if whose.granted:
+        ways.append(_Way("job.subject = name AND job.subject <> ''", sorted(whose.granted)))
+    return ways
+
+
+async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
+    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    table, tenant, _, _ = _PLACES.get(status, _ENDED)
+    conditions, values = ["true"], list[object]()
+    if status not in _PLACES:
+        conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
+        values.append(str(status))
+    if tenant_id is not None and status is not JobStatus.RUNNING:
+        conditions.append(f"{tenant} = %s")
+        values.append(tenant_id)
+    ((found,),) = await sql.rows(
+        f"""
+        SELECT count(*) FROM (
+            SELECT FROM {table.split()[0]} WHERE {" AND ".join(conditions)} LIMIT %s) AS few
+        """,  # noqa: S608  # built from constants; every value is a parameter
+        *values,
+        _FEW + 1,
+    )
+    return int(found) <= _FEW
+
+
+def _scan(
+    wanted: JobFilter,
+    status: JobStatus | None,
+    limit: int,
+    after: Cursor | None,
+    way: _Way | None,
+) -> tuple[str, list[object]]:
+    """Say how to find the (created_at, id) of matching jobs in one status, newest first."""
+    source, tenant, created_at, job_id = place = _JOBS if way else _PLACES.get(status, _ENDED)
+    conditions, values = _conditions(wanted, way)
+    if way and status:
+        conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
+        values += [] if status in _STANDS_IN else [str(status)]
     if place == _ENDED:
         conditions.append("log.is_end AND log.status = %s::text::windlass.job_status")
         values.append(str(status))
@@ -203,19 +295,22 @@ async def _places_of(
     if after:
         conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
-    where = " AND ".join(conditions) or "true"
-    return await sql.rows(
-        f"""
-        SELECT {created_at}, {job_id}
+    scan = f"""
+        SELECT {created_at} AS created_at, {job_id} AS id
         FROM {source} {looked_up("lane", "id", "job.lane")}
-        WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
-        """,  # noqa: S608  # built from constants; every value is a parameter
-        *values,
-        limit,
-    )
+        WHERE {" AND ".join(conditions) or "true"}
+        ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
+    """  # noqa: S608  # built from constants; every value is a parameter
+    if way is None:
+        return scan, [*values, limit]
+    by_name = f"""
+        SELECT place.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({scan}) AS place
+        ORDER BY created_at DESC, id DESC LIMIT %s
+    """  # noqa: S608  # built from constants; every value is a parameter
+    return by_name, [Texts(way.names), *values, limit, limit]
 
 
-def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
+def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
         "job.subject = %s": wanted.subject_id,
         "job.created_by = %s": wanted.created_by,
@@ -235,8 +330,16 @@ def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
         if choices:
             conditions.append(f"{column} = ANY (%s)")
             values.append(Texts(sorted(choices)))
+    # The terms with <> let the partial indexes be used.
     if wanted.subject_id:
-        conditions.append("job.subject <> ''")  # lets the partial index be used
+        conditions.append("job.subject <> ''")
+    if wanted.created_by:
+        conditions.append("job.created_by <> ''")
+    if way:
+        conditions.append(way.condition)
+    elif whose := wanted.whose:
+        conditions.append(_IS_THEIRS)
+        values += [whose.owner, Texts(sorted(whose.granted))]
     return conditions, values
 
 
@@ -260,6 +363,19 @@ async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneC
         lanes[number].scheduled = scheduled
         lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)
     return list(lanes.values())
+
+
+async def dead_counts(sql: Sql, tenant_id: str | None) -> list[DeadCount]:
+    return [
+        DeadCount(
+            job_type=kind,
+            status=JobStatus(status),
+            reason=reason,
+            jobs=jobs,
+            newest_at=from_micros(newest),
+        )
+        for kind, status, reason, jobs, newest in await sql.named(_DEAD, {"tenant": tenant_id})
+    ]
 
 
 async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:

@@ -9,7 +9,7 @@ from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_a
 from windlass.contract.results import Applied, Conflict, Leadership
 from windlass.stores.postgres.sql import Row, Sql
 
-_COLUMNS = "namespace, key, value, version, expires_at"
+_COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM windlass.record WHERE namespace = %s AND key = %s FOR UPDATE
 """  # noqa: S608  # constants only
@@ -21,12 +21,12 @@ ORDER BY key LIMIT %s
 """  # noqa: S608  # constants only
 # A row that is there was locked when it was looked at; one that was not may be there by now.
 _ADD = """
-INSERT INTO windlass.record (namespace, key, value, version, expires_at)
-VALUES (%s, %s, %s, %s, %s) ON CONFLICT (namespace, key) DO NOTHING
+INSERT INTO windlass.record (namespace, key, value, expires_at, replaced)
+VALUES (%s, %s, %s, %s, 0) ON CONFLICT (namespace, key) DO NOTHING RETURNING version
 """
 _CHANGE = """
-UPDATE windlass.record SET value = %s, version = %s, expires_at = %s
-WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s)
+UPDATE windlass.record SET value = %s, version = DEFAULT, expires_at = %s, replaced = %s
+WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s) RETURNING version
 """
 _DELETE = """
 DELETE FROM windlass.record WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s)
@@ -92,18 +92,20 @@ async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) 
     if write.value is None:
         await sql.run(_DELETE, *place, *as_seen)
         return 0
-    version = (before.version if before else 0) + 1
     until = later_micros(now, write.time_to_live) if write.time_to_live else None
-    if await sql.run(_CHANGE, write.value, version, until, *place, *as_seen):
-        return version
-    if not await sql.run(_ADD, *place, write.value, version, until):
+    replaced = before.version if before else 0
+    written = await sql.row(_CHANGE, write.value, until, replaced, *place, *as_seen)
+    written = written or await sql.row(_ADD, *place, write.value, until)
+    if written is None:
         raise SerializationFailure("a record was written meanwhile")
+    version: int = written[0]
     return version
 
 
 def _record(row: Row) -> Record:
-    namespace, key, value, version, until = row
-    return Record(namespace, key, value, version, None if until is None else from_micros(until))
+    namespace, key, value, version, until, replaced = row
+    expires_at = None if until is None else from_micros(until)
+    return Record(namespace, key, value, version, expires_at, replaced)
 
 
 async def lead(

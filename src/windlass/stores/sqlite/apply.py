@@ -170,6 +170,7 @@ class _Change:
             return Applied(head.version)  # asked first: its guard may well hold again
         refused = refusal(
             transition.guard,
+            tenant_id=head.tenant,
             status=head.status,
             version=head.version,
             token=uuid_from_bytes(head.token) if head.token else None,

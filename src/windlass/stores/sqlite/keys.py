@@ -1,10 +1,12 @@
 """Dedupe keys: who holds one, taking one, and what becomes of it when its job ends."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from windlass.contract.clock import later_micros
-from windlass.contract.submission import DedupeKey
+from windlass.contract.submission import DedupeKey, KeyKind
 
 
 class HeldKey(NamedTuple):
@@ -15,6 +17,10 @@ class HeldKey(NamedTuple):
 _HOLDER = """
 SELECT job_id, fingerprint FROM windlass_dedupe
 WHERE kind = ? AND tenant = ? AND scope = ? AND key = ? AND (until IS NULL OR until > ?)
+"""
+_OF_REQUEST = """
+SELECT job_id, tenant, scope, key, fingerprint FROM windlass_dedupe
+WHERE kind = 'request' AND job_id = ? AND (until IS NULL OR until > ?)
 """
 _TAKE = """
 INSERT INTO windlass_dedupe (kind, tenant, scope, key, job_id, fingerprint, until)
@@ -31,6 +37,17 @@ FREE = f"DELETE FROM windlass_dedupe {_OWNED}"  # noqa: S608  # constants only
 def holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
     row = connection.execute(_HOLDER, (*key.identity, now)).fetchone()
     return HeldKey(*row) if row else None
+
+
+def of_requests(
+    connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int
+) -> list[DedupeKey | None]:
+    found: dict[bytes, DedupeKey] = {}
+    for job_id in dict.fromkeys(job_ids):
+        row = connection.execute(_OF_REQUEST, (job_id.bytes, now)).fetchone()
+        if row:
+            found[row[0]] = DedupeKey(KeyKind.REQUEST, *row[1:])
+    return [found.get(job_id.bytes) for job_id in job_ids]
 
 
 def take(connection: sqlite3.Connection, keys: list[tuple[DedupeKey, bytes]], now: int) -> None:

@@ -3,13 +3,13 @@
 import heapq
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.errors import StoreCorrupt
 from windlass.contract.identity import uuid_from_bytes
-from windlass.contract.query import Cursor, JobFilter, LaneCounts, Page
+from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.sqlite.rows import (
@@ -50,6 +50,19 @@ _PLACES: Final = {
     JobStatus.RUNNING: "windlass_lease AS lease JOIN windlass_job AS job ON job.id = lease.job_id",
 }
 _ENDED: Final = "windlass_log AS log JOIN windlass_job AS job ON job.id = log.job_id"
+_STANDS_IN: Final = {
+    JobStatus.QUEUED: "EXISTS (SELECT 1 FROM windlass_ready WHERE job_id = job.id)",
+    JobStatus.RUNNING: "EXISTS (SELECT 1 FROM windlass_lease WHERE job_id = job.id)",
+}
+_HAS_ENDED_AS: Final = (
+    "EXISTS (SELECT 1 FROM windlass_log AS ended "
+    "WHERE ended.job_id = job.id AND ended.is_end = 1 AND ended.status = ?)"
+)
+_IS_OWNED: Final = "(job.created_by = ? AND job.created_by <> '')"
+_IS_OF_SUBJECT: Final = "(job.subject = ? AND job.subject <> '')"
+# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
+# are led by an index of owners or subjects.
+_FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT reason FROM windlass_log AS last WHERE last.job_id = job.id "
     "ORDER BY version DESC LIMIT 1)"
@@ -106,14 +119,66 @@ def _snapshot(row: Row) -> JobSnapshot:
 def find(
     connection: sqlite3.Connection, wanted: JobFilter, *, limit: int, after: Cursor | None
 ) -> Page:
-    """One keyset scan per status, merged; then the jobs of the page are read as they stand."""
+    """Keyset scans, merged; then the jobs of the page are read as they stand.
+
+    One scan per status, and where somebody sees only what is his own, one per way to see a job: so
+    each follows an index in the order of the list.
+    """
+    visible = wanted.narrowed()
+    if visible is None:
+        return Page((), None)
+    wanted = visible
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
-    scans = [_places_of(connection, wanted, status, limit + 1, after) for status in statuses]
-    found = heapq.nlargest(limit + 1, (place for scan in scans for place in scan))
+    scans = [
+        _places_of(connection, wanted, status, limit + 1, after, way)
+        for status in statuses
+        for way in _ways(connection, wanted, status)
+    ]
+    found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
-    items = tuple(job for job in get(connection, ids, wanted.tenant_id) if job)
+    jobs = get(connection, ids, wanted.tenant_id)
+    # Looked at once more: an id may have been taken by another's job meanwhile.
+    items = tuple(job for job in jobs if job and wanted.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
+
+
+class _Way(NamedTuple):
+    """One way to see a job: a condition that an index of the jobs answers, and its value."""
+
+    condition: str
+    value: str
+
+
+def _ways(
+    connection: sqlite3.Connection, wanted: JobFilter, status: JobStatus | None
+) -> list[_Way | None]:
+    """How to find what is visible; None for looking at every job of the status."""
+    whose = wanted.whose
+    if whose is None or wanted.subject_id or wanted.created_by:
+        return [None]
+    if status and _are_few(connection, wanted.tenant_id, status):
+        return [None]
+    ways: list[_Way | None] = [_Way(_IS_OF_SUBJECT, subject) for subject in sorted(whose.granted)]
+    if whose.owner:
+        ways.append(_Way(_IS_OWNED, whose.owner))
+    return ways
+
+
+def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobStatus) -> bool:
+    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    values: list[object] = []
+    if status in _PLACES:
+        found = _PLACES[status].split(" JOIN ")[0]
+    else:
+        found = "windlass_log WHERE is_end = 1 AND status = ?"
+        values.append(status)
+        if tenant_id is not None:
+            found += " AND tenant = ?"
+            values.append(tenant_id)
+    statement = f"SELECT count(*) FROM (SELECT 1 FROM {found} LIMIT ?)"  # noqa: S608  # constants only
+    row = connection.execute(statement, (*values, _FEW + 1)).fetchone()
+    return int(row[0]) <= _FEW
 
 
 def _places_of(
@@ -122,13 +187,19 @@ def _places_of(
     status: JobStatus | None,
     limit: int,
     after: Cursor | None,
+    way: _Way | None,
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
     source, order = _PLACES.get(status, _ENDED), "job"
-    conditions, values = _conditions(wanted)
-    if status is JobStatus.QUEUED and _queued(connection, wanted.tenant_id) > _MANY_QUEUED:
+    conditions, values = _conditions(wanted, way)
+    if way:
         source = _PLACES[None]
-        conditions.append("EXISTS (SELECT 1 FROM windlass_ready WHERE job_id = job.id)")
+        if status:
+            conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
+            values += [] if status in _STANDS_IN else [status]
+    elif status is JobStatus.QUEUED and _queued(connection, wanted.tenant_id) > _MANY_QUEUED:
+        source = _PLACES[None]
+        conditions.append(_STANDS_IN[status])
     elif source == _ENDED:
         order = "log"
         conditions.append("log.is_end = 1 AND log.status = ?")
@@ -149,7 +220,7 @@ def _places_of(
     return connection.execute(statement, (*values, limit)).fetchall()
 
 
-def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
+def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
         "job.tenant = ?": wanted.tenant_id,
         "job.subject = ?": wanted.subject_id,
@@ -170,8 +241,18 @@ def _conditions(wanted: JobFilter) -> tuple[list[str], list[object]]:
         if choices:
             conditions.append(f"{column} IN {marks(len(choices))}")
             values += sorted(choices)
+    # The terms with <> let the partial indexes be used.
     if wanted.subject_id:
-        conditions.append("job.subject <> ''")  # lets the partial index be used
+        conditions.append("job.subject <> ''")
+    if wanted.created_by:
+        conditions.append("job.created_by <> ''")
+    if way:
+        conditions.append(way.condition)
+        values.append(way.value)
+    elif whose := wanted.whose:
+        granted = sorted(whose.granted)
+        conditions.append(f"({_IS_OWNED} OR job.subject IN {marks(len(granted))})")
+        values += [whose.owner, *granted]
     return conditions, values
 
 
@@ -229,6 +310,29 @@ def _waiting(
         scheduled += row[0]
         oldest += [row[1]] if row[1] is not None else []
     return scheduled, min(oldest, default=None)
+
+
+def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[DeadCount]:
+    rows = connection.execute(
+        """
+        SELECT lane.job_type, log.status, log.reason, count(*), max(log.at)
+        FROM windlass_log AS log JOIN windlass_lane AS lane ON lane.id = log.lane
+        WHERE log.is_end = 1 AND log.status IN ('Failed', 'Poisoned')
+          AND (:tenant IS NULL OR log.tenant = :tenant)
+        GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        """,
+        {"tenant": tenant_id},
+    )
+    return [
+        DeadCount(
+            job_type=kind,
+            status=JobStatus(status),
+            reason=reason,
+            jobs=jobs,
+            newest_at=from_micros(newest),
+        )
+        for kind, status, reason, jobs, newest in rows
+    ]
 
 
 def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:

@@ -8,7 +8,7 @@ from windlass.contract.clock import from_micros, later_micros
 from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_allowed
 from windlass.contract.results import Applied, Conflict, Leadership
 
-_COLUMNS = "namespace, key, value, version, expires_at"
+_COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM windlass_record
 WHERE namespace = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
@@ -19,10 +19,10 @@ WHERE namespace = ? AND key > ? AND substr(key, 1, length(?)) = ?
   AND (expires_at IS NULL OR expires_at > ?)
 ORDER BY key LIMIT ?
 """  # noqa: S608  # constants only
+# Replacing is deleting and inserting, which is what gives the row its new version.
 _PUT = """
-INSERT INTO windlass_record (namespace, key, value, version, expires_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (namespace, key) DO UPDATE
-SET value = excluded.value, version = excluded.version, expires_at = excluded.expires_at
+INSERT OR REPLACE INTO windlass_record (namespace, key, value, expires_at, replaced)
+VALUES (?, ?, ?, ?, ?)
 """
 _LEAD = """
 INSERT INTO windlass_leader (role, owner, term, until) VALUES (?, ?, ?, ?)
@@ -68,15 +68,16 @@ def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
         place = (write.namespace, write.key)
         connection.execute("DELETE FROM windlass_record WHERE namespace = ? AND key = ?", place)
         return 0
-    version = (before.version if before else 0) + 1
     until = later_micros(now, write.time_to_live) if write.time_to_live else None
-    connection.execute(_PUT, (write.namespace, write.key, write.value, version, until))
-    return version
+    replaced = before.version if before else 0
+    values = (write.namespace, write.key, write.value, until, replaced)
+    return connection.execute(_PUT, values).lastrowid or 0
 
 
-def _record(row: tuple[str, str, bytes, int, int | None]) -> Record:
-    namespace, key, value, version, until = row
-    return Record(namespace, key, value, version, None if until is None else from_micros(until))
+def _record(row: tuple[str, str, bytes, int, int | None, int]) -> Record:
+    namespace, key, value, version, until, replaced = row
+    expires_at = None if until is None else from_micros(until)
+    return Record(namespace, key, value, version, expires_at, replaced)
 
 
 def lead(

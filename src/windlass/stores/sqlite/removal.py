@@ -35,7 +35,7 @@ def delete(
     for job_id, guard in jobs:
         # Taken out of the dictionary: the same job named twice is gone the second time.
         head = found.get(job_id.bytes)
-        if head is None:
+        if head is None or head.tenant != guard.tenant_id:
             answers.append(NotFound())
         elif _guard_holds(guard, head):
             del found[job_id.bytes]

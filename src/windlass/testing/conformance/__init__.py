@@ -19,11 +19,13 @@ from windlass.testing.conformance import (
     keys,
     leases,
     maintenance,
+    odd_input,
     races,
     reading,
     records,
     states,
     torture,
+    visibility,
 )
 from windlass.testing.conformance.bench import Bench, StoreHarness
 from windlass.testing.conformance.rule import Rule, rules_of
@@ -38,7 +40,9 @@ _TOPICS = (
     keys,
     events,
     reading,
+    visibility,
     records,
+    odd_input,
     maintenance,
     races,
     answers,

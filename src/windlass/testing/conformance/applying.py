@@ -189,7 +189,7 @@ async def an_unknown_job_is_not_found(bench: Bench) -> None:
     run = await bench.start()
     stranger = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, job_id=uuid4()))
     assert await bench.store.apply([completed(stranger)]) == [NotFound()]
-    guard = StateGuard(JobStatus.COMPLETED, None)
+    guard = StateGuard(JobStatus.COMPLETED, run.job.tenant_id)
     assert await bench.store.delete([(uuid4(), guard)]) == [NotFound()]
 
 

@@ -121,7 +121,7 @@ async def an_old_job_cannot_free_the_key_of_a_newer_one(bench: Bench) -> None:
     old, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
     newer = await bench.submit("newer", idempotency_key=KEY)
     job = await bench.snapshot(old)
-    await bench.store.delete([(old, StateGuard(job.status, job.version))])
+    await bench.store.delete([(old, StateGuard(job.status, job.job.tenant_id, job.version))])
     again = make_new("newer", idempotency_key=KEY)
     assert await bench.store.insert([again]) == [Duplicate(newer, by=KeyKind.JOB)]
 
@@ -130,7 +130,7 @@ async def an_old_job_cannot_free_the_key_of_a_newer_one(bench: Bench) -> None:
 async def deleting_a_completed_job_frees_its_key(bench: Bench) -> None:
     job_id, _ = await bench.bring_to(JobStatus.COMPLETED, idempotency_key=KEY)
     job = await bench.snapshot(job_id)
-    await bench.store.delete([(job_id, StateGuard(job.status, job.version))])
+    await bench.store.delete([(job_id, StateGuard(job.status, job.job.tenant_id, job.version))])
     assert await bench.store.insert([make_new("new", idempotency_key=KEY)]) == [Applied(1)]
 
 
@@ -162,6 +162,40 @@ async def a_request_key_is_held_for_its_own_time_whatever_the_job_does(bench: Be
     assert await bench.store.insert([clash]) == [Conflict(by=KeyKind.REQUEST)]
     bench.clock.advance(DAY)
     assert await bench.store.insert([again]) == [Applied(1)]
+
+
+@rule
+async def a_request_key_tells_of_its_job_after_the_job_is_gone(bench: Bench) -> None:
+    key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
+    new, unkeyed = make_new(1, request_key=key), make_new(2, idempotency_key=KEY)
+    assert await bench.store.insert([new, unkeyed]) == [Applied(1), Applied(1)]
+    ids = [unkeyed.job.job_id, new.job.job_id]
+    told = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body")
+    assert await bench.store.request_keys(ids) == [None, told]
+    for run in await bench.claim():
+        await bench.finish(run)
+    bench.clock.advance(HOUR)
+    rule_ = PruneRule(JobStatus.COMPLETED, bench.clock.now())
+    assert (await bench.store.prune([rule_], limit=10)).jobs == 2
+    assert await bench.store.request_keys(ids) == [None, told]
+    bench.clock.advance(DAY)
+    assert await bench.store.request_keys(ids) == [None, None]
+
+
+@rule
+async def a_repeated_request_is_told_by_its_own_key_whoever_has_the_jobs_key(bench: Bench) -> None:
+    """Its job failed and freed the job's key, and another job took that."""
+    key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
+    first = make_new(1, idempotency_key=KEY, request_key=key)
+    assert await bench.store.insert([first]) == [Applied(1)]
+    await bench.finish((await bench.claim())[0], PERMANENT)
+    await bench.submit(2, idempotency_key=KEY)
+    again = make_new(1, idempotency_key=KEY, request_key=key)
+    told = Duplicate(first.job.job_id, by=KeyKind.REQUEST)
+    assert await bench.store.insert([again]) == [told]
+    other = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"other body", DAY)
+    clash = make_new(3, idempotency_key=KEY, request_key=other)
+    assert await bench.store.insert([clash]) == [Conflict(by=KeyKind.REQUEST)]
 
 
 @rule

@@ -40,6 +40,27 @@ async def one_tenant_does_not_see_another(bench: Bench) -> None:
 
 
 @rule
+async def dead_letters_are_counted_by_type_status_and_reason(bench: Bench) -> None:
+    for status in (JobStatus.FAILED, JobStatus.POISONED, JobStatus.FAILED, JobStatus.CANCELLED):
+        await bench.bring_to(status)
+    await bench.finish(await bench.start(), TypeDisabled())
+    for status in (JobStatus.FAILED, JobStatus.COMPLETED):
+        await bench.bring_to(status, tenant_id="theirs")
+    counted = await bench.store.dead_counts(tenant_id="default")
+    assert [(one.job_type, one.status, one.reason, one.jobs) for one in counted] == [
+        ("test", JobStatus.FAILED, Reason.PERMANENT_ERROR, 2),
+        ("test", JobStatus.FAILED, Reason.TYPE_DISABLED, 1),
+        ("test", JobStatus.POISONED, Reason.ATTEMPTS_EXHAUSTED, 1),
+    ]
+    assert sum(one.jobs for one in await bench.store.dead_counts(tenant_id=None)) == 5
+    newest = [one.newest_at for one in counted]
+    assert newest[0] >= newest[2]
+    job_id, _ = await bench.bring_to(JobStatus.POISONED)
+    await bench.manager.redrive([job_id], tenant_id=None, actor="op")
+    assert await bench.store.dead_counts(tenant_id="default") == counted
+
+
+@rule
 async def jobs_come_in_the_order_they_were_asked_for(bench: Bench) -> None:
     a, b = await bench.submit(), await bench.submit()
     unknown = uuid4()

@@ -10,6 +10,24 @@ from windlass.testing.conformance.rule import rule
 SPACE = "space"
 
 
+async def put(
+    bench: Bench,
+    key: str,
+    value: bytes,
+    *,
+    expected: int | None = None,
+    time_to_live: timedelta | None = None,
+) -> int | None:
+    """Write a record; return its version, or None where the store refused."""
+    write = RecordWrite(SPACE, key, value, expected, time_to_live)
+    match await bench.store.write_records([write]):
+        case [Applied(version)]:
+            return version
+        case [Conflict(by)]:
+            assert by == f"{SPACE}/{key}"
+    return None
+
+
 async def values(bench: Bench, **options: str) -> dict[str, bytes]:
     return {
         record.key: record.value
@@ -19,31 +37,63 @@ async def values(bench: Bench, **options: str) -> dict[str, bytes]:
 
 @rule
 async def a_record_is_versioned(bench: Bench) -> None:
-    write = bench.store.write_records
-    assert await write([RecordWrite(SPACE, "a", b"1")]) == [Applied(1)]
-    assert await write([RecordWrite(SPACE, "a", b"2")]) == [Applied(2)]
-    assert await write([RecordWrite(SPACE, "a", b"3", expected=2)]) == [Applied(3)]
-    assert await write([RecordWrite(SPACE, "a", b"4", expected=1)]) == [Conflict(by="space/a")]
-    assert await write([RecordWrite(SPACE, "b", b"x", expected=1)]) == [Conflict(by="space/b")]
-    assert await values(bench) == {"a": b"3"}
+    first = await put(bench, "a", b"1")
+    second = await put(bench, "a", b"2")
+    third = await put(bench, "a", b"3", expected=second)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert 0 < first < second < third
+    for stale in (0, first, second, third + 1):
+        assert await put(bench, "a", b"4", expected=stale) is None
+    assert await put(bench, "b", b"x", expected=third) is None
+    (record,) = await bench.store.read_records(SPACE)
+    assert (record.value, record.version) == (b"3", third)
 
 
 @rule
 async def a_record_can_be_made_once(bench: Bench) -> None:
-    write = bench.store.write_records
-    assert await write([RecordWrite(SPACE, "a", b"1", expected=0)]) == [Applied(1)]
-    assert await write([RecordWrite(SPACE, "a", b"2", expected=0)]) == [Conflict(by="space/a")]
+    assert await put(bench, "a", b"1", expected=0)
+    assert await put(bench, "a", b"2", expected=0) is None
+
+
+@rule
+async def a_version_never_comes_again(bench: Bench) -> None:
+    """Else a writer who slept through a deletion would overwrite what was made since."""
+    seen = [await put(bench, "a", b"1"), await put(bench, "a", b"2", time_to_live=HOUR)]
+    bench.clock.advance(HOUR)  # expired, and still in the store's way
+    seen.append(await put(bench, "a", b"1", expected=0, time_to_live=HOUR))
+    bench.clock.advance(HOUR)
+    await bench.store.prune([], limit=10)
+    seen.append(await put(bench, "a", b"1", expected=0))
+    await bench.store.write_records([RecordWrite(SPACE, "a", None)])
+    now = await put(bench, "a", b"1", expected=0)
+    assert len({*seen, now}) == 5
+    for stale in seen:
+        assert await put(bench, "a", b"mine", expected=stale) is None
+        gone = RecordWrite(SPACE, "a", None, expected=stale)
+        assert await bench.store.write_records([gone]) == [Conflict(by="space/a")]
+    assert await values(bench) == {"a": b"1"}
 
 
 @rule
 async def a_repeated_write_counts_as_applied(bench: Bench) -> None:
-    write = RecordWrite(SPACE, "a", b"1", expected=0)
-    for _ in range(3):
-        assert await bench.store.write_records([write]) == [Applied(1)]
-    gone = RecordWrite(SPACE, "a", None, expected=1)
+    made = await put(bench, "a", b"1", expected=0)
+    assert await put(bench, "a", b"1", expected=0) == made
+    changed = await put(bench, "a", b"2", expected=made)
+    assert await put(bench, "a", b"2", expected=made) == changed
+    gone = RecordWrite(SPACE, "a", None, expected=changed)
     for _ in range(2):
         assert await bench.store.write_records([gone]) == [Applied(0)]
     assert await values(bench) == {}
+
+
+@rule
+async def the_same_value_written_by_another_is_no_repeat(bench: Bench) -> None:
+    first = await put(bench, "a", b"1")
+    await put(bench, "a", b"2")
+    await put(bench, "a", b"3")
+    assert await put(bench, "a", b"3", expected=first) is None
 
 
 @rule
@@ -54,8 +104,7 @@ async def an_expired_record_is_gone(bench: Bench) -> None:
     bench.clock.advance(timedelta(microseconds=1))
     assert await values(bench) == {}
     assert (await bench.store.prune([], limit=10)).records == 1
-    again = RecordWrite(SPACE, "a", b"2", expected=0)
-    assert await bench.store.write_records([again]) == [Applied(1)]
+    assert await put(bench, "a", b"2", expected=0)
 
 
 @rule

@@ -140,18 +140,42 @@ def has_ended_run(rows: Sequence[LogEntry], run: Run, transition: Transition) ->
     )
 
 
+@rule_for(Pair(status, verb) for verb in OPERATOR_VERBS for status in verb.allowed)
+async def an_operator_s_write_stays_in_its_tenant(bench: Bench, pair: Pair) -> None:
+    """Between reading and writing, a job may be deleted and its id taken by another tenant."""
+    theirs, run = await bench.bring_to(pair.status, tenant_id="theirs")
+    before = await bench.snapshot(theirs)
+    rows = await bench.store.history(theirs, tenant_id=None)
+    as_read = msgspec.structs.replace(
+        before, job=msgspec.structs.replace(before.job, tenant_id="mine")
+    )
+    assert await bench.store.apply([pair.verb.make(as_read, run)]) == [NotFound()]
+    assert await bench.snapshot(theirs) == before
+    assert await bench.store.history(theirs, tenant_id=None) == rows
+
+
+@rule_for(status for status in JobStatus if status.is_terminal)
+async def a_deletion_stays_in_its_tenant(bench: Bench, status: JobStatus) -> None:
+    theirs, _ = await bench.bring_to(status, tenant_id="theirs")
+    before = await bench.snapshot(theirs)
+    for version in (None, before.version):
+        guard = StateGuard(status, "mine", version)
+        assert await bench.store.delete([(theirs, guard)]) == [NotFound()]
+    assert await bench.snapshot(theirs) == before
+
+
 @rule_for(JobStatus)
 async def only_an_ended_job_can_be_deleted(bench: Bench, status: JobStatus) -> None:
     job_id, _ = await bench.bring_to(status)
     job = await bench.snapshot(job_id)
-    answer = (await bench.store.delete([(job_id, StateGuard(status, job.version))]))[0]
+    guard = StateGuard(status, job.job.tenant_id, job.version)
+    answer = (await bench.store.delete([(job_id, guard)]))[0]
     if status.is_terminal:
         assert isinstance(answer, Applied)
         assert await bench.store.get([job_id], tenant_id=None) == [None]
         assert await bench.store.history(job_id, tenant_id=None) == []
         assert sum((await bench.recount()).values()) == 0
-        again = await bench.store.delete([(job_id, StateGuard(status, job.version))])
-        assert again == [NotFound()]
+        assert await bench.store.delete([(job_id, guard)]) == [NotFound()]
     else:
         assert answer == Stale()
         assert await bench.snapshot(job_id) == job

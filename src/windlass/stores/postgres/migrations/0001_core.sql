@@ -40,6 +40,7 @@ CREATE TABLE windlass.job (
 );
 
 CREATE INDEX job_by_tenant ON windlass.job (tenant, created_at, id);
+CREATE INDEX job_by_owner ON windlass.job (tenant, created_by, created_at, id) WHERE created_by <> '';
 CREATE INDEX job_by_subject ON windlass.job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, priority): what is paused, of another type or not yet due is never read.
@@ -163,6 +164,7 @@ CREATE TABLE windlass.dedupe (
 );
 
 CREATE INDEX dedupe_by_end ON windlass.dedupe (until) WHERE until IS NOT NULL;
+CREATE INDEX dedupe_of_request ON windlass.dedupe (job_id) WHERE kind = 'request';
 
 -- How many jobs are where: the sum of tally and of what was added since it was last folded. Running
 -- jobs are counted in lease itself, so `live` is Queued and Running together and a claim adds nothing.
@@ -188,9 +190,11 @@ CREATE TABLE windlass.tally_delta (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
+-- An identity: a version that a deleted or expired record had is never handed out again.
 CREATE TABLE windlass.record (
-    version    bigint NOT NULL CHECK (version >= 1),
+    version    bigint GENERATED ALWAYS AS IDENTITY,
     expires_at bigint,
+    replaced   bigint NOT NULL CHECK (replaced BETWEEN 0 AND version - 1),
     namespace  text COLLATE "C" NOT NULL,
     key        text COLLATE "C" NOT NULL,
     value      bytea NOT NULL,

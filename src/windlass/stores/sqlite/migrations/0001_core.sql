@@ -30,6 +30,7 @@ CREATE TABLE windlass_job (
 ) STRICT;
 
 CREATE INDEX windlass_job_by_tenant ON windlass_job (tenant, created_at, id);
+CREATE INDEX windlass_job_by_owner ON windlass_job (tenant, created_by, created_at, id) WHERE created_by <> '';
 CREATE INDEX windlass_job_by_subject ON windlass_job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, priority): what is paused, of another type or not yet due is never read.
@@ -139,6 +140,7 @@ CREATE TABLE windlass_dedupe (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX windlass_dedupe_by_end ON windlass_dedupe (until) WHERE until IS NOT NULL;
+CREATE INDEX windlass_dedupe_of_request ON windlass_dedupe (job_id) WHERE kind = 'request';
 
 -- How many jobs are where, kept in the same transaction as each move.
 CREATE TABLE windlass_tally (
@@ -149,14 +151,16 @@ CREATE TABLE windlass_tally (
     PRIMARY KEY (tenant, lane, status)
 ) STRICT, WITHOUT ROWID;
 
+-- AUTOINCREMENT: a version that a deleted or expired record had is never handed out again.
 CREATE TABLE windlass_record (
+    version    INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace  TEXT NOT NULL,
     key        TEXT NOT NULL,
     value      BLOB NOT NULL,
-    version    INTEGER NOT NULL CHECK (version >= 1),
     expires_at INTEGER,
-    PRIMARY KEY (namespace, key)
-) STRICT, WITHOUT ROWID;
+    replaced   INTEGER NOT NULL CHECK (replaced >= 0),
+    UNIQUE (namespace, key)
+) STRICT;
 
 CREATE INDEX windlass_record_by_end ON windlass_record (expires_at) WHERE expires_at IS NOT NULL;
 

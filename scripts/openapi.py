@@ -1,0 +1,17 @@
+"""Write docs/openapi.json anew, after the API has changed: `python scripts/openapi.py`."""
+
+from pathlib import Path
+
+import msgspec
+
+from windlass import Windlass
+
+
+def text() -> str:
+    document = Windlass("memory://").api(allow_anonymous=True).openapi
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    place = Path(__file__).parent.parent / "docs" / "openapi.json"
+    place.write_text(text(), encoding="utf-8")

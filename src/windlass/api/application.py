@@ -1,0 +1,253 @@
+"""The API as an ASGI application: its routes, and what is made once for all requests."""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from windlass.api.access import Access
+from windlass.api.answer import Answer
+from windlass.api.async_endpoint import AsyncEndpoint, Before
+from windlass.api.call import Call
+from windlass.api.endings import Endings
+from windlass.api.front_desk import FrontDesk
+from windlass.api.job_cache import JobCache
+from windlass.api.operation import Operation
+from windlass.api.operations.act import Acting
+from windlass.api.operations.dead import DeadLetters
+from windlass.api.operations.documentation import Documentation
+from windlass.api.operations.job_types import JobTypes
+from windlass.api.operations.queues import Queues
+from windlass.api.operations.read import Reading
+from windlass.api.operations.statistics import Statistics
+from windlass.api.operations.submit import Submitting
+from windlass.api.parts import Parts
+from windlass.api.port import DeclaredJob, Jobs
+from windlass.api.problems import ApiCode, Refused
+from windlass.api.responses import Responses
+from windlass.api.served import Served
+from windlass.api.settings import ApiSettings
+from windlass.api.submitting import Submitter
+from windlass.auth.audit_log import AuditLog
+from windlass.auth.authenticator import AllowAnonymous, Authenticator
+from windlass.auth.authorizer import Authorizer, DefaultAuthorizer
+from windlass.auth.gate import Gate
+from windlass.contract.audit import AuditSink
+from windlass.contract.errors import AuthMisconfigured
+
+_CHOICES = (
+    "Give `authenticator=`: ApiKeyAuthenticator, JwtAuthenticator, AnyOf(…) or your own; or say "
+    "`allow_anonymous=True` to let everybody in."
+)
+
+
+class Resource:
+    """All operations of one path, as an ASGI application."""
+
+    def __init__(self, desk: FrontDesk, operations: Sequence[Operation]) -> None:
+        self._desk = desk
+        self._served = {operation.method: Served(operation) for operation in operations}
+        if "GET" in self._served:
+            self._served["HEAD"] = self._served["GET"]
+        allowed = ", ".join(sorted(self._served)).encode("ascii")
+        self._not_allowed = Served(_refusing(ApiCode.METHOD_NOT_ALLOWED, (b"allow", allowed)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        served = self._served.get(scope["method"], self._not_allowed)
+        await self._desk.serve(served, scope, receive, send)
+
+
+def _refusing(code: str, *headers: tuple[bytes, bytes]) -> Operation:
+    """An operation that there is not, so that a wrong path or method is a problem like others."""
+
+    async def refuse(call: Call) -> Answer:
+        what = f"{call.scope['method']} {call.path}" if code == ApiCode.METHOD_NOT_ALLOWED else ""
+        detail = f"{what} is not served." if what else f"There is nothing at {call.path}."
+        raise Refused(code, detail, headers=headers)
+
+    return Operation(
+        name="", method="", path="", tag="", summary="", run=refuse, answers={}, is_public=True
+    )
+
+
+class Api:
+    """The HTTP contract over an application's jobs. Serve it, or mount it in any ASGI app."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        *,
+        authenticator: Authenticator | None = None,
+        allow_anonymous: bool = False,
+        authorizer: Authorizer | None = None,
+        audit: AuditSink | None = None,
+        settings: ApiSettings | None = None,
+        responses: Responses | None = None,
+        pages: Mapping[str, ASGIApp] | None = None,
+    ) -> None:
+        """`pages` are served beside the API, by their paths and without credentials: health."""
+        if (authenticator is not None) == allow_anonymous:
+            what = "both an authenticator and allow_anonymous" if allow_anonymous else "neither"
+            raise AuthMisconfigured(
+                f"The API must know who is asking, and was given {what}.", next_step=_CHOICES
+            )
+        self._jobs = jobs
+        self.settings = settings or ApiSettings()
+        self._parts = _parts(
+            jobs,
+            authenticator=authenticator or AllowAnonymous(),
+            gate=Gate(authorizer or DefaultAuthorizer(), audit or AuditLog(), clock=jobs.clock),
+            settings=self.settings,
+            responses=responses or Responses(),
+        )
+        jobs.on_close(self._parts.endings.close)
+        operations = _operations(self._parts)
+        documentation = Documentation(operations, is_shown=self.settings.show_documentation)
+        self.operations = [*operations, *documentation.operations]
+        self.openapi = documentation.document
+        self.routes = [
+            *_routes(self._parts.desk, self.operations),
+            *(Route(path, page) for path, page in (pages or {}).items()),
+        ]
+        router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
+        self._app = self._with_cors(router)
+
+    @property
+    def desk(self) -> FrontDesk:
+        return self._parts.desk
+
+    def endpoint(
+        self,
+        job_type: DeclaredJob,
+        *,
+        headers: Mapping[str, str] | None = None,
+        before: Before | None = None,
+        responses: Responses | None = None,
+    ) -> AsyncEndpoint:
+        """Make an async endpoint, for any route of any ASGI application.
+
+        `headers` are those to capture, each with the field of the payload that it becomes.
+        """
+        desk, submitter = self._parts.desk, self._parts.submitter
+        return AsyncEndpoint(
+            job_type,
+            desk=desk if responses is None else desk.answering(responses),
+            submitter=submitter if responses is None else submitter.answering(responses),
+            settings=self.settings,
+            headers=headers or {},
+            before=before,
+        )
+
+    def enqueue(
+        self,
+        path: str,
+        job_type: DeclaredJob,
+        *,
+        methods: Sequence[str] = ("POST",),
+        headers: Mapping[str, str] | None = None,
+        before: Before | None = None,
+        responses: Responses | None = None,
+    ) -> Route:
+        """Make a route of Starlette that submits a job and answers 202."""
+        endpoint = self.endpoint(job_type, headers=headers, before=before, responses=responses)
+        return Route(path, endpoint, methods=methods, name=f"enqueue-{job_type.name}")
+
+    def _with_cors(self, app: ASGIApp) -> ASGIApp:
+        if not self.settings.cors_origins:
+            return app
+        return CORSMiddleware(
+            app,
+            allow_origins=self.settings.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=(
+                "Authorization",
+                "Content-Type",
+                "Idempotency-Key",
+                "If-Match",
+                "If-None-Match",
+                "Prefer",
+                "X-Correlation-Id",
+            ),
+            expose_headers=("ETag", "Link", "Location", "Retry-After", "X-Correlation-Id"),
+        )
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Where this is the whole application: open the store at the start, let it go at the end.
+
+        A start that fails is told to the server, which then does not start either.
+        """
+        await receive()
+        try:
+            await self._jobs.open()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._jobs.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+class _NotFound:
+    def __init__(self, desk: FrontDesk) -> None:
+        self._desk = desk
+        self._served = Served(_refusing(ApiCode.NOT_FOUND))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._desk.serve(self._served, scope, receive, send)
+
+
+def _parts(
+    jobs: Jobs,
+    *,
+    authenticator: Authenticator,
+    gate: Gate,
+    settings: ApiSettings,
+    responses: Responses,
+) -> Parts:
+    cache = JobCache(jobs, seconds=settings.cache_seconds, most=settings.cache_jobs)
+    access = Access(jobs, gate, cache)
+    endings = Endings(lambda: jobs.store, jobs.new_wakeup, most=settings.most_waiting)
+    return Parts(
+        jobs=jobs,
+        settings=settings,
+        responses=responses,
+        desk=FrontDesk(
+            jobs, authenticator=authenticator, gate=gate, settings=settings, responses=responses
+        ),
+        access=access,
+        cache=cache,
+        endings=endings,
+        submitter=Submitter(jobs, access, endings, settings=settings, responses=responses),
+    )
+
+
+def _operations(parts: Parts) -> list[Operation]:
+    """In the order in which they are looked for: what is called most often comes first."""
+    reading = Reading(parts)
+    return [
+        *Submitting(parts).operations,
+        *reading.operations,
+        *Acting(parts).operations,
+        *DeadLetters(parts, reading).operations,
+        *Statistics(parts).operations,
+        *Queues(parts).operations,
+        *JobTypes(parts).operations,
+    ]
+
+
+def _routes(desk: FrontDesk, operations: Sequence[Operation]) -> list[BaseRoute]:
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [Route(path, Resource(desk, group)) for path, group in by_path.items()]

@@ -1,0 +1,84 @@
+"""A call: one request, read as far as its operation needs it."""
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from windlass.api.headers import uuid_of
+from windlass.auth.authenticator import Credentials
+from windlass.auth.gate import Asker
+from windlass.auth.principal import Principal
+
+Scope = Mapping[str, Any]
+
+
+class Call:
+    """One request. `principal`, `query` and `body` are set on its way to the operation."""
+
+    __slots__ = (
+        "body",
+        "correlation_id",
+        "headers",
+        "is_read",
+        "parameters",
+        "principal",
+        "query",
+        "raw_body",
+        "scope",
+    )
+
+    principal: Principal
+    query: Any
+    body: Any
+
+    def __init__(self, scope: Scope, headers: dict[str, str], correlation_id: str) -> None:
+        self.scope = scope
+        self.headers = headers
+        self.correlation_id = correlation_id
+        self.parameters: list[tuple[str, str]] = []
+        self.raw_body = b""
+        self.is_read = False
+        """Whether all that was sent has arrived and been read."""
+
+    @property
+    def root(self) -> str:
+        """Where the API is mounted, as the client sees it; for URLs."""
+        return quote(self.scope.get("root_path", "").rstrip("/"), safe="/~:@!$&'()*+,;=-._")
+
+    @property
+    def path(self) -> str:
+        """The whole path, as it can be written into a header or a document."""
+        return quote(self.scope["path"][:1000], safe="/~:@!$&'()*+,;=-._")
+
+    def value(self, name: str) -> str:
+        """A value out of the path."""
+        found: str = self.scope["path_params"][name]
+        return found
+
+    @property
+    def job_id(self) -> UUID:
+        return uuid_of("jobId", self.value("job_id"))
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(correlation_id=self.correlation_id, client=self.client)
+
+    @property
+    def client(self) -> str:
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(headers=self.headers, cookies=self._cookies(), client=self.client)
+
+    def _cookies(self) -> dict[str, str]:
+        sent = self.headers.get("cookie")
+        if not sent:
+            return {}
+        try:
+            return {name: morsel.value for name, morsel in SimpleCookie(sent).items()}
+        except CookieError:
+            return {}

@@ -1,0 +1,108 @@
+"""The API as a router of FastAPI, and async endpoints in a FastAPI application."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.params import Depends
+
+from windlass.api.application import Api
+from windlass.api.async_endpoint import AsyncEndpoint, Before, response_of
+from windlass.api.front_desk import FrontDesk
+from windlass.api.inlining import inlined
+from windlass.api.port import DeclaredJob
+from windlass.api.served import Servable, Served
+from windlass.auth.principal import Principal
+from windlass.contract.errors import AuthMisconfigured
+
+_Endpoint = Callable[..., Awaitable[Response]]
+
+
+Routes = FastAPI | APIRouter
+
+
+def fastapi_router(api: Api, *, principal: Any = None) -> APIRouter:
+    """All routes of the API. `principal=Depends(…)` tells who asks, by the user's own dependency.
+
+    The API documents itself at /api/docs, so its routes are not in FastAPI's own document.
+    """
+    router = APIRouter()
+    for operation in api.operations:
+        methods = ["GET", "HEAD"] if operation.method == "GET" else [operation.method]
+        dependency = None if operation.is_public else principal
+        router.add_api_route(
+            operation.path,
+            _endpoint(api.desk, Served(operation), dependency),
+            methods=methods,
+            name=f"windlass:{operation.name}",
+            include_in_schema=False,
+        )
+    return router
+
+
+def add_endpoint(
+    routes: Routes,
+    path: str,
+    job_type: DeclaredJob,
+    *,
+    api: Api,
+    principal: Any = None,
+    methods: Sequence[str] = ("POST",),
+    headers: dict[str, str] | None = None,
+    before: Before | None = None,
+    **options: Any,
+) -> AsyncEndpoint:
+    """Add a route that submits a job and answers 202; the options are those of `add_api_route`."""
+    endpoint = api.endpoint(job_type, headers=headers, before=before)
+    shown = {} if job_type.handler.codec.fields is None else _body_shown(job_type)
+    routes.add_api_route(
+        path,
+        _endpoint(api.desk, endpoint.served, principal),
+        methods=list(methods),
+        status_code=202,
+        openapi_extra=shown,
+        **{"name": f"enqueue-{job_type.name}", "response_class": Response, **options},
+    )
+    return endpoint
+
+
+def _body_shown(job_type: DeclaredJob) -> dict[str, Any]:
+    schema = inlined(job_type.handler.codec.schema())
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+
+
+def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:
+    async def answered(request: Request, known: Principal | None) -> Response:
+        call, refused = desk.received(request.scope)
+        answer = (
+            desk.problem(call, refused)
+            if refused
+            else await desk.answer(served, call, request.receive, known)
+        )
+        return response_of(answer, call.correlation_id)
+
+    if principal is None:
+
+        async def plain(request: Request) -> Response:
+            return await answered(request, None)
+
+        return plain
+
+    if not isinstance(principal, Depends):
+        raise AuthMisconfigured(
+            f"principal is a {type(principal).__name__}.", next_step="Give Depends(current_user)."
+        )
+
+    async def depending(request: Request, known: Any = principal) -> Response:
+        return await answered(request, _checked(known, served))
+
+    return depending
+
+
+def _checked(known: Any, served: Servable) -> Principal:
+    if not isinstance(known, Principal):
+        raise AuthMisconfigured(
+            f"The dependency that tells the principal gave a {type(known).__name__}.",
+            next_step="Let it return a windlass.auth Principal, or raise an HTTPException.",
+        )
+    return known

@@ -1,0 +1,164 @@
+"""The front desk: what every request passes on its way to an operation, and its answer back."""
+
+import asyncio
+import copy
+import logging
+
+from windlass.api import headers as request_headers
+from windlass.api.answer import Answer, Header, Send
+from windlass.api.body import ClientGone, Receive
+from windlass.api.call import Call, Scope
+from windlass.api.documents import ProblemDocument
+from windlass.api.port import Jobs
+from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
+from windlass.api.responses import Responses
+from windlass.api.served import Servable
+from windlass.api.settings import ApiSettings
+from windlass.auth.authenticator import Authenticator
+from windlass.auth.gate import Gate
+from windlass.auth.principal import Principal
+from windlass.contract.errors import NotAuthenticated, WindlassError
+from windlass.contract.identity import new_job_id
+
+_log = logging.getLogger("windlass.api")
+
+
+class FrontDesk:
+    """Tell who asks, read what is asked, run the operation, and turn every error into a problem."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        *,
+        authenticator: Authenticator,
+        gate: Gate,
+        settings: ApiSettings,
+        responses: Responses,
+    ) -> None:
+        self._jobs = jobs
+        self._authenticator = authenticator
+        self._gate = gate
+        self._settings = settings
+        self._responses = responses
+        self._hosts = frozenset(settings.allowed_hosts)
+        self._under_way = 0
+
+    def answering(self, responses: Responses) -> "FrontDesk":
+        """The same desk with other response factories."""
+        other = copy.copy(self)
+        other._responses = responses
+        return other
+
+    async def serve(self, served: Servable, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        call, refused = self.received(scope)
+        self._under_way += 1
+        try:
+            answer = (
+                self.problem(call, refused) if refused else await self.answer(served, call, receive)
+            )
+        except ClientGone:
+            return
+        finally:
+            self._under_way -= 1
+        await answer.send(
+            send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
+        )
+
+    def received(self, scope: Scope) -> tuple[Call, Refused | None]:
+        """A call of a request, and what is wrong already with how it is marked."""
+        headers = request_headers.merged(scope["headers"])
+        try:
+            call = Call(scope, headers, request_headers.correlation_id(headers))
+        except Refused as refused:
+            return Call(scope, headers, str(new_job_id())), refused
+        if self._hosts and request_headers.host(headers) not in self._hosts:
+            return call, invalid_parameter("Host", "is not a name by which this API may be called")
+        if self._under_way >= self._settings.most_at_once:
+            return call, Refused(ApiCode.OVERLOADED, "Too many requests are under way.")
+        return call, None
+
+    async def answer(
+        self, served: Servable, call: Call, receive: Receive, principal: Principal | None = None
+    ) -> Answer:
+        """Run an operation; `principal` where somebody else has told already who asks."""
+        waiting = request_headers.wait_seconds(call.headers, self._settings.longest_wait_seconds)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_seconds + (waiting or 0.0)):
+                return await self._run(served, call, receive, principal)
+        except Refused as refused:
+            return self.problem(call, refused)
+        except NotAuthenticated as error:
+            return self.problem(call, await self._unauthenticated(served, call, error))
+        except WindlassError as error:
+            return self.problem(call, self._refused_for(call, error))
+        except TimeoutError:
+            return self.problem(call, _timed_out(call))
+        except ClientGone:
+            raise
+        except Exception:
+            _log.exception("request %s failed", call.correlation_id)
+            return self.problem(call, _broken())
+
+    async def _run(
+        self, served: Servable, call: Call, receive: Receive, principal: Principal | None
+    ) -> Answer:
+        operation = served.operation
+        if not self._jobs.is_open:
+            await self._jobs.open()
+        if not operation.is_public:
+            call.principal = principal or await self._principal(call)
+        await served.read(call, receive, limit=self._settings.max_body_bytes)
+        return await operation.run(call)
+
+    async def _principal(self, call: Call) -> Principal:
+        principal = await self._authenticator.authenticate(call.credentials)
+        if principal is None:
+            raise NotAuthenticated("No credentials were sent.")
+        return principal
+
+    async def _unauthenticated(
+        self, served: Servable, call: Call, error: NotAuthenticated
+    ) -> Refused:
+        await self._gate.nobody(served.operation.name, error, asker=call.asker)
+        challenge = self._authenticator.challenge or "Bearer"
+        header = (b"www-authenticate", challenge.encode("latin-1"))
+        return Refused(error.code, str(error), headers=[header])
+
+    def _refused_for(self, call: Call, error: WindlassError) -> Refused:
+        refused = refused_for(error)
+        if refused.kind.status >= 500:
+            _log.error("request %s failed: %s", call.correlation_id, error)
+        return refused
+
+    def problem(self, call: Call, refused: Refused) -> Answer:
+        """The answer for a refusal."""
+        kind, headers = refused.kind, list[Header](refused.headers)
+        if kind.retry_after_seconds is not None:
+            headers.append((b"retry-after", b"%d" % kind.retry_after_seconds))
+        return self._responses.error(problem_document(call, refused), headers)
+
+
+def problem_document(call: Call, refused: Refused) -> ProblemDocument:
+    kind = refused.kind
+    return ProblemDocument(
+        type=f"{call.root}{PROBLEM_PATH}{kind.slug}",
+        title=kind.title,
+        status=kind.status,
+        detail=refused.detail,
+        instance=call.path,
+        error_code=kind.code,
+        correlation_id=call.correlation_id,
+        retryable=kind.retryable,
+        errors=refused.errors,
+    )
+
+
+def _broken() -> Refused:
+    return Refused(ApiCode.INTERNAL_ERROR, "The request could not be handled.")
+
+
+def _timed_out(call: Call) -> Refused:
+    if not call.is_read:
+        return Refused(ApiCode.BODY_TIMEOUT, "The body did not arrive in time.")
+    return Refused(ApiCode.REQUEST_TIMEOUT, "The request took too long.")

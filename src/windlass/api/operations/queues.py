@@ -1,0 +1,135 @@
+"""Queues: how full they are; pausing, resuming and capping them."""
+
+from typing import Final
+
+from windlass.api.answer import Answer, json_answer
+from windlass.api.call import Call
+from windlass.api.documents import QueueDocument, QueuesDocument, QueueState
+from windlass.api.operation import Operation
+from windlass.api.parts import Parts
+from windlass.api.problems import ApiCode, invalid_parameter
+from windlass.api.sent import DepthCap, TenantQuery
+from windlass.api.tallies import summed
+from windlass.auth.action import Action
+from windlass.auth.authorizer import Target
+from windlass.contract.errors import Code
+from windlass.contract.query import LaneCounts
+from windlass.contract.text import name_problem
+
+_NAME_LIMIT: Final = 128
+
+
+class Queues:
+    def __init__(self, parts: Parts) -> None:
+        self._jobs = parts.jobs
+        self._access = parts.access
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="listQueues",
+                method="GET",
+                path="/api/queues",
+                tag="queues",
+                summary="List queues with the tenant's jobs in them, and how they are switched.",
+                run=self.listed,
+                query=TenantQuery,
+                answers={200: QueuesDocument},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="pauseQueue",
+                method="POST",
+                path="/api/queues/{queue:path}/pause",
+                tag="queues",
+                summary="Start nothing more out of a queue, for all tenants; what runs goes on.",
+                run=self.pause,
+                answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="resumeQueue",
+                method="POST",
+                path="/api/queues/{queue:path}/resume",
+                tag="queues",
+                summary="Start jobs out of a queue again.",
+                run=self.resume,
+                answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="capQueue",
+                method="PUT",
+                path="/api/queues/{queue:path}/depth-cap",
+                tag="queues",
+                summary="Refuse new jobs while so many wait in a queue; null takes the cap away.",
+                run=self.cap,
+                body=DepthCap,
+                answers={200: QueueState},
+                problems=(
+                    Code.INVALID_FORMAT,
+                    ApiCode.NOT_FOUND,
+                    ApiCode.BODY_TIMEOUT,
+                    ApiCode.BODY_TOO_LARGE,
+                    ApiCode.UNSUPPORTED_MEDIA_TYPE,
+                    Code.VALIDATION_ERROR,
+                ),
+            ),
+        ]
+
+    async def listed(self, call: Call) -> Answer:
+        query: TenantQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        switches, store = self._jobs.switches, self._jobs.store
+        await switches.refresh()
+        lanes: dict[str, list[LaneCounts]] = {}
+        for lane in await store.counts(tenant_id=tenant_id):
+            lanes.setdefault(lane.queue, []).append(lane)
+        for queue in (*switches.paused_queues, *switches.depth_caps):
+            lanes.setdefault(queue, [])
+        now = await store.ping()
+        items = [
+            QueueDocument(
+                queue=queue,
+                paused=queue in switches.paused_queues,
+                max_depth=switches.depth_caps.get(queue),
+                **summed(counted, now),
+            )
+            for queue, counted in sorted(lanes.items())
+        ]
+        return json_answer(200, QueuesDocument(items=items))
+
+    async def pause(self, call: Call) -> Answer:
+        queue = await self._managed(call)
+        await self._jobs.switches.pause_queue(queue)
+        return self._state(queue)
+
+    async def resume(self, call: Call) -> Answer:
+        queue = await self._managed(call)
+        await self._jobs.switches.pause_queue(queue, paused=False)
+        return self._state(queue)
+
+    async def cap(self, call: Call) -> Answer:
+        asked: DepthCap = call.body
+        queue = await self._managed(call)
+        await self._jobs.switches.cap_queue(queue, asked.max_depth)
+        return self._state(queue)
+
+    async def _managed(self, call: Call) -> str:
+        """The queue of the path, if the caller may switch queues."""
+        queue = call.value("queue")
+        if problem := name_problem(queue, _NAME_LIMIT) or (not queue and "is empty"):
+            raise invalid_parameter("queue", problem)
+        target = Target(tenant_id=call.principal.tenant_id)
+        await self._access.target(call, Action.MANAGE_QUEUES, target, what=f"queue:{queue}")
+        return queue
+
+    def _state(self, queue: str) -> Answer:
+        switches = self._jobs.switches
+        state = QueueState(
+            queue=queue,
+            paused=queue in switches.paused_queues,
+            max_depth=switches.depth_caps.get(queue),
+        )
+        return json_answer(200, state)

@@ -1,0 +1,74 @@
+"""Statistics: the jobs of a tenant in numbers, and what an autoscaler needs."""
+
+from windlass.api.answer import Answer, json_answer
+from windlass.api.call import Call
+from windlass.api.documents import LaneDocument, ScaleDocument, StatisticsDocument
+from windlass.api.operation import Operation
+from windlass.api.parts import Parts
+from windlass.api.problems import ApiCode
+from windlass.api.sent import ScaleQuery, TenantQuery
+from windlass.api.tallies import oldest_age_seconds, summed
+from windlass.auth.action import Action
+
+
+class Statistics:
+    def __init__(self, parts: Parts) -> None:
+        self._jobs = parts.jobs
+        self._access = parts.access
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="getStatistics",
+                method="GET",
+                path="/api/stats",
+                tag="statistics",
+                summary="Count the jobs of a tenant by where they are, in all and by lane.",
+                run=self.all,
+                query=TenantQuery,
+                answers={200: StatisticsDocument},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="getScale",
+                method="GET",
+                path="/api/stats/scale",
+                tag="statistics",
+                summary="Tell how much work there is, for an autoscaler such as KEDA.",
+                run=self.scale,
+                query=ScaleQuery,
+                answers={200: ScaleDocument},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+        ]
+
+    async def all(self, call: Call) -> Answer:
+        query: TenantQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        lanes = await self._jobs.store.counts(tenant_id=tenant_id)
+        now = await self._jobs.store.ping()
+        documents = [
+            LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
+            for lane in lanes
+        ]
+        return json_answer(200, StatisticsDocument(lanes=documents, **summed(lanes, now)))
+
+    async def scale(self, call: Call) -> Answer:
+        query: ScaleQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        queues, kinds = frozenset(query.queue), frozenset(query.job_type)
+        lanes = [
+            lane
+            for lane in await self._jobs.store.counts(tenant_id=tenant_id)
+            if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
+        ]
+        backlog = sum(lane.queued - lane.scheduled for lane in lanes)
+        running = sum(lane.running for lane in lanes)
+        document = ScaleDocument(
+            backlog=backlog,
+            running=running,
+            demand=backlog + running,
+            oldest_age_seconds=oldest_age_seconds(lanes, await self._jobs.store.ping()) or 0.0,
+        )
+        return json_answer(200, document)

@@ -1,0 +1,23 @@
+"""What the operations share, made once per API."""
+
+from typing import NamedTuple
+
+from windlass.api.access import Access
+from windlass.api.endings import Endings
+from windlass.api.front_desk import FrontDesk
+from windlass.api.job_cache import JobCache
+from windlass.api.port import Jobs
+from windlass.api.responses import Responses
+from windlass.api.settings import ApiSettings
+from windlass.api.submitting import Submitter
+
+
+class Parts(NamedTuple):
+    jobs: Jobs
+    settings: ApiSettings
+    responses: Responses
+    desk: FrontDesk
+    access: Access
+    cache: JobCache
+    endings: Endings
+    submitter: Submitter

@@ -1,0 +1,36 @@
+"""Names of queues and types that are typed in: whether they can be, and whether they are known."""
+
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+from windlass.cli.output import say
+from windlass.contract.errors import InvalidInput
+from windlass.contract.text import name_problem
+
+Kind = Literal["queue", "type"]
+_MOST_SHOWN = 10
+
+
+def check_name(kind: Kind, name: str) -> None:
+    """Raise InvalidInput for what can be no name."""
+    if not name or (problem := name_problem(name, 128)):
+        raise InvalidInput(f"{name[:64]!r} is not a {kind}: it {problem if name else 'is empty'}.")
+
+
+def say_if_unseen(
+    kind: Kind, name: str, *, seen: AbstractSet[str], served: AbstractSet[str]
+) -> None:
+    """A switch may be thrown before the first job comes; but it may be a typing error too."""
+    if name in seen:
+        return
+    whom = "a worker serves it" if name in served else "no worker serves it"
+    known = _known(kind, seen | served)
+    say(f"There is no job of the {kind} {name!r} in the store, and {whom}. {known}")
+
+
+def _known(kind: Kind, names: AbstractSet[str]) -> str:
+    if not names:
+        return f"No {kind} is known yet."
+    shown = sorted(names)[:_MOST_SHOWN]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"Known are {', '.join(shown)}{more}."

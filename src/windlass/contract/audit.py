@@ -1,0 +1,36 @@
+"""The audit port: what somebody did or was refused. Beside `auth` and `audit`, which meet here."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing that was done, or refused. Holds names and ids, never a payload or a secret."""
+
+    at: datetime
+    actor: str
+    """The principal's id; empty where nobody could be told."""
+    actor_tenant: str = ""
+    action: str
+    outcome: str
+    """`allowed`, `forbidden`, `hidden` (told as 404) or `unauthenticated`."""
+    tenant_id: str = ""
+    """Of what was acted on, where it is known."""
+    job_id: UUID | None = None
+    job_type: str = ""
+    subject_id: str = ""
+    what: str = ""
+    """What was acted on where it is no job: `queue:documents`, `key:abc`."""
+    correlation_id: str = ""
+    client: str = ""
+
+
+class AuditSink(Protocol):
+    """Keep audit entries."""
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Keep an entry. Raising refuses the action: what cannot be audited is not done."""
+        ...

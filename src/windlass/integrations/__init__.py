@@ -1,0 +1,1 @@
+"""Web frameworks: the API and async endpoints in applications of their own."""

@@ -1,0 +1,97 @@
+"""The application that the tests of the API serve, and who may ask it."""
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass import Context, Permanent, Windlass
+from windlass.auth.action import Action
+from windlass.auth.authenticator import Credentials
+from windlass.auth.principal import Principal, Role
+from windlass.contract.audit import AuditEntry
+from windlass.contract.clock import Clock
+from windlass.contract.errors import InvalidCredentials
+
+
+class Document(msgspec.Struct, rename="camel"):
+    document_id: str
+    row_version: int = 1
+    flags: list[str] = msgspec.field(default_factory=list)
+
+
+def make_jobs(url: str, clock: Clock | None = None) -> Windlass:
+    jobs = Windlass(url, clock=clock)
+
+    @jobs.job(
+        "document-indexing",
+        subject="{document_id}",
+        idempotency_key="doc-{document_id}-v{row_version}",
+        queue="documents",
+        timeout=timedelta(seconds=30),
+        aliases=("ai-indexing",),
+    )
+    async def index(document: Document, ctx: Context) -> dict[str, int]:
+        """Index a document."""
+        await ctx.progress(50, "parsed")
+        if document.document_id == "missing":
+            raise Permanent("DOCUMENT_UNKNOWN", "There is no such document.")
+        return {"pages": 3}
+
+    @jobs.job("mail", max_depth=5)
+    async def mail(to: str) -> None:
+        """Send a mail."""
+
+    @jobs.job("sweep")
+    async def sweep() -> None:
+        """Tidy up; needs no payload."""
+
+    return jobs
+
+
+PRINCIPALS = {
+    "alice": Principal(id="user:alice", tenant_id="acme"),
+    "bob": Principal(id="user:bob", tenant_id="acme", subjects=frozenset({"doc-of-bob"})),
+    "viewer": Principal(id="user:viewer", tenant_id="acme", roles=frozenset({Role.VIEWER})),
+    "operator": Principal(id="user:operator", tenant_id="acme", roles=frozenset({Role.OPERATOR})),
+    "admin": Principal(id="user:admin", tenant_id="acme", roles=frozenset({Role.ADMIN})),
+    "mailer": Principal(
+        id="key:mailer",
+        tenant_id="acme",
+        scopes=frozenset({Action.SUBMIT, Action.READ, Action.READ_TYPES}),
+        job_types=frozenset({"mail"}),
+    ),
+    "submitter": Principal(id="key:submitter", tenant_id="acme", scopes=frozenset({Action.SUBMIT})),
+    "eve": Principal(
+        id="user:eve", tenant_id="evil", roles=frozenset({Role.ADMIN}), subjects=frozenset({"d1"})
+    ),
+    "system": Principal(
+        id="user:system", tenant_id="default", roles=frozenset({Role.ADMIN}), is_system=True
+    ),
+}
+
+
+class ByName:
+    """Authorization: Bearer <one of PRINCIPALS>."""
+
+    challenge = 'Bearer realm="test"'
+
+    async def authenticate(self, credentials: Credentials) -> Principal | None:
+        name = credentials.bearer
+        if name is None:
+            return None
+        if name not in PRINCIPALS:
+            raise InvalidCredentials("The key is not known.")
+        return PRINCIPALS[name]
+
+
+class AuditKept:
+    """Keeps what was audited, for tests to look at."""
+
+    def __init__(self) -> None:
+        self.entries: list[AuditEntry] = []
+
+    async def record(self, entry: AuditEntry) -> None:
+        self.entries.append(entry)
+
+    def outcomes(self) -> list[tuple[str, str, str]]:
+        return [(entry.actor, entry.action, entry.outcome) for entry in self.entries]

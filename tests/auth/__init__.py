@@ -1,0 +1,1 @@
+"""Tests of who somebody is, and what he may do."""
