@@ -1,0 +1,1 @@
+"""What the HTTP contract costs, beside a route that does nothing."""

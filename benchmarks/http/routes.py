@@ -1,0 +1,6 @@
+"""The routes that are measured."""
+
+from typing import Final
+
+SUBMIT: Final = "/api/jobs"
+CONSTANT: Final = "/constant"
