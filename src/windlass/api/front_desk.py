@@ -89,8 +89,6 @@ class FrontDesk:
             return await self._run(served, call, receive, principal)
         except Refused as refused:
             return self.problem(call, refused)
-        except NotAuthenticated as error:
-            return self.problem(call, await self._unauthenticated(served, call, error))
         except WindlassError as error:
             return self.problem(call, self._refused_for(call, error))
         except asyncio.CancelledError:
@@ -112,14 +110,18 @@ class FrontDesk:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
-            call.principal = principal or await self._principal(call)
+            call.principal = principal or await self._principal(served, call)
         await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
-    async def _principal(self, call: Call) -> Principal:
-        principal = await self._authenticator.authenticate(call.credentials)
+    async def _principal(self, served: Servable, call: Call) -> Principal:
+        try:
+            principal = await self._authenticator.authenticate(call.credentials)
+        except NotAuthenticated as error:
+            raise await self._unauthenticated(served, call, error) from None
         if principal is None:
-            raise NotAuthenticated("No credentials were sent.")
+            nothing = NotAuthenticated("No credentials were sent.")
+            raise await self._unauthenticated(served, call, nothing)
         return principal
 
     async def _unauthenticated(
