@@ -58,7 +58,7 @@ FULL: Final = Scale(
     depth_jobs=20_000,
     snapshot_seconds=120,
     stored_jobs=1_000_000,
-    http_seconds=5,
+    http_seconds=5.0,
 )
 QUICK: Final = Scale(
     runs=3,
@@ -84,7 +84,7 @@ QUICK: Final = Scale(
     depth_jobs=6_000,
     snapshot_seconds=15,
     stored_jobs=20_000,
-    http_seconds=2,
+    http_seconds=1.0,
 )
 
 

@@ -1,32 +1,22 @@
-"""Submitting through HTTP on PostgreSQL, beside a route that only answers the same."""
+"""`http`: submitting and asking over HTTP on PostgreSQL, beside a route that does nothing."""
 
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
 from benchmarks.bench import Bench
-from benchmarks.http.routes import CONSTANT, SUBMIT
+from benchmarks.http.server import CONSTANT_PATH
 from benchmarks.postgres.server import Server
 from benchmarks.report import WINDLASS, Goal
 from benchmarks.worker.children import ROOT
 
-_ENGINE: Final = "http"
+ENGINE: Final = "postgres"
 _CONNECTIONS: Final = 64
-_PATIENCE_SECONDS: Final = 60.0
-
-
-class _Api(NamedTuple):
-    """Where the API is, a key, and the id of a job."""
-
-    address: str
-    key: str
-    job_id: str
 
 
 def run(bench: Bench) -> None:
@@ -36,78 +26,105 @@ def run(bench: Bench) -> None:
         bench.report.say(f"  left out: {reason}")
         return
     try:
-        with _served(server.make("http")) as api:
-            _measure(bench, api)
+        _measure_submits(bench, server.make("http_submit"))
+        _measure_cache(bench, server.make("http_cache"))
     finally:
         server.stop()
 
 
-@contextmanager
-def _served(url: str) -> Iterator[_Api]:
-    command = [sys.executable, "-m", "benchmarks.http.serving_child", url]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            yield _Api(*json.loads(child.stdout.readline()))
-            child.stdin.close()
-            child.wait(_PATIENCE_SECONDS)
-        finally:
-            child.kill()
-
-
-def _measure(bench: Bench, api: _Api) -> None:
-    report, seconds = bench.report, bench.scale.http_seconds
-    rates: dict[str, list[float]] = {SUBMIT: [], CONSTANT: []}
-    delays: dict[str, list[list[float]]] = {SUBMIT: [], "status": []}
-    for number in range(bench.scale.worker_runs):
-        report.say(f"  submit through HTTP, run {number + 1} of {bench.scale.worker_runs}")
-        for path, taken in rates.items():
-            # One more asks for a status all the time.
-            with _caller(api, "GET", f"{SUBMIT}/{api.job_id}/status", 1, seconds) as polling:
-                rate, took = _told(_caller(api, "POST", path, _CONNECTIONS, seconds))
-                status_took = _told(polling)[1]
-            taken.append(rate)
-            if path == SUBMIT:
-                delays[SUBMIT].append(took)
-                delays["status"].append(status_took)
-    what = f"submit through HTTP, {_CONNECTIONS} connections"
-    for name, path in ((what, SUBMIT), (f"{what}, a route that stores nothing", CONSTANT)):
-        report.add(
-            engine=_ENGINE, system=WINDLASS, metric=name, unit="requests/s", values=rates[path]
-        )
-    report.compare(
-        engine=_ENGINE,
-        metric=what,
-        values=rates[SUBMIT],
-        beside=rates[CONSTANT],
-        beside_name="a route that stores nothing",
+def _measure_submits(bench: Bench, store: str) -> None:
+    """Both routes in turn, so that what slows the machine slows both."""
+    constant: list[float] = []
+    submit: list[float] = []
+    status: list[float] = []
+    with _serving(store) as told:
+        status_path = f"/api/jobs/{told['job']}/status"
+        for number in range(bench.scale.worker_runs):
+            bench.report.say(f"  submit over HTTP, run {number + 1} of {bench.scale.worker_runs}")
+            constant.append(_loaded(bench, told, CONSTANT_PATH)["rate"])
+            submit.append(_loaded(bench, told, "/api/jobs")["rate"])
+            status.append(_loaded(bench, told, "/api/jobs", status_path)["status_p99_ms"])
+    metric = f"submit over HTTP, {_CONNECTIONS} connections"
+    bench.report.add(
+        engine=ENGINE,
+        system="constant bytes",
+        metric=f"constant bytes over HTTP, {_CONNECTIONS} connections",
+        unit="requests/s",
+        values=constant,
+    )
+    bench.report.add(
+        engine=ENGINE, system=WINDLASS, metric=metric, unit="requests/s", values=submit
+    )
+    bench.report.compare(
+        engine=ENGINE,
+        metric=metric,
+        values=submit,
+        beside=constant,
+        beside_name="constant bytes",
         goal=Goal(least=0.6),
     )
-    for name, runs in ((what, delays[SUBMIT]), ("status under that load", delays["status"])):
-        for percent in (50, 99):
-            values = [statistics.quantiles(took, n=100)[percent - 1] for took in runs]
-            report.add(
-                engine=_ENGINE,
-                system=WINDLASS,
-                metric=f"{name}, p{percent}",
-                unit="ms",
-                values=values,
-            )
+    bench.report.add(
+        engine=ENGINE,
+        system=WINDLASS,
+        metric=f"status while {_CONNECTIONS} connections submit, p99",
+        unit="ms",
+        values=status,
+    )
 
 
-def _caller(
-    api: _Api, method: str, path: str, connections: int, seconds: float
-) -> subprocess.Popen[str]:
-    options = [api.address, api.key, method, path, str(connections), str(seconds)]
-    command = [sys.executable, "-m", "benchmarks.http.calling_child", *options]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def _measure_cache(bench: Bench, store: str) -> None:
+    rates: dict[float, list[float]] = {0.0: [], 1.0: []}
+    for number in range(bench.scale.worker_runs):
+        bench.report.say(f"  status of an ended job, run {number + 1} of {bench.scale.worker_runs}")
+        for seconds, values in rates.items():
+            with _serving(store, cache_seconds=seconds) as told:
+                path = f"/api/jobs/{told['job']}/status"
+                values.append(_loaded(bench, told, path)["rate"])
+    plain, cached = rates.values()
+    metric = f"status of an ended job, {_CONNECTIONS} connections"
+    bench.report.add(engine=ENGINE, system=WINDLASS, metric=metric, unit="requests/s", values=plain)
+    bench.report.add(
+        engine=ENGINE, system=WINDLASS, metric=f"{metric}, cached", unit="requests/s", values=cached
+    )
+    bench.report.compare(
+        engine=ENGINE,
+        metric=f"{metric}, cached",
+        values=cached,
+        beside=plain,
+        beside_name="uncached",
+    )
 
 
-def _told(child: subprocess.Popen[str]) -> Any:
-    """Wait for a caller's end; the last line that it prints is its answer."""
-    output, _ = child.communicate(timeout=_PATIENCE_SECONDS)
-    assert child.returncode == 0, f"{child.args!r} ended with {child.returncode}"
-    return json.loads(output.splitlines()[-1])
+@contextmanager
+def _serving(store: str, *, cache_seconds: float = 0.0) -> Iterator[dict[str, Any]]:
+    """A server in a process of its own; gives what it tells of itself."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.http.server", store, str(cache_seconds)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        try:
+            assert child.stdout is not None
+            yield json.loads(child.stdout.readline())
+        finally:
+            assert child.stdin is not None
+            child.stdin.close()
+            child.wait(30)
+
+
+def _loaded(
+    bench: Bench, told: dict[str, Any], path: str, status_path: str | None = None
+) -> dict[str, float]:
+    words = [told["url"], told["key"], path, str(_CONNECTIONS), str(bench.scale.http_seconds)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.http.load", *words, *filter(None, [status_path])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
