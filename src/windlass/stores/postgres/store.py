@@ -23,7 +23,6 @@ from windlass.contract.query import (
     Pruned,
     PruneRule,
     at_most,
-    narrowed,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -302,11 +301,8 @@ class PostgresStore:
         return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        possible = narrowed(wanted)
-        if possible is None:
-            return Page((), None)
         return await self.calls.run(
-            lambda sql: query.find(sql, possible, limit=at_most(limit), after=after)
+            lambda sql: query.find(sql, wanted, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
@@ -318,6 +314,8 @@ class PostgresStore:
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:

@@ -25,7 +25,6 @@ from windlass.contract.query import (
     PruneRule,
     at_most,
     in_64_bits,
-    narrowed,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -310,11 +309,8 @@ class SqliteStore:
         )
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        possible = narrowed(wanted)
-        if possible is None:
-            return Page((), None)
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, possible, limit=at_most(limit), after=after)
+            lambda connection: query.find(connection, wanted, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
@@ -325,6 +321,8 @@ class SqliteStore:
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.dead_counts(connection, tenant_id)
         )

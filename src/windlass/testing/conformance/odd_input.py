@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from windlass.contract.outcome import Success
-from windlass.contract.query import Cursor, JobFilter, PruneRule
+from windlass.contract.query import Cursor, JobFilter, PruneRule, Visibility
 from windlass.contract.records import RecordWrite
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind
@@ -31,6 +31,10 @@ async def no_job_has_a_text_that_cannot_be_kept(bench: Bench, case: str) -> None
         JobFilter(job_types=frozenset({text})),
         JobFilter(queues=frozenset({text}), statuses=frozenset(JobStatus)),
         JobFilter(reasons=frozenset({text})),
+        JobFilter(visible_to=Visibility(tenant_id=text)),
+        JobFilter(visible_to=Visibility(job_types=frozenset({text}))),
+        JobFilter(visible_to=Visibility(owner=text)),
+        JobFilter(visible_to=Visibility(owner="", subjects=frozenset({text}))),
     ]
     for wanted in filters:
         page = await bench.store.find(wanted, limit=10)
@@ -38,15 +42,18 @@ async def no_job_has_a_text_that_cannot_be_kept(bench: Bench, case: str) -> None
     assert await bench.store.get([job_id], tenant_id=text) == [None]
     assert await bench.store.history(job_id, tenant_id=text) == []
     assert await bench.store.counts(tenant_id=text) == []
+    assert await bench.store.dead_counts(tenant_id=text) == []
     assert await bench.store.held([DedupeKey(KeyKind.JOB, text, text, text)]) == [None]
 
 
 @rule_for(_IMPOSSIBLE)
 async def a_choice_that_is_impossible_leaves_the_others(bench: Bench, case: str) -> None:
-    job_id = await bench.submit()
+    text = _IMPOSSIBLE[case]
+    job_id = await bench.submit(subject_id="subject")
     wanted = JobFilter(
-        job_types=frozenset({"test", _IMPOSSIBLE[case]}),
-        queues=frozenset({"default", _IMPOSSIBLE[case]}),
+        job_types=frozenset({"test", text}),
+        queues=frozenset({"default", text}),
+        visible_to=Visibility(owner=text, subjects=frozenset({"subject", text})),
     )
     page = await bench.store.find(wanted, limit=10)
     assert [job.job.job_id for job in page.items] == [job_id]
