@@ -57,7 +57,7 @@ PRINCIPALS = {
     "mailer": Principal(
         id="key:mailer",
         tenant_id="acme",
-        scopes=frozenset({Action.SUBMIT, Action.READ}),
+        scopes=frozenset({Action.SUBMIT, Action.READ, Action.READ_TYPES}),
         job_types=frozenset({"mail"}),
     ),
     "submitter": Principal(id="key:submitter", tenant_id="acme", scopes=frozenset({Action.SUBMIT})),

@@ -1,23 +1,29 @@
 """Submitting over HTTP: the 202 of the contract, and nothing stored that was refused."""
 
+from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from tests.api.conftest import Asker
+from tests.api.playing import PERMANENT, run_all, standing, stored
 from windlass import Windlass
-from windlass.contract.query import JobFilter
-from windlass.contract.snapshot import JobSnapshot
+from windlass.contract.job import read_job
+from windlass.testing.clock import FakeClock
 
 DOCUMENT = {"jobType": "document-indexing", "payload": {"documentId": "d1", "rowVersion": 5}}
+OTHER = {"jobType": "document-indexing", "payload": {"documentId": "d2", "rowVersion": 5}}
+MAIL = {"jobType": "mail", "payload": "a@example.org"}
 
 
-async def stored(jobs: Windlass) -> list[JobSnapshot]:
-    return list((await jobs.store.find(JobFilter(tenant_id=None), limit=200)).items)
+async def submit(ask: Asker, body: Any = DOCUMENT, who: str = "alice", **headers: str) -> Any:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await ask(who, "POST", "/api/jobs", body, headers=sent)
 
 
 async def test_a_submit_answers_202_with_the_five_keys_in_order(ask: Asker, jobs: Windlass) -> None:
-    response = await ask("alice", "POST", "/api/jobs", DOCUMENT)
+    response = await submit(ask)
     body = response.json()
     assert response.status_code == 202
     assert list(body) == ["jobId", "subjectId", "statusUrl", "status", "duplicate"]
@@ -33,29 +39,351 @@ async def test_a_submit_answers_202_with_the_five_keys_in_order(ask: Asker, jobs
     assert job.job.queue == "documents"
 
 
-async def test_the_status_tells_where_the_job_stands(ask: Asker, jobs: Windlass) -> None:
-    accepted = (await ask("alice", "POST", "/api/jobs", DOCUMENT)).json()
-    response = await ask("alice", "GET", accepted["statusUrl"])
-    status = response.json()
-    assert response.status_code == 200
-    assert response.headers["cache-control"] == "private, no-cache"
-    assert status["jobId"] == accepted["jobId"]
-    assert (status["status"], status["state"], status["attempt"]) == ("Queued", "Queued", 1)
-    assert "payload" not in status
-    assert response.headers["etag"] == f'"{accepted["jobId"]}-1-Queued"'
-
-
 async def test_without_credentials_nothing_is_told_and_nothing_stored(
     ask: Asker, jobs: Windlass
 ) -> None:
     assert (await ask(None, "POST", "/api/jobs", DOCUMENT)).status_code == 401
     assert (await ask("mallory", "POST", "/api/jobs", DOCUMENT)).status_code == 401
-    assert (await ask(None, "GET", f"/api/jobs/{uuid4()}/status")).status_code == 401
     assert await stored(jobs) == []
 
 
-@pytest.mark.parametrize("who", ["eve", "bob", "submitter"])
-async def test_another_tenants_job_is_404_and_a_colleagues_403(ask: Asker, who: str) -> None:
-    accepted = (await ask("alice", "POST", "/api/jobs", DOCUMENT)).json()
-    response = await ask(who, "GET", accepted["statusUrl"])
-    assert response.status_code == (404 if who == "eve" else 403)
+async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: Windlass) -> None:
+    """The JSON example of the Job Contract, with an alias of the type."""
+    envelope = {
+        "jobId": "00000000-0000-0000-0000-000000000001",
+        "jobType": "ai-indexing",
+        "subjectId": "00000000-0000-0000-0000-000000000002",
+        "correlationId": "00000000-0000-0000-0000-000000000003",
+        "idempotencyKey": "doc-00000000-0000-0000-0000-000000000002-v5",
+        "attempt": 1,
+        "maxAttempts": 3,
+        "payload": {"documentId": "d9"},
+        "createdAt": "2025-12-12T00:00:00+00:00",
+    }
+    body = (await submit(ask, envelope)).json()
+    assert body["jobId"] == envelope["jobId"]
+    (job,) = await stored(jobs)
+    kept = read_job(job.job.to_json())
+    assert kept.job_type == "document-indexing"
+    assert kept.correlation_id == envelope["correlationId"]
+    assert kept.subject_id == body["subjectId"] == envelope["subjectId"]
+    assert kept.idempotency_key == envelope["idempotencyKey"]
+    assert kept.created_at == jobs.clock.now()  # when it was accepted
+
+
+async def test_what_the_caller_may_choose_is_stored(ask: Asker, jobs: Windlass) -> None:
+    chosen = {"priority": 0, "queue": "urgent", "maxAttempts": 7, "delaySeconds": 90}
+    response = await submit(ask, {**DOCUMENT, **chosen}, x_correlation_id="corr-1")
+    assert response.headers["retry-after"] == "90"
+    assert response.headers["x-correlation-id"] == "corr-1"
+    (job,) = await stored(jobs)
+    assert (job.priority, job.job.queue, job.job.max_attempts) == (0, "urgent", 7)
+    assert job.run_at == jobs.clock.now() + timedelta(seconds=90)
+    assert job.job.correlation_id == "corr-1"
+
+
+async def test_a_job_for_later_is_scheduled(ask: Asker, clock: FakeClock) -> None:
+    at = clock.now() + timedelta(hours=1)
+    response = await submit(ask, {**DOCUMENT, "scheduledAt": at.isoformat()})
+    status = (await ask("alice", "GET", response.json()["statusUrl"])).json()
+    assert (status["status"], status["state"]) == ("Queued", "Scheduled")
+    both = await submit(ask, {**OTHER, "scheduledAt": at.isoformat(), "delaySeconds": 1})
+    assert both.status_code == 422
+
+
+async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs: Windlass) -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    await submit(ask, DOCUMENT, traceparent=parent, tracestate="a=1")
+    await submit(ask, OTHER, traceparent="00-nonsense")
+    newest, oldest = await stored(jobs)
+    assert oldest.job.trace_context == {"traceparent": parent, "tracestate": "a=1"}
+    assert newest.job.trace_context is None
+
+
+# -- once and again -----------------------------------------------------------------------------
+
+
+async def test_the_same_job_again_is_the_existing_one(ask: Asker, jobs: Windlass) -> None:
+    first = (await submit(ask)).json()
+    again = await submit(ask)
+    assert again.status_code == 202
+    assert again.json() == {**first, "duplicate": True}
+    assert len(await stored(jobs)) == 1
+
+
+async def test_the_jobs_key_with_another_payload_is_409(ask: Asker, jobs: Windlass) -> None:
+    await submit(ask, {**DOCUMENT, "idempotencyKey": "k"})
+    response = await submit(ask, {**OTHER, "idempotencyKey": "k"})
+    assert response.status_code == 409
+    assert response.json()["errorCode"] == "IDEMPOTENCY_CONFLICT"
+    assert len(await stored(jobs)) == 1
+
+
+@pytest.mark.parametrize("key", ['"a key with blanks"', "bare-key_1", r'"with \"quotes\""'])
+async def test_a_repeated_request_finds_the_first_job(ask: Asker, jobs: Windlass, key: str) -> None:
+    first = (await submit(ask, MAIL, idempotency_key=key)).json()
+    again = await submit(ask, MAIL, idempotency_key=key)
+    assert (again.status_code, again.json()) == (202, {**first, "duplicate": True})
+    assert len(await stored(jobs)) == 1
+
+
+async def test_a_structured_key_and_its_bare_form_are_one_key(ask: Asker) -> None:
+    first = (await submit(ask, MAIL, idempotency_key='"abc"')).json()
+    assert (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"] == first["jobId"]
+
+
+async def test_a_repeated_request_may_be_written_otherwise(ask: Asker) -> None:
+    body = b'{ "payload": "a@example.org",\n "jobType": "mail" }'
+    first = (await submit(ask, MAIL, idempotency_key="abc")).json()
+    again = await ask(
+        "alice", "POST", "/api/jobs", content=body, headers={"idempotency-key": "abc"}
+    )
+    assert again.json()["jobId"] == first["jobId"]
+
+
+async def test_another_body_under_the_same_key_is_422(ask: Asker, jobs: Windlass) -> None:
+    await submit(ask, MAIL, idempotency_key="abc")
+    response = await submit(ask, {**MAIL, "payload": "b@example.org"}, idempotency_key="abc")
+    assert response.status_code == 422
+    assert response.json()["errorCode"] == "IDEMPOTENCY_KEY_REUSED"
+    assert len(await stored(jobs)) == 1
+
+
+async def test_the_header_decides_before_the_jobs_own_key(ask: Asker, jobs: Windlass) -> None:
+    """A repeat is told by its request, though the job failed and another has its key."""
+    first = (await submit(ask, DOCUMENT, idempotency_key="abc")).json()
+    await run_all(jobs, PERMANENT)
+    other = {"documentId": "d1", "rowVersion": 5, "flags": ["x"]}
+    second = await submit(ask, {**DOCUMENT, "payload": other})
+    assert second.json()["duplicate"] is False
+    again = (await submit(ask, DOCUMENT, idempotency_key="abc")).json()
+    assert (again["jobId"], again["status"], again["duplicate"]) == (first["jobId"], "Failed", True)
+    clash = await submit(ask, {**DOCUMENT, "priority": 1}, idempotency_key="abc")
+    assert clash.json()["errorCode"] == "IDEMPOTENCY_KEY_REUSED"
+
+
+async def test_keys_of_different_callers_and_tenants_never_meet(ask: Asker) -> None:
+    ids = set()
+    for who in ("alice", "bob", "eve"):
+        response = await submit(ask, MAIL, who, idempotency_key="abc")
+        assert response.json()["duplicate"] is False
+        ids.add(response.json()["jobId"])
+    assert len(ids) == 3
+
+
+async def test_a_key_is_forgotten_after_its_time(ask: Asker, clock: FakeClock) -> None:
+    first = (await submit(ask, MAIL, idempotency_key="abc")).json()
+    clock.advance(timedelta(hours=23))
+    assert (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"] == first["jobId"]
+    clock.advance(timedelta(hours=2))
+    assert (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"] != first["jobId"]
+
+
+async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Windlass) -> None:
+    job_id = str(uuid4())
+    first = (await submit(ask, {**MAIL, "jobId": job_id})).json()
+    assert first["jobId"] == job_id
+    again = (await submit(ask, {**MAIL, "jobId": job_id})).json()
+    assert again == {**first, "duplicate": True}
+    other = await submit(ask, {**MAIL, "jobId": job_id, "payload": "b@example.org"})
+    theirs = await submit(ask, {**MAIL, "jobId": job_id}, "eve")
+    for response in (other, theirs):
+        assert (response.status_code, response.json()["errorCode"]) == (409, "JOB_ID_CONFLICT")
+    assert other.json()["detail"] == theirs.json()["detail"]
+    assert len(await stored(jobs)) == 1
+
+
+async def test_of_a_colleagues_job_a_duplicate_tells_nothing_but_the_id(
+    ask: Asker, jobs: Windlass
+) -> None:
+    first = (await submit(ask, {**DOCUMENT, "subjectId": "secret-subject"})).json()
+    await run_all(jobs)
+    again = (await submit(ask, DOCUMENT, "bob")).json()
+    assert (again["jobId"], again["duplicate"]) == (first["jobId"], True)
+    assert again["status"] is None
+    assert again["subjectId"] == "d1"
+    seen = (await submit(ask, DOCUMENT, "operator")).json()
+    assert (seen["status"], seen["subjectId"]) == ("Completed", "secret-subject")
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_type_is_refused(ask: Asker, jobs: Windlass) -> None:
+    response = await submit(ask, {"jobType": "nonsense", "payload": {}})
+    assert (response.status_code, response.json()["errorCode"]) == (422, "UNKNOWN_JOB_TYPE")
+    assert response.json()["errors"][0]["pointer"] == "#/jobType"
+    assert await stored(jobs) == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "pointer"),
+    [
+        ({"documentId": 5}, "#/payload/documentId"),
+        ({"documentId": "d", "flags": ["a", 2]}, "#/payload/flags/1"),
+        ({"rowVersion": 1}, "#/payload/documentId"),
+        (None, "#/payload"),
+        ([], "#/payload"),
+    ],
+)
+async def test_a_payload_that_is_not_of_its_type_is_pointed_at(
+    ask: Asker, jobs: Windlass, payload: Any, pointer: str
+) -> None:
+    response = await submit(ask, {**DOCUMENT, "payload": payload})
+    assert (response.status_code, response.json()["errorCode"]) == (422, "VALIDATION_ERROR")
+    assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
+    assert await stored(jobs) == []
+
+
+async def test_the_stored_payload_is_what_the_type_makes_of_it(ask: Asker, jobs: Windlass) -> None:
+    """So that a submit over HTTP and one in Python of the same document are the same job."""
+    payload = {"documentId": "d1", "rowVersion": 5, "unknown": "dropped"}
+    await submit(ask, {**DOCUMENT, "payload": payload})
+    (job,) = await stored(jobs)
+    assert job.job.data() == {"documentId": "d1", "rowVersion": 5, "flags": []}
+
+
+async def test_a_payload_that_is_too_large_is_413(ask: Asker, jobs: Windlass) -> None:
+    response = await submit(ask, {**MAIL, "payload": "x" * 70_000})
+    assert (response.status_code, response.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert await stored(jobs) == []
+
+
+async def test_a_type_that_is_switched_off_is_503(ask: Asker, jobs: Windlass) -> None:
+    await jobs.switches.disable_type("mail")
+    response = await submit(ask, MAIL)
+    assert (response.status_code, response.json()["errorCode"]) == (503, "JOB_TYPE_DISABLED")
+    assert await stored(jobs) == []
+
+
+async def test_a_type_that_is_full_is_503(ask: Asker, jobs: Windlass) -> None:
+    for number in range(5):
+        assert (await submit(ask, {**MAIL, "payload": str(number)})).status_code == 202
+    response = await submit(ask, MAIL)
+    assert (response.status_code, response.json()["errorCode"]) == (503, "QUEUE_FULL")
+    assert len(await stored(jobs)) == 5
+
+
+async def test_what_was_accepted_before_is_found_though_no_more_is_taken(
+    ask: Asker, jobs: Windlass
+) -> None:
+    given = {**MAIL, "jobId": str(uuid4())}
+    first = (await submit(ask, MAIL, idempotency_key="abc")).json()
+    second = (await submit(ask, given)).json()
+    await jobs.switches.disable_type("mail")
+    again = await submit(ask, MAIL, idempotency_key="abc")
+    assert (again.status_code, again.json()) == (202, {**first, "duplicate": True})
+    assert (await submit(ask, given)).json() == {**second, "duplicate": True}
+    assert (await submit(ask, MAIL, idempotency_key="other")).status_code == 503
+    assert len(await stored(jobs)) == 2
+
+
+async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: Windlass) -> None:
+    await jobs.switches.cap_queue("documents", 1)
+    assert (await submit(ask)).status_code == 202
+    assert (await submit(ask, OTHER)).json()["errorCode"] == "QUEUE_FULL"
+    assert (await submit(ask, MAIL)).status_code == 202
+    assert (await submit(ask, {**MAIL, "queue": "documents"})).json()["errorCode"] == "QUEUE_FULL"
+    await jobs.switches.cap_queue("documents", None)
+    assert (await submit(ask, OTHER)).status_code == 202
+
+
+async def test_nobody_submits_for_another_tenant_but_the_system(ask: Asker, jobs: Windlass) -> None:
+    body = {**MAIL, "tenantId": "acme"}
+    assert (await submit(ask, body, "eve")).status_code == 404
+    assert await stored(jobs) == []
+    assert (await submit(ask, body, "system")).status_code == 202
+    (job,) = await stored(jobs)
+    assert (job.job.tenant_id, job.job.created_by) == ("acme", "user:system")
+    assert (await submit(ask, {**MAIL, "createdBy": "user:alice"})).status_code == 422
+
+
+async def test_a_caller_bound_to_other_types_is_403(ask: Asker, jobs: Windlass) -> None:
+    assert (await submit(ask, DOCUMENT, "mailer")).status_code == 403
+    assert await stored(jobs) == []
+    assert (await submit(ask, MAIL, "mailer")).status_code == 202
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+async def test_each_job_of_a_batch_is_taken_or_refused_on_its_own(
+    ask: Asker, jobs: Windlass
+) -> None:
+    batch = {
+        "jobs": [
+            DOCUMENT,
+            {"jobType": "nonsense"},
+            {**DOCUMENT, "payload": {"documentId": 1}},
+            {**MAIL, "priority": 9},
+            {**MAIL, "bogus": 1},
+            {**MAIL, "tenantId": "other"},
+            DOCUMENT,
+            MAIL,
+        ]
+    }
+    response = await ask("alice", "POST", "/api/jobs/batch", batch)
+    body = response.json()
+    assert response.status_code == 202
+    assert (body["accepted"], body["rejected"]) == (3, 5)
+    codes = [item["problem"] and item["problem"]["errorCode"] for item in body["items"]]
+    assert codes == [
+        None,
+        "UNKNOWN_JOB_TYPE",
+        "VALIDATION_ERROR",
+        "VALIDATION_ERROR",
+        "VALIDATION_ERROR",
+        "NOT_FOUND",
+        None,
+        None,
+    ]
+    pointers = [item["problem"]["errors"][0]["pointer"] for item in body["items"][2:5]]
+    assert pointers == ["#/jobs/2/payload/documentId", "#/jobs/3/priority", "#/jobs/4/bogus"]
+    assert body["items"][6]["job"]["duplicate"] is True
+    assert len(await stored(jobs)) == 2
+
+
+async def test_a_repeated_batch_finds_its_jobs(ask: Asker, jobs: Windlass) -> None:
+    headers = {"idempotency-key": "batch-1"}
+    batch = {"jobs": [MAIL, {**MAIL, "payload": "b@example.org"}]}
+    first = (await ask("alice", "POST", "/api/jobs/batch", batch, headers=headers)).json()
+    again = (await ask("alice", "POST", "/api/jobs/batch", batch, headers=headers)).json()
+    for one, other in zip(first["items"], again["items"], strict=True):
+        assert other["job"] == {**one["job"], "duplicate": True}
+    changed = {"jobs": [MAIL, {**MAIL, "payload": "c@example.org"}]}
+    third = (await ask("alice", "POST", "/api/jobs/batch", changed, headers=headers)).json()
+    assert third["items"][1]["problem"]["errorCode"] == "IDEMPOTENCY_KEY_REUSED"
+    assert len(await stored(jobs)) == 2
+
+
+async def test_what_a_full_queue_refuses_of_a_batch_is_told_item_by_item(
+    ask: Asker, jobs: Windlass
+) -> None:
+    batch = {"jobs": [{**MAIL, "payload": str(number)} for number in range(7)]}
+    body = (await ask("alice", "POST", "/api/jobs/batch", batch)).json()
+    assert (body["accepted"], body["rejected"]) == (5, 2)
+    assert {item["problem"]["errorCode"] for item in body["items"][5:]} == {"QUEUE_FULL"}
+    assert len(await stored(jobs)) == 5
+
+
+@pytest.mark.parametrize("batch", [{"jobs": []}, {}, {"jobs": [MAIL] * 1001}, []])
+async def test_a_batch_that_is_none_is_refused_whole(
+    ask: Asker, jobs: Windlass, batch: Any
+) -> None:
+    assert (await ask("alice", "POST", "/api/jobs/batch", batch)).status_code == 422
+    assert await stored(jobs) == []
+
+
+async def test_an_older_payload_is_upgraded_and_a_newer_refused(ask: Asker, jobs: Windlass) -> None:
+    def upgrade(data: Any, version: int) -> Any:
+        return {"to": data} if version == 1 else data
+
+    @jobs.job("letter", version=2, upgrade=upgrade)
+    async def letter(to: dict[str, str]) -> None: ...
+
+    old = {"jobType": "letter", "payload": "somebody", "payloadVersion": 1}
+    response = await submit(ask, old)
+    job = await standing(jobs, response.json()["jobId"])
+    assert (job.job.data(), job.job.payload_version) == ({"to": "somebody"}, 2)
+    newer = await submit(ask, {"jobType": "letter", "payload": {}, "payloadVersion": 3})
+    assert newer.json()["errors"][0]["pointer"] == "#/payloadVersion"

@@ -53,8 +53,10 @@ class Access:
         """Gone for those whose request made it; for everybody else there never was one."""
         (key,) = await self._jobs.store.request_keys([job_id])
         if job is None and key is not None:
+            principal = call.principal
+            own = (key.tenant_id, key.scope) == (principal.tenant_id, principal.id)
             target = Target(tenant_id=key.tenant_id, owner=key.scope)
-            if await self.may(call, Action.READ, target):
+            if own or await self.may(call, Action.READ, target):
                 return Refused(ApiCode.JOB_PURGED, f"The job {job_id} has ended and was removed.")
         return JobNotFound(job_id)
 
@@ -83,11 +85,13 @@ class Access:
     ) -> tuple[str, Visibility]:
         """The tenant that is meant, and which of its jobs the caller may do this to.
 
-        Who may not even do it to jobs of his own is refused.
+        Who may do it to none at all is refused.
         """
         tenant_id = named or call.principal.tenant_id
-        await self.target(call, action, Target(tenant_id=tenant_id, owner=call.principal.id))
-        return tenant_id, self._gate.authorizer.scope(call.principal, action)
+        scope = self._gate.authorizer.scope(call.principal, action)
+        if scope.tenant_id not in (None, tenant_id) or scope.is_blind:
+            await self.target(call, action, Target(tenant_id=tenant_id))
+        return tenant_id, scope
 
 
 def forbidden(action: Action) -> Forbidden:

@@ -85,7 +85,9 @@ class Api:
         audit: AuditSink | None = None,
         settings: ApiSettings | None = None,
         responses: Responses | None = None,
+        pages: Mapping[str, ASGIApp] | None = None,
     ) -> None:
+        """`pages` are served beside the API, by their paths and without credentials: health."""
         if (authenticator is not None) == allow_anonymous:
             what = "both an authenticator and allow_anonymous" if allow_anonymous else "neither"
             raise AuthMisconfigured(
@@ -105,7 +107,10 @@ class Api:
         documentation = Documentation(operations, is_shown=self.settings.show_documentation)
         self.operations = [*operations, *documentation.operations]
         self.openapi = documentation.document
-        self.routes = _routes(self._parts.desk, self.operations)
+        self.routes = [
+            *_routes(self._parts.desk, self.operations),
+            *(Route(path, page) for path, page in (pages or {}).items()),
+        ]
         router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
         self._app = self._with_cors(router)
 

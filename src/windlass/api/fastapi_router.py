@@ -1,9 +1,9 @@
 """The API as a router of FastAPI, and async endpoints in a FastAPI application."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.params import Depends
 
 from windlass.api.application import Api
@@ -18,10 +18,7 @@ from windlass.contract.errors import AuthMisconfigured
 _Endpoint = Callable[..., Awaitable[Response]]
 
 
-class Routes(Protocol):
-    """A FastAPI application, or a router of one."""
-
-    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> Any: ...
+Routes = FastAPI | APIRouter
 
 
 def fastapi_router(api: Api, *, principal: Any = None) -> APIRouter:

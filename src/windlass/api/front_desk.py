@@ -10,7 +10,7 @@ from windlass.api.body import ClientGone, Receive
 from windlass.api.call import Call, Scope
 from windlass.api.documents import ProblemDocument
 from windlass.api.port import Jobs
-from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, refused_for
+from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
 from windlass.api.responses import Responses
 from windlass.api.served import Servable
 from windlass.api.settings import ApiSettings
@@ -40,6 +40,8 @@ class FrontDesk:
         self._gate = gate
         self._settings = settings
         self._responses = responses
+        self._hosts = frozenset(settings.allowed_hosts)
+        self._under_way = 0
 
     def answering(self, responses: Responses) -> "FrontDesk":
         """The same desk with other response factories."""
@@ -50,12 +52,15 @@ class FrontDesk:
     async def serve(self, served: Servable, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         call, refused = self.received(scope)
+        self._under_way += 1
         try:
             answer = (
                 self.problem(call, refused) if refused else await self.answer(served, call, receive)
             )
         except ClientGone:
             return
+        finally:
+            self._under_way -= 1
         await answer.send(
             send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
         )
@@ -64,9 +69,14 @@ class FrontDesk:
         """A call of a request, and what is wrong already with how it is marked."""
         headers = request_headers.merged(scope["headers"])
         try:
-            return Call(scope, headers, request_headers.correlation_id(headers)), None
+            call = Call(scope, headers, request_headers.correlation_id(headers))
         except Refused as refused:
             return Call(scope, headers, str(new_job_id())), refused
+        if self._hosts and request_headers.host(headers) not in self._hosts:
+            return call, invalid_parameter("Host", "is not a name by which this API may be called")
+        if self._under_way >= self._settings.most_at_once:
+            return call, Refused(ApiCode.OVERLOADED, "Too many requests are under way.")
+        return call, None
 
     async def answer(
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None = None

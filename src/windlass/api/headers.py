@@ -45,6 +45,14 @@ def correlation_id(headers: dict[str, str]) -> str:
     return given
 
 
+def host(headers: dict[str, str]) -> str:
+    """The name by which the API was called, without the port."""
+    given = headers.get("host", "").lower()
+    if given.startswith("["):
+        return given[1:].partition("]")[0]
+    return given.partition(":")[0]
+
+
 def idempotency_key(headers: dict[str, str]) -> str | None:
     """The key, as a structured string or bare."""
     given = headers.get(IDEMPOTENCY_KEY)

@@ -13,7 +13,12 @@ from windlass.contract.errors import Code
 from windlass.contract.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
-_FOR_EVERY: Final = (ApiCode.INVALID_REQUEST, ApiCode.INTERNAL_ERROR, ApiCode.REQUEST_TIMEOUT)
+_FOR_EVERY: Final = (
+    ApiCode.INVALID_REQUEST,
+    ApiCode.INTERNAL_ERROR,
+    ApiCode.REQUEST_TIMEOUT,
+    ApiCode.OVERLOADED,
+)
 _FOR_THE_AUTHENTICATED: Final = (
     Code.UNAUTHENTICATED,
     Code.INVALID_CREDENTIALS,

@@ -31,6 +31,7 @@ class ApiCode(StrEnum):
     JOB_PURGED = "JOB_PURGED"
     BODY_TIMEOUT = "BODY_TIMEOUT"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
+    OVERLOADED = "OVERLOADED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -188,6 +189,13 @@ _KINDS: Final = (
         "Too many jobs are waiting",
         "Try again later, and send less.",
         SubmitRefused.retry_after_seconds,
+    ),
+    Kind(
+        ApiCode.OVERLOADED,
+        503,
+        "Too many requests are under way",
+        "Try again later, and send less at once.",
+        1,
     ),
     Kind(
         Code.STORE_UNAVAILABLE,

@@ -24,6 +24,13 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long jobs that have ended are kept in memory for reading; 0 is not at all."""
     cache_jobs: int = 10_000
     """How many of them."""
+    most_at_once: int = 2000
+    """How many requests of this process may be under way; more are answered 503 at once."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names in `Host` by which the API may be called; any by default. For who is not behind a proxy
+    that sees to it: it keeps a web page from reaching the API by a name of its own (rebinding)."""
+    show_metrics: bool = False
+    """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may call the API from a browser; none by default."""
     mounted_at: str = ""

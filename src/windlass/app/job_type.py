@@ -1,6 +1,6 @@
 """A job type: a declared job, typed by its payload and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -84,33 +84,49 @@ class JobType(Generic[T, R]):
         correlation_id: str | None = None,
         job_id: UUID | None = None,
         max_attempts: int | None = None,
+        trace_context: Mapping[str, str] | None = None,
         connection: Any = None,
     ) -> "Handle[R]":
         """Submit a job; it is durable when this returns.
 
         With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed.
+        that is committed. `trace_context` has the W3C headers to use instead of the current span.
         """
-        new = self.prepare(
-            payload,
-            delay=delay,
-            at=at,
-            priority=priority,
-            queue=queue,
-            tenant=tenant,
-            owner=owner,
-            subject=subject,
-            idempotency_key=idempotency_key,
-            correlation_id=correlation_id,
-            job_id=job_id,
-            max_attempts=max_attempts,
-        )
-        return await self.app.submit_prepared(self, new, connection=connection)
+        span = self.app.tracing.send(self.name)
+        try:
+            new = self.prepare(
+                payload,
+                delay=delay,
+                at=at,
+                priority=priority,
+                queue=queue,
+                tenant=tenant,
+                owner=owner,
+                subject=subject,
+                idempotency_key=idempotency_key,
+                correlation_id=correlation_id,
+                job_id=job_id,
+                max_attempts=max_attempts,
+                trace_context=trace_context,
+            )
+            if span is not None:
+                span.describe([new])
+            return await self.app.submit_prepared(self, new, connection=connection)
+        finally:
+            if span is not None:
+                span.end()
 
     async def submit_many(self, payloads: Iterable[T], **options: Any) -> "list[Handle[R]]":
         """Submit many jobs in few writes; the options are those of `submit`, for all of them."""
-        prepared = [self.prepare(payload, **options) for payload in payloads]
-        return await self.app.submit_prepared_many(self, prepared)
+        span = self.app.tracing.send(self.name)
+        try:
+            prepared = [self.prepare(payload, **options) for payload in payloads]
+            if span is not None:
+                span.describe(prepared)
+            return await self.app.submit_prepared_many(self, prepared)
+        finally:
+            if span is not None:
+                span.end()
 
     def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
         """Submit from code that is not async, in any thread, also after a fork."""
@@ -133,7 +149,7 @@ class JobType(Generic[T, R]):
         attempt: int = 1,
         max_attempts: int | None = None,
         parent: UUID | None = None,
-        trace_context: dict[str, str] | None = None,
+        trace_context: Mapping[str, str] | None = None,
         request_key: DedupeKey | None = None,
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
@@ -141,6 +157,7 @@ class JobType(Generic[T, R]):
         body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
         running = current_job()
         job_id = job_id or new_job_id()
+        trace = app.tracing.carrier() if trace_context is None else trace_context
         if correlation_id is None:
             correlation_id = running.job.correlation_id if running else uuid_text(job_id)
         job = Job(
@@ -162,6 +179,6 @@ class JobType(Generic[T, R]):
             payload_version=handler.version,
             created_by=owner or "",
             parent_job_id=parent,
-            trace_context=trace_context,
+            trace_context=dict(trace) or None,
         )
         return app.manager.prepare(Submission(job, delay or timedelta(0), request_key))

@@ -16,6 +16,7 @@ from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
 from windlass.app.wakeup import broker_from_url, wakeup_for
+from windlass.app.watching import Watching
 from windlass.contract.capabilities import Durability
 from windlass.contract.clock import Clock, SystemClock
 from windlass.contract.errors import (
@@ -31,8 +32,10 @@ from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
 from windlass.contract.wakeup import Wakeup
 from windlass.manager.manager import JobManager
+from windlass.manager.observer import tell
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
+from windlass.telemetry.tracing import TraceRuns, Tracing
 from windlass.wakeups.in_process import Hub
 from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
@@ -48,10 +51,13 @@ if TYPE_CHECKING:
     from windlass.auth.authenticator import Authenticator
     from windlass.auth.authorizer import Authorizer
     from windlass.contract.audit import AuditSink
+    from windlass.telemetry.loop_watch import LoopWatch
+    from windlass.telemetry.routes import Routes
 
 DEFAULT_STORE: Final = "sqlite:///windlass.db"
 STORE_VARIABLE: Final = "WINDLASS_STORE"
 TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
+TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
 _BATCH: Final = 500
 
 R = TypeVar("R")
@@ -81,6 +87,7 @@ class Windlass(Declarations):
         hooks: Iterable[RunHook] = (),
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
+        trace_runs: TraceRuns | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(queue=queue)
@@ -97,6 +104,8 @@ class Windlass(Declarations):
         self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
         self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
+        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._before_close: list[Callable[[], Awaitable[None]]] = []
@@ -120,6 +129,7 @@ class Windlass(Declarations):
             policy_for=self.registry.policy_for,
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
+            observer=self.watching.observer,
         )
         self._opening: Future[bool] | None = None
         self._is_open = False
@@ -140,6 +150,7 @@ class Windlass(Declarations):
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         super()._declare(job_type)
         self.registry.add(job_type.handler)
+        self.watching.know(job_type.handler.job_types)
         job_type.bind(self)
         return job_type
 
@@ -261,11 +272,10 @@ class Windlass(Declarations):
     ) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         await self._ready_to_submit()
-        await self._admission.check(
-            job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
-        )
+        await self._check_admission(job_type, new)
         if connection is not None:
             answer = (await self.store.insert_in(connection, [new]))[0]
+            tell(self.watching.observer.submitted, [new], [answer])
         else:
             answer = await self._batcher().add(new)
         if self.after_submit is not None:
@@ -296,9 +306,7 @@ class Windlass(Declarations):
         refused: dict[int, WindlassError] = {}
         for index, (job_type, new) in enumerate(jobs):
             try:
-                await self._admission.check(
-                    job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
-                )
+                await self._check_admission(job_type, new)
             except SubmitRefused as error:
                 refused[index] = error
         admitted = [new for index, (_, new) in enumerate(jobs) if index not in refused]
@@ -306,6 +314,17 @@ class Windlass(Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return [refused.get(index) or next(answers) for index in range(len(jobs))]
+
+    async def _check_admission(self, job_type: "DeclaredJob", new: NewJob) -> None:
+        """Raise JobTypeDisabled or QueueFull, but not for a job that was accepted before."""
+        try:
+            await self._admission.check(
+                job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
+            )
+        except SubmitRefused:
+            (known,) = await self.store.get([new.job.job_id], tenant_id=new.job.tenant_id)
+            if known is None and not any(await self.store.held(new.keys)):
+                raise
 
     async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -331,6 +350,7 @@ class Windlass(Declarations):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         answers = await self.store.insert(jobs)
+        tell(self.watching.observer.submitted, jobs, answers)
         self.wakeup.notify(job_id=jobs[0].job.job_id)
         return answers
 
@@ -384,6 +404,7 @@ class Windlass(Declarations):
             audit=audit,
             settings=settings,
             responses=responses,
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
         )
 
     def router(
@@ -414,15 +435,19 @@ class Windlass(Declarations):
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
         await self.open()
         async with self.opened_lifespan() as state:
-            yield Worker(
+            worker = Worker(
                 self.store,
                 self.registry,
                 settings or WorkerSettings(queues=self.default_queues()),
                 clock=self.clock,
                 wakeup=self.new_wakeup(),
                 hooks=self.hooks,
+                tracer=self.tracing,
+                observer=self.watching.observer,
                 state=state,
             )
+            with self.watching.of(worker):
+                yield worker
 
     @asynccontextmanager
     async def running(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
@@ -464,6 +489,23 @@ class Windlass(Declarations):
                     yield
 
         return manage
+
+    # -- being watched ----------------------------------------------------------------------------
+
+    def health_app(
+        self,
+        *,
+        watch: "LoopWatch | None" = None,
+        expects_worker: bool = False,
+        requires_broker: bool = False,
+    ) -> "Routes":
+        """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
+
+        `watch` sees the loop that does the work, where another one serves this.
+        """
+        return self.watching.health_app(
+            watch, expects_worker=expects_worker, requires_broker=requires_broker
+        )
 
 
 class _LoopThread:

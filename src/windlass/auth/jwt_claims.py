@@ -31,7 +31,9 @@ class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
     default_tenant: str | None = None
     """For tokens without the claim; None refuses them."""
     roles: Claim | None = "roles"
-    role_names: Mapping[str, Role] = {role.value: role for role in Role}
+    role_names: Mapping[str, Role] = msgspec.field(
+        default_factory=lambda: {role.value: role for role in Role}
+    )
     system_role: str | None = None
     """Who has this among his roles operates the installation; None: no token can say so."""
     scopes: Claim | None = None

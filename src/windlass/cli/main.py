@@ -8,8 +8,10 @@ import click
 from windlass.cli.db import db
 from windlass.cli.dead import dead
 from windlass.cli.jobs import job
+from windlass.cli.keys import key
 from windlass.cli.operate import config, doctor, queue, sessions, stats
 from windlass.cli.output import Output
+from windlass.cli.serve import api
 from windlass.cli.session import Cli, exiting
 from windlass.cli.settings import Settings
 from windlass.cli.work import dev, worker
@@ -63,7 +65,7 @@ def main(
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 
-for part in (config, db, dead, dev, doctor, job, queue, sessions, stats, worker):
+for part in (api, config, db, dead, dev, doctor, job, key, queue, sessions, stats, worker):
     main.add_command(part)
 
 

@@ -19,8 +19,12 @@ from windlass.cli.output import Output, say
 from windlass.cli.settings import Settings, without_secrets
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
+    AuthMisconfigured,
+    Forbidden,
     InvalidInput,
     JobNotFound,
+    KeyNotFound,
+    NotAuthenticated,
     StoreError,
     WindlassError,
 )
@@ -33,6 +37,7 @@ from windlass.wakeups.in_process import Hub
 FAILED: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
+NO_RIGHT: Final = 4
 UNREACHABLE: Final = 5
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
@@ -133,6 +138,18 @@ class Cli:
 
 
 def load_app(target: str) -> Windlass:
+    """Import `module:name`, which must be an application."""
+    found = load_target(target)
+    if not isinstance(found, Windlass):
+        module_name = target.partition(":")[0]
+        raise InvalidInput(
+            f"{target} is not a Windlass application.",
+            next_step=f"Write it as {module_name}:jobs, where jobs = Windlass(…).",
+        )
+    return found
+
+
+def load_target(target: str) -> Any:
     """Import `module:name`. The current folder comes first, as with `python -m`."""
     module_name, _, name = target.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -152,13 +169,7 @@ def load_app(target: str) -> Windlass:
             f"The module {module_name} cannot be imported: {what}.",
             next_step="Try `python -c 'import …'` to see all of it.",
         ) from error
-    found = getattr(module, name, None) if name else _only_app(module)
-    if not isinstance(found, Windlass):
-        raise InvalidInput(
-            f"{target} is not a Windlass application.",
-            next_step=f"Write it as {module_name}:jobs, where jobs = Windlass(…).",
-        )
-    return found
+    return getattr(module, name, None) if name else _only_app(module)
 
 
 def _only_app(module: Any) -> Windlass | None:
@@ -194,10 +205,12 @@ def exiting(call: Callable[[], R]) -> R:
 
 def exit_code(error: WindlassError) -> int:
     match error:
-        case JobNotFound():
+        case JobNotFound() | KeyNotFound():
             return NOT_FOUND
-        case InvalidInput():
+        case InvalidInput() | AuthMisconfigured():
             return USAGE
+        case NotAuthenticated() | Forbidden():
+            return NO_RIGHT
         case StoreError():
             return UNREACHABLE
         case _:

@@ -37,6 +37,9 @@ SETTINGS: Final = (
     Setting("poll_seconds", "1", "The longest wait between two looks for work."),
     Setting("drain_seconds", "30", "How long running jobs may go on after a stop."),
     Setting("processes", "1", "How many worker processes to run."),
+    Setting("health", "", "Where a worker serves health and metrics: :8081, 127.0.0.1:8081."),
+    Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
+    Setting("log_format", "text", "How a worker writes its log: text or json."),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
@@ -91,6 +94,15 @@ class Settings:
                 next_step=f"It must be a number from {least:g} to {most:g}.",
             )
         return number
+
+    def choice(self, name: str, *among: str) -> str:
+        value = self.value(name)
+        if value.text not in among:
+            raise InvalidInput(
+                f"The setting {name} is {value.text[:64]!r} (from {value.source}).",
+                next_step=f"It must be {' or '.join(among)}.",
+            )
+        return value.text
 
     def whole(self, name: str, *, least: int, most: int) -> int:
         number = self.number(name, least=least, most=most)

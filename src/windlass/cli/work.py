@@ -4,6 +4,8 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,10 +14,13 @@ import click
 from windlass.app import Windlass
 from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
+from windlass.cli.serve import open_api
 from windlass.cli.session import Cli, exiting, pass_cli
 from windlass.cli.settings import Recycle, parse_queues, parse_recycle
+from windlass.cli.watched import Say, supervise, watched
+from windlass.telemetry.address import Address, parse_address
+from windlass.telemetry.logs import TEXT, configure_logs
 from windlass.worker.reloader import Reloader
-from windlass.worker.supervisor import Supervisor
 from windlass.worker.tuning import run_tuned
 from windlass.worker.worker import Worker, WorkerSettings
 
@@ -37,6 +42,12 @@ from windlass.worker.worker import Worker, WorkerSettings
     default="INFO",
     show_default=True,
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Lines for people, or one JSON object a line.",
+)
+@click.option("--health", help="Serve health and metrics here: :8081, 127.0.0.1:8081.")
 @click.option("--child", is_flag=True, hidden=True, help="Started by a supervisor.")
 @pass_cli
 def worker(
@@ -47,22 +58,25 @@ def worker(
     drain_seconds: float | None,
     recycle: str,
     log_level: str,
+    log_format: str | None,
+    health: str | None,
     child: bool,
 ) -> None:
     """Run jobs of the application MODULE:APP until stopped."""
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
 
     def run() -> int:
+        tell = _log_as(cli, log_format, log_level.upper())
+        address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
         app = cli.app_to_run(target)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
         if not child and (count > 1 or limits != Recycle()):
-            asyncio.run(_try_the_store(app))  # fail here, and not in every child
-            return Supervisor(count, [*_child_command(), "--child"]).run()
-        return run_tuned(_work(app, settings))
+            # Fail here, and not in every child.
+            app.health_app(requires_broker=_requires_broker(cli))
+            asyncio.run(_try_the_store(app))
+            return supervise(count, [*_child_command(), "--child"], address, say=tell)
+        return run_tuned(_work(cli, app, settings, address, tell))
 
     sys.exit(exiting(run))
 
@@ -86,6 +100,22 @@ def _settings(
     )
 
 
+def _log_as(cli: Cli, log_format: str | None, level: str, *, text: str = TEXT) -> Say:
+    """Set the log up; return how to talk to people, which in JSON is the log as well."""
+    chosen = log_format or cli.settings.choice("log_format", "text", "json")
+    configure_logs(chosen, level, text=text)
+    return logging.getLogger("windlass.cli").info if chosen == "json" else say
+
+
+def _address(cli: Cli, health: str | None) -> Address | None:
+    text = cli.settings["health"] if health is None else health
+    return parse_address(text) if text else None
+
+
+def _requires_broker(cli: Cli) -> bool:
+    return cli.settings.choice("require_broker", "yes", "no") == "yes"
+
+
 def _child_command() -> list[str]:
     """The very command that was given, once more."""
     return [sys.executable, "-m", "windlass.cli.main", *sys.argv[1:]]
@@ -96,17 +126,25 @@ async def _try_the_store(app: Windlass) -> None:
         await app.store.ping()
 
 
-async def _work(app: Windlass, settings: WorkerSettings) -> int:
-    async with app, app.working(settings) as running:
-        _stop_on_signals(running)
-        served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
-        say(f"Working on {served}. Press Ctrl-C to stop.")
-        await running.run()
-    say("Stopped.")
+async def _work(
+    cli: Cli,
+    app: Windlass,
+    settings: WorkerSettings,
+    address: Address | None,
+    tell: Say,
+    beside: AbstractAsyncContextManager[None] | None = None,
+) -> int:
+    with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
+        async with app, beside or nullcontext(), app.working(settings) as running:
+            _stop_on_signals(running, tell)
+            served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
+            tell(f"Working on {served}. Press Ctrl-C to stop.")
+            await running.run()
+    tell("Stopped.")
     return 0
 
 
-def _stop_on_signals(running: Worker) -> None:
+def _stop_on_signals(running: Worker, tell: Say) -> None:
     """First signal: drain. Second: now."""
     loop = asyncio.get_running_loop()
     asked = 0
@@ -115,7 +153,7 @@ def _stop_on_signals(running: Worker) -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
-            say("Stopping when the running jobs are done; once more to stop now.")
+            tell("Stopping when the running jobs are done; once more to stop now.")
             running.stop()
         else:
             running.stop_now()
@@ -127,16 +165,32 @@ def _stop_on_signals(running: Worker) -> None:
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
 @click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
+@click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
 @click.option("--child", is_flag=True, hidden=True, help="Started by the reloader.")
 @pass_cli
-def dev(cli: Cli, target: str | None, reload: bool, child: bool) -> None:
-    """Run a worker for development; it starts anew when the code changes."""
-    logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+def dev(
+    cli: Cli, target: str | None, reload: bool, with_api: bool, host: str, port: int, child: bool
+) -> None:
+    """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
+        tell = _log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app = cli.app_to_run(target)
-        return run_tuned(_work(app, _settings(cli, app, None, 1, Recycle())))
+        settings = _settings(cli, app, None, 1, Recycle())
+        beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
+        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, beside))
 
     sys.exit(exiting(run))
+
+
+@asynccontextmanager
+async def _open_api(
+    app: Windlass, tenant: str, host: str, port: int, tell: Say
+) -> AsyncIterator[None]:
+    async with open_api(app, tenant=tenant, host=host, port=port) as url:
+        tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        yield

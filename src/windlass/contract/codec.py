@@ -130,13 +130,29 @@ class PydanticCodec(Generic[T]):
                 f"The payload is not valid: a {self._type.__name__} is wanted, "
                 f"not a {type(payload).__name__}."
             )
+        body = self._dumped(payload, limit, by_alias=True)
+        if not self._reads_back(body, payload):
+            # An alias may be for writing only, and then reading wants the name.
+            by_name = self._dumped(payload, limit, by_alias=False)
+            if self._reads_back(by_name, payload):
+                return by_name
+            self.decode(bytes(body))
+        return body
+
+    def _reads_back(self, body: msgspec.Raw, payload: T) -> bool:
         try:
-            plain = self._adapter.dump_python(payload, mode="json", warnings="error")
+            return bool(self.decode(bytes(body)) == payload)
+        except InvalidPayload:
+            return False
+
+    def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> msgspec.Raw:
+        try:
+            plain = self._adapter.dump_python(
+                payload, mode="json", by_alias=by_alias, warnings="error"
+            )
         except Exception as error:
             raise InvalidInput(f"The payload is not valid: {_first_line(error)}.") from None
-        body = encode_payload(plain, limit=limit)
-        self.decode(bytes(body))
-        return body
+        return encode_payload(plain, limit=limit)
 
     def decode(self, body: bytes) -> T:
         try:

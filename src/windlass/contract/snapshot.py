@@ -35,6 +35,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     started_at: datetime
     lease_until: datetime
     cancel_requested: bool = False
+    waited_seconds: float | None = None
+    """How long the job had been due when it was claimed, by the store's clock; None: not known."""
 
     @cached_property
     def ref(self) -> RunRef:

@@ -161,7 +161,8 @@ class JobStore(JobReader, Protocol):
     ) -> list[Run]:
         """Start runs of due jobs: Running, attempt + 1, fence + 1, a new token, a lease.
 
-        Within a queue the order is priority, time due, id; claims by others may be skipped.
+        Within a queue the order is priority, time due, id; claims by others may be skipped. A run
+        tells how long its job had been due; one that is read again need not.
         A repeated claim id gives the runs it started that are still current, and starts none; if
         none is current any more, it is a new claim.
         """

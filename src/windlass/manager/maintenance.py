@@ -8,6 +8,7 @@ import msgspec
 
 from windlass.contract.query import Pruned
 from windlass.contract.store import JobStore
+from windlass.manager.observer import Observer
 from windlass.manager.orphans import DEFAULT_GRACE, OrphanSweeper
 from windlass.manager.pruner import Pruner, Retention
 from windlass.manager.reaper import Reaped, Reaper
@@ -46,15 +47,16 @@ class Maintenance:
         retention: Retention | None = None,
         no_handler_grace: timedelta = DEFAULT_GRACE,
         sweep_every: timedelta = timedelta(0),
+        observer: Observer | None = None,
     ) -> None:
         """`sweep_every`: orphans and old jobs can wait that long; lapsed leases and events not."""
         self._store = store
         self._owner = owner
         self._lease = lease
-        self._reaper = Reaper(store)
+        self._reaper = Reaper(store, observer=observer)
         self._pruner = Pruner(store, retention=retention)
         self._sequencer = Sequencer(store)
-        self._orphans = OrphanSweeper(store, grace=no_handler_grace)
+        self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
         self._sweep_every = sweep_every
         self._sweep_at = 0.0
         self._term: int | None = None

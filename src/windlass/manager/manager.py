@@ -43,8 +43,10 @@ from windlass.contract.status import JobStatus
 from windlass.contract.store import JobStore
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.text import LABEL_LIMIT, storable
+from windlass.contract.trace import sound_trace_context
 from windlass.contract.transition import StateGuard, Transition
 from windlass.manager.decide import bounded, decide, decide_cancel, decide_redrive, place
+from windlass.manager.observer import Observer, Unobserved, tell
 
 _log = logging.getLogger("windlass.manager")
 
@@ -69,10 +71,11 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A run and how it ended."""
+    """A run and how it ended; `seconds` is how long its handler took, where that is known."""
 
     run: Run
     outcome: Outcome
+    seconds: float | None = None
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -106,8 +109,10 @@ class JobManager:
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
         jitter: Callable[[], float] = random.random,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
+        self._observer = observer or Unobserved()
         self._policy_for = policy_for
         self._payload_limit = payload_limit
         self._payload_check = payload_check
@@ -130,7 +135,7 @@ class JobManager:
         if not jobs:
             return []
         try:
-            return list(await self._store.insert(jobs))
+            answers = await self._store.insert(jobs)
         except StoreUnavailable:
             raise
         except Exception as error:
@@ -138,10 +143,15 @@ class JobManager:
                 return [answer for new in jobs for answer in await self._insert([new])]
             _log.exception("the store cannot take job %s", jobs[0].job.job_id)
             return [InvalidInput(f"The store cannot take this job ({type(error).__name__}).")]
+        tell(self._observer.submitted, jobs, answers)
+        return list(answers)
 
     def prepare(self, submission: Submission) -> NewJob:
         """Check a job against the contract and place it; raise InvalidInput. For follow-ups too."""
         job = with_aware_instants(submission.job)
+        if job.trace_context is not None:
+            trace = sound_trace_context(job.trace_context)
+            job = msgspec.structs.replace(job, trace_context=trace)
         data = check_job(job, payload_limit=self._payload_limit)
         if self._payload_check and (reason := self._payload_check(job.job_type, data)):
             raise InvalidInput(f"The payload was refused: {reason}.")
@@ -170,9 +180,11 @@ class JobManager:
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         """Start runs of due jobs for a session; see `JobStore.claim`."""
-        return await self._store.claim(
+        runs = await self._store.claim(
             storable(session, LABEL_LIMIT), claim_id, wanted, lease=lease
         )
+        tell(self._observer.claimed, runs)
+        return runs
 
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
         return await self._store.renew(storable(session, LABEL_LIMIT), runs, lease=lease)
@@ -195,6 +207,7 @@ class JobManager:
             second = await self._settle_once([ending for _, ending in again])
             for (index, _), answer in zip(again, second, strict=True):
                 settled[index] = answer
+        tell(self._observer.settled, endings, settled)
         return settled
 
     def decide(self, ending: Ending) -> Transition:
@@ -293,14 +306,17 @@ class JobManager:
         open_ids = list(dict.fromkeys(job_ids))
         for _ in range(_DECISION_ROUNDS):
             jobs = await self._store.get(open_ids, tenant_id=tenant_id)
-            transitions = []
+            transitions, changing = [], []
             for job_id, job in zip(open_ids, jobs, strict=True):
                 decided = _decided(job_id, job, decision, version)
-                if isinstance(decided, Transition):
+                if isinstance(decided, Transition) and job is not None:
                     transitions.append(decided)
-                else:
+                    changing.append(job)
+                elif not isinstance(decided, Transition):
                     answers[job_id] = decided
-            for settled in await self._apply(transitions):
+            acted = await self._apply(transitions)
+            tell(self._observer.acted, changing, acted)
+            for settled in acted:
                 answer = _action_answer(settled)
                 if answer is not None:
                     answers[settled.transition.job_id] = answer
@@ -355,12 +371,12 @@ def _reconsidered(ending: Ending, result: ApplyResult) -> Ending | None:
     match result:
         case CancelPending():
             run = msgspec.structs.replace(ending.run, cancel_requested=True)
-            return Ending(run, ending.outcome)
+            return Ending(run, ending.outcome, ending.seconds)
         case Conflict():
             what = "follow-up job" if isinstance(result.by, KeyKind | None) else "record"
             message = f"A {what} of this job clashes with something that exists."
             error = ErrorInfo(Code.FOLLOW_UP_CONFLICT, message, f"conflict by {result.by}")
-            return Ending(ending.run, Failure(error, retryable=False))
+            return Ending(ending.run, Failure(error, retryable=False), ending.seconds)
         case _:
             return None
 

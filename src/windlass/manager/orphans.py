@@ -7,10 +7,11 @@ import msgspec
 
 from windlass.contract.query import Cursor, JobFilter
 from windlass.contract.records import RecordWrite
-from windlass.contract.results import Applied
 from windlass.contract.status import JobStatus
 from windlass.contract.store import JobStore
 from windlass.manager.decide import decide_no_handler
+from windlass.manager.manager import Settled
+from windlass.manager.observer import Observer, Unobserved, tell
 from windlass.manager.sessions import live_sessions
 from windlass.manager.side_data import all_records
 
@@ -24,9 +25,16 @@ _PAGE: Final = 200
 class OrphanSweeper:
     """Poison what nobody handles, after a grace that a rolling deploy needs."""
 
-    def __init__(self, store: JobStore, *, grace: timedelta = DEFAULT_GRACE) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        grace: timedelta = DEFAULT_GRACE,
+        observer: Observer | None = None,
+    ) -> None:
         self._store = store
         self._grace = grace
+        self._observer = observer or Unobserved()
 
     async def run_once(self) -> int:
         """Note new orphans, forget those that found a worker, give up on the old ones."""
@@ -70,8 +78,11 @@ class OrphanSweeper:
         while True:
             page = await self._store.find(wanted, limit=_PAGE, after=after)
             due = [job for job in page.items if job.run_at is not None and job.run_at <= now]
-            answers = await self._store.apply([decide_no_handler(job) for job in due])
-            poisoned += sum(isinstance(answer, Applied) for answer in answers)
+            decided = [decide_no_handler(job) for job in due]
+            answers = await self._store.apply(decided)
+            settled = [Settled(*pair) for pair in zip(decided, answers, strict=True)]
+            tell(self._observer.acted, due, settled)
+            poisoned += sum(one.accepted for one in settled)
             if page.next is None:
                 return poisoned
             after = page.next

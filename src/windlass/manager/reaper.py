@@ -11,6 +11,7 @@ from windlass.contract.outcome import LeaseLost
 from windlass.contract.status import JobStatus
 from windlass.contract.store import JobStore
 from windlass.manager.manager import Ending, JobManager, Settled
+from windlass.manager.observer import Observer
 
 _PAGE: Final = 200
 
@@ -27,10 +28,16 @@ class Reaped(msgspec.Struct, frozen=True):
 class Reaper:
     """Sweep expired leases. Needs only what is stored on the job, never a handler."""
 
-    def __init__(self, store: JobStore, *, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        jitter: Callable[[], float] = random.random,
+        observer: Observer | None = None,
+    ) -> None:
         self._store = store
         # Its own manager: no type's policy, which this process may not know, only the defaults.
-        self._manager = JobManager(store, jitter=jitter)
+        self._manager = JobManager(store, jitter=jitter, observer=observer)
 
     async def run_once(self) -> Reaped:
         """Sweep page by page until nothing is left, so that no page can hide what is behind it."""

@@ -1,6 +1,7 @@
 """A run in this process: its handler, its context, and why it was told to stop, if it was."""
 
 import asyncio
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -12,6 +13,7 @@ from windlass.contract.snapshot import Run
 from windlass.worker.context import Context
 from windlass.worker.handler import Handler, RunIn
 from windlass.worker.processes import Child
+from windlass.worker.tracer import RunSpan
 
 
 class Cause(StrEnum):
@@ -26,7 +28,19 @@ class Cause(StrEnum):
 class ActiveRun:
     """Mutable state of one run, owned by the event loop."""
 
-    __slots__ = ("cause", "child", "context", "handler", "is_over", "ref", "run", "task")
+    __slots__ = (
+        "began_at",
+        "cause",
+        "child",
+        "context",
+        "handler",
+        "is_over",
+        "ref",
+        "run",
+        "seconds",
+        "span",
+        "task",
+    )
 
     def __init__(self, run: Run, handler: Handler, context: Context) -> None:
         self.run = run
@@ -38,6 +52,15 @@ class ActiveRun:
         self.child: Child | None = None
         self.is_over = False
         """The handler has returned; there is nothing left to stop."""
+        self.began_at: float | None = None
+        self.seconds: float | None = None
+        """How long the handler took, once it is over."""
+        self.span: RunSpan | None = None
+
+    @property
+    def carrier(self) -> Mapping[str, str]:
+        """The trace context that the handler works in."""
+        return self.context.trace_context if self.span is None else self.span.carrier
 
     def stop(self, cause: Cause) -> None:
         """Tell the handler to stop: cancelled on the loop, asked in a thread, killed in a process.

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Final
 from uuid import uuid4
 
@@ -56,7 +57,13 @@ class Claimer:
         self._may_claim = asyncio.Event()
         self._may_claim.set()
         self._there_is_more = asyncio.Event()
-        self.polled_at = asyncio.get_running_loop().time()
+        self.looked_at = monotonic()
+        """When it last asked the store for work and got an answer, or had no need to ask."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is to look for work at all now."""
+        return self._may_claim.is_set() and any(self._slots.without_a_run.values())
 
     def wake(self) -> None:
         """There may be work."""
@@ -71,6 +78,7 @@ class Claimer:
         return not self._may_claim.is_set()
 
     def go_on(self) -> None:
+        self.looked_at = monotonic()
         self._may_claim.set()
 
     async def claim_for_ever(self) -> None:
@@ -87,6 +95,7 @@ class Claimer:
             await self._may_claim.wait()
             if self._slots.are_full:
                 await self._slots.changed()
+                self.looked_at = monotonic()
                 # Runs tend to end together: let those of this turn of the loop end first.
                 await asyncio.sleep(0)
             self._was_woken = self._woken.is_set()
@@ -123,13 +132,13 @@ class Claimer:
         )
         job_types = self._switches.running(self._registry.job_types)
         wanted = self._slots.requests(job_types, self._switches.paused_queues)
-        self.polled_at = asyncio.get_running_loop().time()
         if not wanted or not job_types:
             self._there_is_more.clear()
+            self.looked_at = monotonic()
             return False
         with self._slots.kept_for(wanted):
             runs = await self._claimed(wanted)
-        self.polled_at = asyncio.get_running_loop().time()
+        self.looked_at = monotonic()
         if len(runs) < sum(request.limit for request in wanted):
             self._there_is_more.clear()
         else:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
@@ -19,6 +19,8 @@ from windlass.contract.snapshot import Progress, Run
 from windlass.contract.store import StoreTransaction
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.transition import Transition
+from windlass.manager.manager import Settled
+from windlass.worker.labels import labels_of
 
 P = TypeVar("P", contravariant=True)
 
@@ -59,8 +61,8 @@ class Context:
         self.deadline = deadline
         self.state = state
         """What the application's lifespan opened."""
-        self.is_settled = False
-        """The run was completed in a transaction of the handler's own."""
+        self.settled: Settled | None = None
+        """What a transaction of the handler's own wrote, if it completed the run."""
         self.follow_ups: list[NewJob] = []
         self.once_keys: list[DedupeKey] = []
 
@@ -88,9 +90,24 @@ class Context:
         return self._run.fence
 
     @property
+    def trace_context(self) -> Mapping[str, str]:
+        """The W3C trace context that the job was submitted in; empty where there was none."""
+        return self._run.job.trace_context or {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the run was completed in a transaction of the handler's own."""
+        return self.settled is not None
+
+    @property
+    def labels(self) -> Mapping[str, object]:
+        """What the run's log lines are labelled with."""
+        return labels_of(self._run)
+
+    @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that labels every line with the job; never with its payload."""
-        return logging.LoggerAdapter(self._logger, _labels(self._run))
+        return logging.LoggerAdapter(self._logger, self.labels)
 
     @property
     def cancelled(self) -> bool:
@@ -140,10 +157,11 @@ class Context:
             yield transaction.connection
             body, omitted = encode_result(result)
             success = Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
-            answer = await transaction.apply(self._port.decide(self._run, success))
+            decided = self._port.decide(self._run, success)
+            answer = await transaction.apply(decided)
             if not isinstance(answer, Applied):
                 raise RunOver(f"This run of job {self.job_id} is over; nothing was written.")
-        self.is_settled = True
+        self.settled = Settled(decided, answer)
 
     async def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> bool:
         """Ask whether this is still to be done; True marks it done when the run completes.
@@ -175,16 +193,6 @@ def enter(context: Context) -> Token[Context | None]:
 
 def leave(token: Token[Context | None]) -> None:
     _CURRENT.reset(token)
-
-
-def _labels(run: Run) -> dict[str, object]:
-    return {
-        "job_id": str(run.job.job_id),
-        "job_type": run.job.job_type,
-        "tenant_id": run.job.tenant_id,
-        "correlation_id": run.job.correlation_id,
-        "attempt": run.attempt,
-    }
 
 
 class _nothing_to_await:  # noqa: N801  # stands where a coroutine would

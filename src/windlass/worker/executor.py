@@ -16,6 +16,7 @@ from contextlib import (
     contextmanager,
 )
 from datetime import timedelta
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -36,8 +37,10 @@ from windlass.worker.active import ActiveRun
 from windlass.worker.context import Context, RunPort, enter, leave
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.handler import Handler, RunIn
+from windlass.worker.labels import labels_of
 from windlass.worker.processes import ProcessPool
 from windlass.worker.registry import HandlerRegistry
+from windlass.worker.tracer import RunTracer
 
 _log = logging.getLogger("windlass.worker")
 
@@ -63,6 +66,7 @@ class Executor:
         processes: ProcessPool,
         deadlines: Deadlines,
         hooks: tuple[RunHook, ...] = (),
+        tracer: RunTracer | None = None,
         state: Any = None,
     ) -> None:
         self._registry = registry
@@ -72,6 +76,7 @@ class Executor:
         self._processes = processes
         self._deadlines = deadlines
         self._hooks = hooks
+        self._tracer = tracer
         self._state = state
         self._limits: dict[str, asyncio.Semaphore] = {}
 
@@ -91,20 +96,30 @@ class Executor:
 
     async def run(self, active: ActiveRun) -> Outcome | None:
         """Run to the end; None means that nothing may be written about it any more."""
+        outcome: Outcome | None = None
         try:
             limit = self._limit(active.handler)
             if limit is None:
-                return await self._perform(active)
-            async with limit:
-                return await self._perform(active)
+                outcome = await self._perform(active)
+            else:
+                async with limit:
+                    outcome = await self._perform(active)
         except BaseException as error:  # a handler may raise anything, SystemExit included
-            return active.outcome_of(error)
+            outcome = active.outcome_of(error)
         finally:
             active.is_over = True
             self._deadlines.remove(active)
+            if active.began_at is not None:
+                active.seconds = monotonic() - active.began_at
+            if active.span is not None:
+                active.span.end(outcome)
+        return outcome
 
     async def _perform(self, active: ActiveRun) -> Outcome | None:
         handler = active.handler
+        active.began_at = monotonic()
+        if self._tracer is not None:
+            active.span = self._tracer.begin(active.context)
         self._deadlines.add(active)
         decoded = _decode(handler, active.run)
         if isinstance(decoded, _NOT_DECODED):
@@ -150,7 +165,7 @@ class Executor:
         try:
             if active.context.cancelled:  # told to stop while there was no child to kill
                 return active.outcome_of(asyncio.CancelledError())
-            outcome = await child.run(active.handler, bytes(active.run.job.payload))
+            outcome = await child.run(active.handler, active.run, active.carrier)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
@@ -164,7 +179,10 @@ class Executor:
     def _success(self, active: ActiveRun, result: Any) -> Success:
         body, omitted = encode_result(result)
         if omitted:
-            _log.warning("the result of job %s is not kept: %s", active.run.job.job_id, omitted)
+            _log.warning(
+                *("the result of job %s is not kept: %s", active.run.job.job_id, omitted),
+                extra=labels_of(active.run),
+            )
         context = active.context
         return Success(body, omitted, tuple(context.follow_ups), tuple(context.once_keys))
 

@@ -4,8 +4,10 @@ Parent and child speak JSON over pipes, one length-prefixed message each way; no
 """
 
 import asyncio
+import logging
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -13,7 +15,9 @@ from typing import Final
 import msgspec
 
 from windlass.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
+from windlass.contract.snapshot import Run
 from windlass.worker.handler import Handler
+from windlass.worker.labels import Plain, labels_of
 
 PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
 _LENGTH: Final = struct.Struct("!I")
@@ -26,9 +30,23 @@ class Request(msgspec.Struct):
     function: str
     takes_payload: bool
     payload: msgspec.Raw
+    log_level: int = logging.WARNING
+    trace_context: dict[str, str] = {}
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class LogLine(msgspec.Struct, omit_defaults=True, tag=True):
+    """What the child wants in the log. The parent writes it, so that it looks like all others."""
+
+    logger: str
+    level: int
+    message: str
+    created: float
+    detail: str = ""
+    extra: dict[str, Plain] = {}
+    of_a_run: bool = True
+
+
+class Answer(msgspec.Struct, omit_defaults=True, tag=True):
     """How it went: a result, an error or a snooze."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -91,16 +109,18 @@ class Child:
             )
         )
 
-    async def run(self, handler: Handler, payload: bytes) -> Outcome:
+    async def run(self, handler: Handler, run: Run, carrier: Mapping[str, str]) -> Outcome:
         """Have the child run the handler; a child that dies is a failed attempt."""
         request = Request(
             handler.function.__module__,
             handler.function.__qualname__,
             handler.takes_payload,
-            msgspec.Raw(payload),
+            run.job.payload,
+            logging.getLogger().getEffectiveLevel(),
+            dict(carrier),
         )
         try:
-            return (await self._ask(msgspec.json.encode(request))).outcome()
+            return (await self._ask(msgspec.json.encode(request), run)).outcome()
         except (OSError, asyncio.IncompleteReadError):
             code = await self._process.wait()
             error = ErrorInfo(
@@ -108,14 +128,18 @@ class Child:
             )
             return Failure(error)
 
-    async def _ask(self, message: bytes) -> Answer:
+    async def _ask(self, message: bytes, run: Run) -> Answer:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise OSError("the child has no pipes")
         stdin.write(framed(message))
         await stdin.drain()
-        (length,) = _LENGTH.unpack(await stdout.readexactly(_LENGTH.size))
-        return msgspec.json.decode(await stdout.readexactly(length), type=Answer)
+        while True:
+            (length,) = _LENGTH.unpack(await stdout.readexactly(_LENGTH.size))
+            said = msgspec.json.decode(await stdout.readexactly(length), type=Answer | LogLine)
+            if isinstance(said, Answer):
+                return said
+            _log(said, run, self._process.pid)
 
     @property
     def is_alive(self) -> bool:
@@ -140,6 +164,20 @@ class Child:
         except TimeoutError:
             self.kill()
             await self._process.wait()
+
+
+def _log(line: LogLine, run: Run, pid: int) -> None:
+    logger = logging.getLogger(line.logger)
+    if not logger.isEnabledFor(line.level):
+        return
+    labels = labels_of(run) if line.of_a_run else {}
+    extra = line.extra | labels
+    where = (line.logger, line.level, "", 0)
+    record = logger.makeRecord(*where, line.message, (), None, extra=extra)
+    record.created, record.process = line.created, pid
+    record.msecs = line.created % 1 * 1000
+    record.exc_text = line.detail or None
+    logger.handle(record)
 
 
 class ProcessPool:

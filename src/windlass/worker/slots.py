@@ -18,9 +18,16 @@ class Slots:
                 next_step="For instance -q default:10.",
             )
         self._free = dict(concurrency)
+        self._kept = dict.fromkeys(concurrency, 0)
         self._total = sum(concurrency.values())
         self._most = {queue: (count + 1) // 2 for queue, count in concurrency.items()}
         self._changed = asyncio.Event()
+
+    @property
+    def without_a_run(self) -> Mapping[str, int]:
+        """Places in which nothing runs, those that are kept for a claim included."""
+        kept = self._kept.copy()
+        return {queue: free + kept[queue] for queue, free in self._free.items()}
 
     @property
     def busy(self) -> int:
@@ -51,11 +58,13 @@ class Slots:
         """Keep the places that a claim has asked for until it is answered."""
         for request in wanted:
             self._free[request.queue] -= request.limit
+            self._kept[request.queue] += request.limit
         try:
             yield
         finally:
             for request in wanted:
                 self._free[request.queue] += request.limit
+                self._kept[request.queue] -= request.limit
             self._changed.set()
 
     def take(self, queue: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from subprocess import Popen
 from typing import Final
 
@@ -19,10 +19,23 @@ _LONGEST_WAIT_SECONDS: Final = 30.0
 class Supervisor:
     """Start children; start one anew that dies, later and later if it dies at once."""
 
-    def __init__(self, count: int, command: Sequence[str]) -> None:
-        self._command = list(command)
+    def __init__(
+        self,
+        count: int,
+        command: Sequence[str],
+        *,
+        options_of: Callable[[int], Sequence[str]] = lambda place: (),
+    ) -> None:
+        """`options_of`: what the child of a place, from 0 on, is told beside the others."""
+        self._commands = [[*command, *options_of(place)] for place in range(count)]
         self._places = [_Place() for _ in range(count)]
         self._stop = StopSignals()
+        self._tended_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago it last looked after its children. Callable from any thread."""
+        return time.monotonic() - self._tended_at
 
     def run(self) -> int:
         """Supervise until stopped by a signal; return 0 when all children have ended well."""
@@ -35,10 +48,11 @@ class Supervisor:
 
     def _tend(self) -> None:
         number = self._stop.next_to_pass_on()
-        for place in self._places:
+        for place, command in zip(self._places, self._commands, strict=True):
             if number is not None:
                 place.send(number)
-            place.tend(self._command, start=not self._stop.has_come())
+            place.tend(command, start=not self._stop.has_come())
+        self._tended_at = time.monotonic()
 
 
 class _Place:

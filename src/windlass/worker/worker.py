@@ -11,22 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, assert_never
 
 import msgspec
 
 from windlass.contract.clock import Clock
 from windlass.contract.errors import InvalidInput
-from windlass.contract.outcome import Failure, Outcome, Released, TypeDisabled
+from windlass.contract.outcome import Outcome, Released, Success, TypeDisabled
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event
 from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
-from windlass.contract.transition import Transition
 from windlass.contract.version import __version__
 from windlass.contract.wakeup import Hint, Wakeup
 from windlass.manager.maintenance import LEADER_LEASE, Maintenance
 from windlass.manager.manager import Ending, JobManager, Settled
+from windlass.manager.observer import Observer, Unobserved, tell
 from windlass.manager.sessions import Session, new_session_id, register, unregister
 from windlass.manager.switches import Switches
 from windlass.worker.active import ActiveRun, Cause
@@ -38,8 +39,10 @@ from windlass.worker.lease_keeper import LeaseKeeper
 from windlass.worker.numberer import Numberer
 from windlass.worker.processes import ProcessPool
 from windlass.worker.registry import HandlerRegistry
+from windlass.worker.reporter import Reporter
 from windlass.worker.run_port import StoreRunPort
 from windlass.worker.slots import Slots
+from windlass.worker.tracer import RunTracer
 
 _log = logging.getLogger("windlass.worker")
 
@@ -50,6 +53,7 @@ _SWEEP_EVERY: Final = timedelta(seconds=60)
 _IDLE_MAINTENANCE: Final = timedelta(seconds=15)
 # Who waits repeats itself well within this time.
 _WATCHED_SECONDS: Final = 5.0
+_LOOKS_WITHIN: Final = timedelta(seconds=10)
 
 
 def resident_bytes() -> int:
@@ -99,16 +103,23 @@ class Worker:
         clock: Clock,
         wakeup: Wakeup,
         hooks: tuple[RunHook, ...] = (),
+        tracer: RunTracer | None = None,
+        observer: Observer | None = None,
         state: Any = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._settings = settings
+        self._slots = Slots(settings.queues)
+        self._is_open = False
         self._clock = clock
         self._wakeup = wakeup
         self._hooks = hooks
+        self._tracer = tracer
+        self._observer = observer or Unobserved()
         self._state = state
-        self._manager = JobManager(store, policy_for=registry.policy_for)
+        self._reporter = Reporter(clock)
+        self._manager = JobManager(store, policy_for=registry.policy_for, observer=self._observer)
         self._stop_asked = asyncio.Event()
         self._active: dict[RunRef, ActiveRun] = {}
         self._nothing_active = asyncio.Event()
@@ -155,13 +166,28 @@ class Worker:
         self.stop()
         self._stop_runs(Cause.SHUTDOWN)
 
-    def is_consuming(self, within: timedelta) -> bool:
-        """Whether it has looked for work lately; health means this, not being alive."""
-        age = asyncio.get_running_loop().time() - self._claimer.polled_at
-        return not self._stop_asked.is_set() and age <= within.total_seconds()
+    @property
+    def is_draining(self) -> bool:
+        return self._stop_asked.is_set()
+
+    def is_consuming(self, within: timedelta | None = None) -> bool:
+        """Whether it has looked for work lately; health means this, not being alive.
+
+        A worker without a free slot need not look. Callable from any thread.
+        """
+        if not self._is_open or self.is_draining:
+            return False
+        within = within or max(_LOOKS_WITHIN, 5 * self._settings.poll)
+        age = monotonic() - self._claimer.looked_at
+        return age <= within.total_seconds() or not self._claimer.has_room
+
+    @property
+    def slots(self) -> Mapping[str, tuple[int, int]]:
+        """How many slots each queue has, and how many are free. Callable from any thread."""
+        total = self._settings.queues
+        return {queue: (total[queue], free) for queue, free in self._slots.without_a_run.items()}
 
     async def _open(self) -> None:
-        self._slots = Slots(self._settings.queues)
         self._switches = Switches(self._store)
         self._processes = ProcessPool()
         self._threads = ThreadPoolExecutor(self._slots.total, thread_name_prefix="windlass-job")
@@ -180,6 +206,7 @@ class Worker:
             processes=self._processes,
             deadlines=self._deadlines,
             hooks=self._hooks,
+            tracer=self._tracer,
             state=self._state,
         )
         self._keeper = LeaseKeeper(
@@ -204,6 +231,7 @@ class Worker:
             await self._register()
             await self._keeper.start()
             await self._wakeup.open(self._on_hint)
+            self._is_open = True
         except BaseException:
             await self._close()
             raise
@@ -215,7 +243,7 @@ class Worker:
             case Hint.CANCEL:
                 self._keeper.beat_now()
             case Hint.WATCHED:
-                self._watched_until = asyncio.get_running_loop().time() + _WATCHED_SECONDS
+                self._be_watched()
             case Hint.ENDED:
                 pass
             case _:
@@ -318,9 +346,11 @@ class Worker:
             outcome: Outcome | None = TypeDisabled()
         else:
             outcome = await self._executor.run(active)
-        if active.context.is_settled:
+        if (settled := active.context.settled) is not None:
             self.counts[Event.COMPLETED] += 1
-            self._report_settled(active.run, outcome)
+            ending = Ending(active.run, outcome or Success(), active.seconds)
+            tell(self._observer.settled, [ending], [settled])
+            self._reporter.completed_itself(active.run, outcome)
             self._slots.give_back(active.run.job.queue)
             self._forget([active.ref])
             self._wakeup.notify()
@@ -331,19 +361,19 @@ class Worker:
             self._discard(active.run)
             self._forget([active.ref])
         else:
-            self._end(active.run_as_known, outcome)
+            self._end(active.run_as_known, outcome, active.seconds)
 
-    def _end(self, run: Run, outcome: Outcome) -> None:
+    def _end(self, run: Run, outcome: Outcome, seconds: float | None = None) -> None:
         """Make the slot free at once; the lease is kept until the end is written."""
         self._slots.give_back(run.job.queue)
-        self._completer.add(Ending(run, outcome))
+        self._completer.add(Ending(run, outcome, seconds))
 
     def _told(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
         follow_ups: tuple[NewJob, ...] = ()
         for ending, settled in answers:
             if settled is not None and settled.accepted:
                 self.counts[settled.transition.event] += 1
-                self._report(ending.run, settled.transition)
+                self._reporter.ended(ending.run, settled.transition)
                 follow_ups = follow_ups or settled.transition.follow_ups
             else:
                 self._discard(ending.run)
@@ -357,31 +387,17 @@ class Worker:
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
 
+    def _be_watched(self) -> None:
+        """From now on tell; and once at the beginning, for what ended just before."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._watched_until:
+            self._wakeup.notify(Hint.ENDED)
+        self._watched_until = now + _WATCHED_SECONDS
+
     def _tell_that_jobs_ended(self) -> None:
         """Only while somebody waits for it: on a server, every hint has its cost."""
         if asyncio.get_running_loop().time() < self._watched_until:
             self._wakeup.notify(Hint.ENDED)
-
-    def _report(self, run: Run, transition: Transition) -> None:
-        """One line a run: what an operator sees first."""
-        error = transition.error
-        level = logging.INFO if error is None else logging.WARNING
-        if not _log.isEnabledFor(level):
-            return
-        took = (self._clock.now() - run.started_at).total_seconds()
-        what = f"{run.job.job_type} {run.job.job_id} {transition.event} in {took:.3f} s"
-        if error is not None:
-            what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
-        if error is not None and error.detail:
-            what += f"\n{error.detail.rstrip()}"
-        _log.log(level, "%s", what)
-
-    def _report_settled(self, run: Run, outcome: Outcome | None) -> None:
-        """Say that a run has completed itself, and what became of its handler afterwards."""
-        _log.info("%s %s completed in its own transaction", run.job.job_type, run.job.job_id)
-        if isinstance(outcome, Failure):
-            told = (run.job.job_id, outcome.error.message, outcome.error.detail)
-            _log.warning("the handler of job %s, which was completed already: %s\n%s", *told)
 
     def _is_worn_out(self) -> bool:
         jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
@@ -391,7 +407,7 @@ class Worker:
 
     def _discard(self, run: Run) -> None:
         self.counts["discarded"] += 1
-        _log.warning("the result of job %s is discarded: the run was over", run.job.job_id)
+        self._reporter.discarded(run)
 
     def _forget(self, refs: Sequence[RunRef]) -> None:
         self._keeper.let_go(refs)
@@ -445,7 +461,11 @@ class Worker:
         seldom = max(often, min(_IDLE_MAINTENANCE, self._settings.lease / 4))
         lease = min(LEADER_LEASE, self._settings.lease)
         maintenance = Maintenance(
-            self._store, self.session_id, lease=lease, sweep_every=_SWEEP_EVERY
+            self._store,
+            self.session_id,
+            lease=lease,
+            sweep_every=_SWEEP_EVERY,
+            observer=self._observer,
         )
         try:
             while True:

@@ -26,6 +26,7 @@ class Lease:
     percent: float = 0.0
     phase: str = ""
     cancel_requested: bool = False
+    waited_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Entry:
             started_at=lease.started_at,
             lease_until=lease.until,
             cancel_requested=lease.cancel_requested,
+            waited_seconds=lease.waited_seconds,
         )
 
     def snapshot(self) -> JobSnapshot:

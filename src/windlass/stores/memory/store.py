@@ -245,12 +245,15 @@ class MemoryStore:
     def _start(
         self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
     ) -> Run:
+        waited = (now - entry.run_at).total_seconds() if entry.run_at else None
         entry.status = JobStatus.RUNNING
         entry.run_at = None
         entry.version += 1
         entry.attempt += 1
         entry.fence += 1
-        entry.lease = Lease(self._tokens(), claim_id, session, now, later(now, lease))
+        entry.lease = Lease(
+            self._tokens(), claim_id, session, now, later(now, lease), waited_seconds=waited
+        )
         self._running[entry.job.job_id] = entry
         return entry.run(entry.lease)
 

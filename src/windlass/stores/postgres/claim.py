@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from operator import itemgetter
+from typing import NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import span_micros
@@ -41,8 +43,27 @@ FROM windlass.lease
 WHERE lease.until <= coalesce(%s, windlass.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only
-_PRIORITY, _RUN_AT, _LANE, _JOB = 7, RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
+_PRIORITY, _STARTED_AT = 7, 8
+_RUN_AT, _LANE, _JOB = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2
 _IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
+
+
+class _Wanted(NamedTuple):
+    """What a claim wants of one queue, by lane."""
+
+    queue: str
+    limit: int
+    lanes: list[int]
+
+
+class _Claim(NamedTuple):
+    """Whose claim it is, and what for."""
+
+    session: str
+    claim_id: UUID
+    lease: timedelta
+    now: int | None
+    wanted: list[_Wanted]
 
 
 class Claims:
@@ -57,70 +78,56 @@ class Claims:
         self,
         session: str,
         claim_id: UUID,
-        wanted: Sequence[LaneRequest],
+        requests: Sequence[LaneRequest],
         *,
         lease: timedelta,
         now: int | None,
     ) -> list[Run]:
-        wanted = _merged(wanted)
-        await self._lanes.learn_what_is_free(
-            (request.queue, kind) for request in wanted for kind in request.job_types
-        )
-        return await self._calls.run(
-            lambda sql: self._claim(sql, session, claim_id, wanted, lease, now)
-        )
+        wanted = [
+            _Wanted(queue, limit, await self._lanes.numbers(queue, job_types))
+            for (queue, job_types), limit in _merged(requests).items()
+        ]
+        claim = _Claim(session, claim_id, lease, now, wanted)
+        return await self._calls.run(lambda sql: self._claim(sql, claim))
 
-    async def _claim(
-        self,
-        sql: Sql,
-        session: str,
-        claim_id: UUID,
-        wanted: Sequence[LaneRequest],
-        lease: timedelta,
-        now: int | None,
-    ) -> list[Run]:
+    async def _claim(self, sql: Sql, claim: _Claim) -> list[Run]:
         looks_behind = self._floors.begin()
-        rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+        rows = await self._rows(sql, claim)
         if not rows and looks_behind is None:
             looks_behind = self._floors.begin(found_nothing=True)
-            rows = await self._rows(sql, session, claim_id, wanted, lease, now)
+            rows = await self._rows(sql, claim)
         if looks_behind is not None:
             self._floors.looked_behind(looks_behind)
         return [
-            run_from_row(row, job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])))
+            run_from_row(
+                row,
+                job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])),
+                waited_seconds=(row[_STARTED_AT] - row[_RUN_AT]) / 1e6,
+            )
             for row in rows
         ]
 
-    async def _rows(
-        self,
-        sql: Sql,
-        session: str,
-        claim_id: UUID,
-        wanted: Sequence[LaneRequest],
-        lease: timedelta,
-        now: int | None,
-    ) -> list[Row]:
-        ranges = [await self._ranges(sql, request, now) for request in wanted]
+    async def _rows(self, sql: Sql, claim: _Claim) -> list[Row]:
+        wanted = claim.wanted
+        ranges = [await self._ranges(sql, one.lanes, claim.now) for one in wanted]
         rows = await sql.rows(
             _CLAIM,
-            now,
-            session,
-            claim_id,
-            span_micros(lease),
-            RandomUuids(sum(request.limit for request in wanted)),
-            Integers([request.limit for request in wanted]),
+            claim.now,
+            claim.session,
+            claim.claim_id,
+            span_micros(claim.lease),
+            RandomUuids(sum(one.limit for one in wanted)),
+            Integers([one.limit for one in wanted]),
             *_columns(ranges),
         )
         rows.sort(key=_IN_ORDER)
         if len(wanted) > 1:
-            queues = {request.queue: place for place, request in enumerate(wanted)}
+            queues = {one.queue: place for place, one in enumerate(wanted)}
             rows.sort(key=lambda row: queues.get(self._queue_of(row), 0))
         self._remember(wanted, ranges, rows)
         return rows
 
-    async def _ranges(self, sql: Sql, request: LaneRequest, now: int | None) -> list[Range]:
-        places = [(request.queue, kind) for kind in request.job_types]
-        lanes = [self._lanes[place] for place in places if place in self._lanes]
+    async def _ranges(self, sql: Sql, lanes: list[int], now: int | None) -> list[Range]:
         if not self._floors.are_many(lanes):
             return self._floors.all_of(lanes)
         if not (promising := self._floors.promising(lanes)):
@@ -137,24 +144,27 @@ class Claims:
     def _queue_of(self, row: Row) -> str:
         return self._lanes.place_of(row[_LANE])[0]
 
-    def _remember(
-        self, wanted: Sequence[LaneRequest], ranges: list[list[Range]], rows: list[Row]
-    ) -> None:
+    def _remember(self, wanted: list[_Wanted], ranges: list[list[Range]], rows: list[Row]) -> None:
         self._floors.took((row[_LANE], row[_PRIORITY], (row[_RUN_AT], row[_JOB])) for row in rows)
         found = Counter(map(self._queue_of, rows))
-        for request, opened in zip(wanted, ranges, strict=True):
-            if found[request.queue] < request.limit:
+        for one, opened in zip(wanted, ranges, strict=True):
+            if found[one.queue] < one.limit:
                 self._floors.exhausted(opened)
 
 
-def _merged(wanted: Sequence[LaneRequest]) -> list[LaneRequest]:
-    """One request per queue and set of types: rows that we lock twice would be taken twice."""
+def _merged(requests: Sequence[LaneRequest]) -> dict[tuple[str, tuple[str, ...]], int]:
+    """One limit per queue and set of types: rows that we lock twice would be taken twice."""
     limits: dict[tuple[str, tuple[str, ...]], int] = {}
-    for request in wanted:
+    for request in requests:
         if request.limit > 0 and request.job_types:
-            place = (request.queue, tuple(sorted(set(request.job_types))))
+            place = (request.queue, _distinct(request.job_types))
             limits[place] = limits.get(place, 0) + request.limit
-    return [LaneRequest(queue, kinds, limit) for (queue, kinds), limit in limits.items()]
+    return limits
+
+
+@lru_cache(maxsize=64)
+def _distinct(job_types: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(job_types)))
 
 
 def _columns(ranges: list[list[Range]]) -> tuple[Integers, Bigints, Integers, Bigints, Uuids]:

@@ -9,6 +9,7 @@ promised within that span.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -86,13 +87,13 @@ class Floors:
     def promising(self, lanes: Sequence[int]) -> list[Range]:
         """The ranges whose rows come next, as many as one claim opens."""
         wanted = set(lanes)
-        known = [
-            Range(lane, priority, mark)
+        known = (
+            (priority, mark, lane)
             for (lane, priority), mark in self._promising.items()
             if lane in wanted
-        ]
-        known.sort(key=lambda one: (one.priority, one.floor))
-        return known[: _FEW_RANGES // len(PRIORITIES)]
+        )
+        first = nsmallest(_FEW_RANGES // len(PRIORITIES), known)
+        return [Range(lane, priority, mark) for priority, mark, lane in first]
 
     def exhausted(self, ranges: Iterable[Range]) -> None:
         """These ranges gave less than was asked for."""

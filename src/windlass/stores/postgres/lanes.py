@@ -24,6 +24,7 @@ ON CONFLICT (queue, job_type) DO NOTHING
 """
 _WAIT_AT_MOST = "SELECT set_config('lock_timeout', %s, true)"
 _PATIENCE_MS: Final = 100
+_MOST_ASKED: Final = 100
 
 
 class Lanes:
@@ -39,12 +40,10 @@ class Lanes:
         self._places: dict[int, Place] = {}
         self._doubted: set[Place] = set()
         self._losses = 0
+        self._asked: dict[tuple[str, tuple[str, ...]], list[int]] = {}
 
     def __getitem__(self, place: Place) -> int:
         return self._numbers[place]
-
-    def __contains__(self, place: Place) -> bool:
-        return place in self._numbers
 
     def place_of(self, number: int) -> Place:
         return self._places[number]
@@ -62,6 +61,25 @@ class Lanes:
                 self._remember(
                     await self._calls.run(lambda sql: _learn_soon(sql, unknown), atomic=True)
                 )
+
+    async def numbers(self, queue: str, job_types: tuple[str, ...]) -> list[int]:
+        """The lanes of a queue, but for those whose first job is in an open transaction.
+
+        A worker asks for the same types with every claim: a thousand cost 0.7 ms if not remembered.
+        """
+        asked = (queue, job_types)
+        if self._losses != self._calls.losses:
+            self._asked.clear()
+        if (known := self._asked.get(asked)) is not None:
+            return known
+        places = [(queue, job_type) for job_type in job_types]
+        await self.learn_what_is_free(places)
+        known = [self._numbers[place] for place in places if place in self._numbers]
+        if len(known) == len(places):
+            if len(self._asked) >= _MOST_ASKED:
+                self._asked.clear()
+            self._asked[asked] = known
+        return known
 
     def _unknown(self, places: Iterable[Place]) -> list[Place]:
         if self._losses != self._calls.losses:

@@ -68,7 +68,7 @@ def _trace_context(text: str) -> dict[str, str] | None:
         return None  # a hint for tracing; never a reason to lose a job
 
 
-def run_from_row(row: Row, job: Job) -> Run:
+def run_from_row(row: Row, job: Job, *, waited_seconds: float | None = None) -> Run:
     """Read RUN_COLUMNS."""
     return Run(
         job=job,
@@ -83,6 +83,7 @@ def run_from_row(row: Row, job: Job) -> Run:
         started_at=_instant(row[8]),
         lease_until=_instant(row[9]),
         cancel_requested=row[10],
+        waited_seconds=waited_seconds,
     )
 
 

@@ -88,7 +88,9 @@ def claim(
     jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row, _ in taken])}
     started_at, lease_until = from_micros(now), from_micros(until)
     return [
-        _started(jobs[row.job_id], row, token, session, started_at, lease_until)
+        _started(
+            jobs[row.job_id], row, token, session, started_at, lease_until, (now - row.run_at) / 1e6
+        )
         for row, token in taken
     ]
 
@@ -118,6 +120,7 @@ def _started(
     session: str,
     started_at: datetime,
     lease_until: datetime,
+    waited_seconds: float,
 ) -> Run:
     return Run(
         job=job_from_row(job),
@@ -131,4 +134,5 @@ def _started(
         priority=row.priority,
         started_at=started_at,
         lease_until=lease_until,
+        waited_seconds=waited_seconds,
     )

@@ -1,7 +1,9 @@
 """Rules for claim: who gets which job, in which order, and under what name."""
 
+from datetime import timedelta
 from uuid import uuid4
 
+from windlass.contract.outcome import Snoozed
 from windlass.contract.query import LaneRequest
 from windlass.contract.status import JobStatus
 from windlass.testing.conformance.bench import HOUR, LEASE, Bench
@@ -21,6 +23,17 @@ async def a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
     assert (job.run.session, run.session) == ("worker-7", "worker-7")
     assert job.run.lease_until == run.lease_until == bench.clock.now() + LEASE
     assert run.job == job.job
+
+
+@rule
+async def a_claim_tells_how_long_the_job_had_been_due(bench: Bench) -> None:
+    await bench.submit(delay=HOUR)
+    bench.clock.advance(HOUR + timedelta(seconds=90))
+    (run,) = await bench.claim()
+    assert run.waited_seconds == 90
+    await bench.finish(run, Snoozed(HOUR))
+    bench.clock.advance(HOUR + timedelta(milliseconds=250))
+    assert [run.waited_seconds for run in await bench.claim()] == [0.25]
 
 
 @rule

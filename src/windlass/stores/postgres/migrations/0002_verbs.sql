@@ -215,17 +215,17 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
     v_now := coalesce(p_now, windlass.instant());
     v_until := windlass.later(v_now, p_lease);
-    RETURN QUERY
-    SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes,
-           lease.snoozes, lease.priority, lease.started_at, lease.until, lease.cancel_requested,
-           lease.due_at, lease.lane, job.id, job.tenant, job.subject, job.correlation,
-           job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
-           job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
-           job.trace_context
-    FROM windlass.lease
-    CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = lease.job_id OFFSET 0) AS job
-    WHERE lease.claim_id = p_claim;
-    IF FOUND THEN
+    IF EXISTS (SELECT FROM windlass.lease WHERE lease.claim_id = p_claim) THEN
+        RETURN QUERY
+        SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes,
+               lease.snoozes, lease.priority, lease.started_at, lease.until, lease.cancel_requested,
+               lease.due_at, lease.lane, job.id, job.tenant, job.subject, job.correlation,
+               job.idempotency_key, job.attempt, job.max_attempts, job.payload, job.payload_version,
+               job.priority, job.created_at, job.scheduled_at, job.created_by, job.parent,
+               job.trace_context
+        FROM windlass.lease
+        CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = lease.job_id OFFSET 0) AS job
+        WHERE lease.claim_id = p_claim;
         RETURN;
     END IF;
     RETURN QUERY

@@ -1,0 +1,112 @@
+"""Serving the API by uvicorn: patient with jobs, but not with slow clients."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from windlass.contract.errors import WindlassError
+
+_HEAD_SECONDS: Final = 10.0
+_KEEP_ALIVE_SECONDS: Final = 15
+_DRAIN_SECONDS: Final = 35
+# A last resort of the server itself; `ApiSettings.most_at_once` answers with a problem before.
+_MOST_CONNECTIONS: Final = 10_000
+
+
+class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # chosen when imported
+    """Ends a connection whose client does not send the whole head of a request in time.
+
+    uvicorn itself would wait for ever, so that a few thousand clients that send a byte now and then
+    could take all connections. The body's time is limited by the API.
+    """
+
+    _ending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._end_unless_in_time()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._let_be()
+        elif self._ending is None:
+            self._end_unless_in_time()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._let_be()
+        super().connection_lost(error)
+
+    def _end_unless_in_time(self) -> None:
+        self._ending = self.loop.call_later(_HEAD_SECONDS, self.transport.abort)
+
+    def _let_be(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command that runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ApiServer:
+    """Serve an ASGI application until told to stop."""
+
+    def __init__(self, app: Any, *, host: str, port: int, has_lifespan: bool = False) -> None:
+        """Take the address; raise WindlassError where that cannot be done."""
+        self._socket = _listening(host, port)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=ImpatientProtocol,
+                ws="none",
+                lifespan="on" if has_lifespan else "off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                # Whoever is in front may say who the client is only if the operator says so, by
+                # FORWARDED_ALLOW_IPS; by default that is this host.
+                proxy_headers=True,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(self) -> None:
+        """Answer requests; returns when `stop` was called and those under way are answered."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Take no more requests, and answer those under way."""
+        self._server.should_exit = True
+
+    def stop_now(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise WindlassError(
+            f"The address {host}:{port} cannot be served: {error}.",
+            next_step="Name another one with --host and --port, or end what uses it.",
+        ) from None

@@ -1,0 +1,172 @@
+"""windlass key: making, listing, rotating and revoking API keys."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+
+from windlass.auth.action import Action
+from windlass.auth.api_key import ApiKey, IssuedKey, KeyGrant
+from windlass.auth.api_keys import ApiKeys
+from windlass.auth.key_cache import MAX_AGE_SECONDS
+from windlass.auth.peppers import Peppers, new_pepper
+from windlass.auth.principal import Role
+from windlass.cli.confirm import confirm
+from windlass.cli.output import say
+from windlass.cli.session import Cli, command, pass_cli
+from windlass.cli.span import span
+from windlass.contract.errors import InvalidInput
+
+_COLUMNS: Final = ("keyId", "name", "state", "roles", "createdAt", "expiresAt", "lastUsedAt")
+
+_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem")
+
+
+@click.group()
+def key() -> None:
+    """Make API keys, list, rotate and revoke them."""
+
+
+@key.command()
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, type=click.Choice([*map(str, Role)]))
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([*map(str, Action)]),
+    help="Only these actions; all that the roles allow where none is named.",
+)
+@click.option("--subject", "subjects", multiple=True, help="A subject that it may see.")
+@click.option("--type", "job_types", multiple=True, help="Only these job types; else all.")
+@click.option("--system", is_flag=True, help="Its roles hold in every tenant.")
+@click.option("--expires-in", type=span, help="Such as 90d; never where it is not given.")
+@pass_cli
+@command
+async def create(
+    cli: Cli,
+    /,
+    name: str,
+    roles: tuple[str, ...],
+    scopes: tuple[str, ...],
+    subjects: tuple[str, ...],
+    job_types: tuple[str, ...],
+    system: bool,
+    expires_in: timedelta | None,
+) -> None:
+    """Make a key of the tenant. Without a role it sees its own jobs and those of its subjects."""
+    grant = KeyGrant(
+        name=name,
+        tenant_id=cli.tenant,
+        roles=frozenset(map(Role, roles)),
+        scopes=frozenset(map(Action, scopes)) if scopes else None,
+        subjects=frozenset(subjects),
+        job_types=frozenset(job_types) if job_types else None,
+        is_system=system,
+    )
+    peppers = Peppers.from_environment(os.environ)
+    async with _opened(cli, peppers) as keys:
+        issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor)
+        _show_issued(cli, issued)
+
+
+@key.command(name="list")
+@pass_cli
+@command
+async def list_(cli: Cli) -> None:
+    """List the tenant's keys, oldest first; dead ones for 90 days."""
+    async with _opened(cli) as keys:
+        rows = [_row(one) for one in await keys.listed(tenant_id=cli.tenant)]
+        cli.output.rows(rows, columns=_COLUMNS)
+
+
+@key.command()
+@click.argument("key_id")
+@pass_cli
+@command
+async def show(cli: Cli, key_id: str) -> None:
+    """Show what a key may do. Its secret cannot be shown again."""
+    async with _opened(cli) as keys:
+        cli.output.one(_row(await keys.get(_id_of(key_id), tenant_id=cli.tenant)))
+
+
+@key.command()
+@click.argument("key_id")
+@click.option(
+    "--overlap",
+    type=span,
+    default="24h",
+    show_default=True,
+    help="How long the old secret is still good.",
+)
+@click.option("--expires-in", type=span, help="Give it this long from now; else as it was.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def rotate(
+    cli: Cli, /, key_id: str, overlap: timedelta, expires_in: timedelta | None, yes: bool
+) -> None:
+    """Give a key a new secret."""
+    peppers = Peppers.from_environment(os.environ)
+    async with _opened(cli, peppers) as keys:
+        old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
+        if not overlap and not yes:
+            await confirm(f"end the secret of {old.grant.name!r} ({old.id}) at once")
+        issued = await keys.rotate(
+            old.id, tenant_id=cli.tenant, overlap=overlap, lifetime=expires_in
+        )
+        _show_issued(cli, issued)
+
+
+@key.command()
+@click.argument("key_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
+    """Make a key good for nothing, for ever."""
+    async with _opened(cli) as keys:
+        old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
+        if not yes:
+            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) for ever")
+        cli.output.one(_row(await keys.revoke(old.id, tenant_id=cli.tenant)))
+        say(f"Every server refuses it within {MAX_AGE_SECONDS:g} seconds.")
+
+
+@key.command()
+def pepper() -> None:
+    """Make a secret for WINDLASS_KEY_PEPPER, without which no key can be made or checked."""
+    click.echo(new_pepper())
+
+
+@asynccontextmanager
+async def _opened(cli: Cli, peppers: Peppers | None = None) -> AsyncIterator[ApiKeys]:
+    """The keys of the store; to look at them, no pepper is needed."""
+    async with cli.opened() as (store, _):
+        yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock)
+
+
+def _id_of(text: str) -> str:
+    """Somebody who has just the key at hand may paste it, but it would be in his history then."""
+    if text.count("_") == 2:
+        raise InvalidInput(
+            "This looks like a whole key, which must not be on a command line.",
+            next_step="Give its id alone, the part between the two underscores; rotate the key.",
+        )
+    return text
+
+
+def _row(one: ApiKey) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(one, order="sorted")
+    grant = data.pop("grant")
+    first = {"keyId": data.pop("id"), "name": grant["name"], "state": data.pop("state")}
+    return first | {name: grant[name] for name in _GRANTED} | data
+
+
+def _show_issued(cli: Cli, issued: IssuedKey) -> None:
+    cli.output.one({"key": issued.text, **_row(issued.key)})
+    say("Keep the key now: it is shown this once.")

@@ -1,0 +1,148 @@
+"""windlass api: serve the HTTP API."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.app import Windlass
+from windlass.auth.api_keys import ApiKeys
+from windlass.auth.authenticator import AllowAnonymous
+from windlass.auth.key_authenticator import ApiKeyAuthenticator
+from windlass.auth.peppers import Peppers
+from windlass.auth.principal import Principal, Role
+from windlass.cli.output import say
+from windlass.cli.session import Cli, exiting, load_target, pass_cli
+from windlass.contract.errors import InvalidInput, WindlassError
+from windlass.telemetry.logs import configure_logs
+from windlass.worker.tuning import run_tuned
+
+if TYPE_CHECKING:
+    from windlass.api.application import Api
+    from windlass.api.server import ApiServer
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Which address to serve.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
+@click.option(
+    "--allow-anonymous",
+    is_flag=True,
+    help="Let everybody in as an operator, instead of asking for an API key.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log.")
+@pass_cli
+def api(
+    cli: Cli,
+    target: str | None,
+    host: str,
+    port: int,
+    allow_anonymous: bool,
+    log_format: str | None,
+) -> None:
+    """Serve the HTTP API of an application.
+
+    MODULE:APP is the application object (callers send an API key), or an API made from it with an
+    authenticator of your own, or an ASGI application in which that is mounted.
+    """
+
+    def run() -> int:
+        configure_logs(log_format or cli.settings.choice("log_format", "text", "json"), "INFO")
+        server_class = _server_class()
+        found = load_target(target or cli.settings["app"])
+        if not isinstance(found, Windlass):
+            server = server_class(found, host=host, port=port, has_lifespan=True)
+            return run_tuned(_serve(server))
+        jobs = cli.app_to_run(target)
+        if allow_anonymous:
+            say("Everybody who can reach this address may operate the jobs.")
+        made = jobs.api(
+            authenticator=None if allow_anonymous else _by_key(jobs),
+            allow_anonymous=allow_anonymous,
+        )
+        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port)))
+
+    sys.exit(exiting(run))
+
+
+def _by_key(jobs: Windlass) -> ApiKeyAuthenticator:
+    peppers = Peppers.from_environment(os.environ)
+    return ApiKeyAuthenticator(ApiKeys(jobs.store, peppers, clock=jobs.clock))
+
+
+async def _serve_jobs(jobs: Windlass, server: "ApiServer") -> int:
+    async with jobs:
+        return await _serve(server)
+
+
+async def _serve(server: "ApiServer") -> int:
+    stop_on_signals(server.stop, server.stop_now)
+    say(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
+    await server.serve()
+    say("Stopped.")
+    return 0
+
+
+def stop_on_signals(stop: Callable[[], None], stop_now: Callable[[], None]) -> None:
+    """First signal: finish what is under way. Second: now."""
+    loop = asyncio.get_running_loop()
+    left = [stop_now, stop]
+
+    def stopping() -> None:
+        (left.pop() if len(left) > 1 else stop_now)()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping)
+
+
+@asynccontextmanager
+async def open_api(jobs: Windlass, *, tenant: str, host: str, port: int) -> AsyncIterator[str]:
+    """Serve the API without credentials beside a worker, for who is on this host."""
+    if not _is_loopback(host):
+        raise InvalidInput(
+            f"`windlass dev` lets everybody in, so it does not serve {host}.",
+            next_step="Use `windlass api`, which asks for credentials.",
+        )
+    server = _server_class()(open_to_this_host(jobs, tenant), host=host, port=port)
+    serving = asyncio.create_task(server.serve())
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        await serving
+
+
+def open_to_this_host(jobs: Windlass, tenant: str) -> "Api":
+    """The API, open to whoever calls it by a name of this host; a web page elsewhere cannot."""
+    from windlass.api.settings import ApiSettings
+
+    developer = Principal(id="dev", tenant_id=tenant, roles=frozenset({Role.ADMIN}), is_system=True)
+    settings = ApiSettings(allowed_hosts=LOOPBACK)
+    return jobs.api(authenticator=AllowAnonymous(developer), settings=settings)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _server_class() -> Any:
+    try:
+        from windlass.api.server import ApiServer
+    except ModuleNotFoundError as error:
+        raise WindlassError(
+            f"Serving the API needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install windlass[api]`.",
+        ) from None
+    return ApiServer

@@ -1,0 +1,1 @@
+"""How a running system is watched: health, metrics, logs and traces."""

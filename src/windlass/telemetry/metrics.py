@@ -1,0 +1,52 @@
+"""Metrics: all that monitoring may want to know of this process and of its store."""
+
+from typing import Final, Protocol
+
+from windlass.telemetry.checks import Watched
+from windlass.telemetry.depths import Depths, Known
+from windlass.telemetry.figures import Figures
+from windlass.telemetry.loop_watch import LoopWatch
+from windlass.telemetry.routes import Response
+
+NOT_INSTALLED: Final = Response.of(
+    404, {"message": "Metrics need prometheus-client: pip install windlass[prometheus]."}
+)
+
+
+class Measured(Watched, Protocol):
+    """What is measured: an application."""
+
+    @property
+    def figures(self) -> Figures: ...
+
+    @property
+    def known_labels(self) -> Known: ...
+
+
+class Metrics:
+    """Makes the page when somebody asks for it."""
+
+    def __init__(self, measured: Measured, *, watch: LoopWatch | None = None) -> None:
+        self._measured = measured
+        self._watch = watch
+        self._figures = measured.figures  # counting begins here
+        self._depths = Depths(lambda: measured.store, lambda: measured.known_labels)
+
+    async def page(self) -> Response:
+        try:
+            from windlass.telemetry import page  # only its users have the library
+        except ModuleNotFoundError:
+            return NOT_INSTALLED
+        slots: dict[str, tuple[int, int]] = {}
+        for worker in self._measured.workers:
+            for queue, (total, free) in worker.slots.items():
+                before = slots.get(queue, (0, 0))
+                slots[queue] = (before[0] + total, before[1] + free)
+        families = [
+            *page.families_of(self._figures.by_type),
+            *page.families_of_slots(slots),
+            *page.families_of_lag(self._watch),
+            *page.families_of_depths(await self._depths.read()),
+            *page.families_of_the_application(),
+        ]
+        return Response(200, page.text_of(families), page.CONTENT_TYPE)

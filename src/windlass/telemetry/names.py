@@ -1,0 +1,152 @@
+"""Every name that monitoring systems see: metrics with their labels, and attributes of spans."""
+
+from typing import Final, Literal, NamedTuple
+
+OTHER: Final = "other"
+"""The label of all types and queues that this process does not know, so that labels stay few."""
+
+BOUNDS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 900.0, 3600.0),
+)
+"""The upper bounds of the histograms' buckets, in seconds."""
+
+
+class Metric(NamedTuple):
+    """A family of time series."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+SUBMITTED: Final = Metric(
+    "windlass_jobs_submitted_total",
+    "counter",
+    ("job_type",),
+    "Jobs that this process has stored; duplicates are not counted.",
+)
+FINISHED: Final = Metric(
+    "windlass_jobs_finished_total",
+    "counter",
+    ("job_type", "status"),
+    "Jobs that this process has brought to their end, by final status.",
+)
+RETRIES: Final = Metric(
+    "windlass_retries_total",
+    "counter",
+    ("job_type",),
+    "Failed runs after which the job was queued again.",
+)
+LEASES_LOST: Final = Metric(
+    "windlass_leases_lost_total",
+    "counter",
+    ("job_type",),
+    "Runs that were taken away from a worker that had stopped renewing its lease.",
+)
+WAIT: Final = Metric(
+    "windlass_job_wait_seconds",
+    "histogram",
+    ("job_type",),
+    "How long jobs had been due when this process claimed them, by the store's clock.",
+)
+RUN: Final = Metric(
+    "windlass_job_run_seconds",
+    "histogram",
+    ("job_type",),
+    "How long the handlers of this process ran.",
+)
+SLOTS: Final = Metric(
+    "windlass_worker_slots",
+    "gauge",
+    ("queue", "state"),
+    "Runs that this process may have at once: busy and free.",
+)
+LOOP_LAG: Final = Metric(
+    "windlass_loop_lag_seconds",
+    "gauge",
+    (),
+    "How long the event loop of this process took to answer when last asked.",
+)
+STORE_UP: Final = Metric(
+    "windlass_store_up",
+    "gauge",
+    (),
+    "Whether the store could be counted: 1 or 0.",
+)
+DEPTH: Final = Metric(
+    "windlass_queue_depth",
+    "gauge",
+    ("queue", "job_type"),
+    "Queued jobs, those that are not due yet included.",
+)
+SCHEDULED: Final = Metric(
+    "windlass_queue_scheduled",
+    "gauge",
+    ("queue", "job_type"),
+    "Queued jobs that are not due yet.",
+)
+RUNNING: Final = Metric(
+    "windlass_queue_running",
+    "gauge",
+    ("queue", "job_type"),
+    "Running jobs.",
+)
+OLDEST: Final = Metric(
+    "windlass_queue_oldest_age_seconds",
+    "gauge",
+    ("queue", "job_type"),
+    "How long the job that has waited longest has been due; 0 where none is due.",
+)
+DEAD: Final = Metric(
+    "windlass_dead_letters",
+    "gauge",
+    ("queue", "job_type", "status"),
+    "Failed and Poisoned jobs that are still kept.",
+)
+PROCESS_UP: Final = Metric(
+    "windlass_process_up",
+    "gauge",
+    ("process",),
+    "Whether a worker process of this supervisor answers: 1 or 0.",
+)
+
+OF_THE_STORE: Final = (STORE_UP, DEPTH, SCHEDULED, RUNNING, OLDEST, DEAD)
+"""The same in every process that uses the store: take the maximum, never the sum."""
+
+OF_A_PROCESS: Final = (
+    SUBMITTED,
+    FINISHED,
+    RETRIES,
+    LEASES_LOST,
+    WAIT,
+    RUN,
+    SLOTS,
+    LOOP_LAG,
+    PROCESS_UP,
+)
+
+METRICS: Final = OF_A_PROCESS + OF_THE_STORE
+
+
+class Attribute:
+    """What our spans say; the conventions of OpenTelemetry for messaging, and a few of our own."""
+
+    SYSTEM: Final = "messaging.system"
+    OPERATION_NAME: Final = "messaging.operation.name"
+    OPERATION_TYPE: Final = "messaging.operation.type"
+    DESTINATION: Final = "messaging.destination.name"
+    MESSAGE_ID: Final = "messaging.message.id"
+    CONVERSATION_ID: Final = "messaging.message.conversation_id"
+    BATCH_COUNT: Final = "messaging.batch.message_count"
+    ERROR_TYPE: Final = "error.type"
+    QUEUE: Final = "windlass.queue"
+    TENANT: Final = "windlass.tenant_id"
+    ATTEMPT: Final = "windlass.attempt"
+    OUTCOME: Final = "windlass.outcome"
+
+
+SYSTEM: Final = "windlass"
+SEND: Final = "send"
+PROCESS: Final = "process"

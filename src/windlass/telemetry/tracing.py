@@ -1,0 +1,64 @@
+"""Tracing: what is done about traces, and nothing at all where the application has none."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from windlass.contract.errors import InvalidInput
+from windlass.worker.context import Context, current_job
+
+if TYPE_CHECKING:
+    from windlass.telemetry.otel import ProcessSpan, SendSpan
+
+TraceRuns = Literal["link", "child", "off"]
+"""How a run's span relates to the submit: linked to it, in a trace of its own; a child; none."""
+
+_IMPORTED: Final = "opentelemetry.trace"
+
+
+class Tracing:
+    """Spans through OpenTelemetry, if the application uses it.
+
+    Whoever makes spans has imported it, so nobody else pays for that, nor needs it installed.
+    """
+
+    def __init__(self, runs: str = "link") -> None:
+        if runs not in get_args(TraceRuns):
+            raise InvalidInput(
+                f"Runs cannot be traced as {runs[:64]!r}.",
+                next_step=f"Use one of {', '.join(get_args(TraceRuns))}.",
+            )
+        self._runs = runs
+
+    def carrier(self) -> Mapping[str, str]:
+        """The trace context that a job submitted now is to carry."""
+        if self._runs != "off" and _IMPORTED in sys.modules:
+            from windlass.telemetry import otel
+
+            if carrier := otel.current_carrier():
+                return carrier
+        running = current_job()
+        return running.trace_context if running else {}
+
+    def send(self, job_type: str) -> "SendSpan | None":
+        """Begin a span for a submit; None where nobody traces."""
+        if not self._is_on():
+            return None
+        from windlass.telemetry import otel
+
+        return otel.SendSpan(job_type)
+
+    def begin(self, context: Context) -> "ProcessSpan | None":
+        """Begin a span for a run; None where nobody traces."""
+        if not self._is_on():
+            return None
+        from windlass.telemetry import otel
+
+        return otel.ProcessSpan(context, as_child=self._runs == "child")
+
+    def _is_on(self) -> bool:
+        if self._runs == "off" or _IMPORTED not in sys.modules:
+            return False
+        from windlass.telemetry import otel
+
+        return otel.is_set_up()

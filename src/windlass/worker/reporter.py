@@ -1,0 +1,50 @@
+"""The reporter: one line a run in the log, which is what an operator sees first."""
+
+import logging
+
+from windlass.contract.clock import Clock
+from windlass.contract.outcome import Failure, Outcome
+from windlass.contract.snapshot import Run
+from windlass.contract.transition import Transition
+from windlass.worker.labels import labels_of
+
+_log = logging.getLogger("windlass.worker")
+
+
+class Reporter:
+    """Say what became of runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def ended(self, run: Run, transition: Transition) -> None:
+        error = transition.error
+        level = logging.INFO if error is None else logging.WARNING
+        if not _log.isEnabledFor(level):
+            return
+        took = (self._clock.now() - run.started_at).total_seconds()
+        what = f"{run.job.job_type} {run.job.job_id} {transition.event} in {took:.3f} s"
+        if error is not None:
+            what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
+        if error is not None and error.detail:
+            what += f"\n{error.detail.rstrip()}"
+        _log.log(level, "%s", what, extra=labels_of(run))
+
+    def completed_itself(self, run: Run, outcome: Outcome | None) -> None:
+        """Say that a run has completed itself, and what became of its handler afterwards."""
+        told = (run.job.job_type, run.job.job_id)
+        _log.info("%s %s completed in its own transaction", *told, extra=labels_of(run))
+        if isinstance(outcome, Failure):
+            error = outcome.error
+            _log.warning(
+                "the handler of job %s, which was completed already: %s\n%s",
+                *(run.job.job_id, error.message, error.detail),
+                extra=labels_of(run),
+            )
+
+    def discarded(self, run: Run) -> None:
+        _log.warning(
+            "the result of job %s is discarded: the run was over",
+            run.job.job_id,
+            extra=labels_of(run),
+        )

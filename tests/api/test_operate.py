@@ -1,0 +1,152 @@
+"""Operating over HTTP: queues, job types and statistics."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.api.application import AuditKept
+from tests.api.conftest import Asker
+from tests.api.playing import PERMANENT, claim, run_all
+from tests.api.test_read import submitted
+from tests.api.test_submit import DOCUMENT, MAIL, submit
+from windlass import Windlass
+from windlass.testing.clock import FakeClock
+
+
+async def read(ask: Asker, path: str, who: str = "operator") -> Any:
+    response = await ask(who, "GET", path)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def test_queues_are_counted_for_the_tenant_alone(
+    ask: Asker, jobs: Windlass, clock: FakeClock
+) -> None:
+    await submitted(ask)
+    await submitted(ask, {**DOCUMENT, "payload": {"documentId": "x"}, "delaySeconds": 3600})
+    await submitted(ask, MAIL, "eve")
+    clock.advance(timedelta(seconds=10))
+    (queue,) = (await read(ask, "/api/queues"))["items"]
+    assert (queue["queue"], queue["queued"], queue["scheduled"]) == ("documents", 2, 1)
+    assert (queue["oldestAgeSeconds"], queue["paused"], queue["maxDepth"]) == (10, False, None)
+    (queue,) = (await read(ask, "/api/queues?tenantId=evil", "system"))["items"]
+    assert (queue["queue"], queue["queued"]) == ("default", 1)
+
+
+async def test_a_queue_is_paused_and_resumed(ask: Asker, jobs: Windlass, audit: AuditKept) -> None:
+    await submitted(ask)
+    response = await ask("system", "POST", "/api/queues/documents/pause")
+    assert response.json() == {"queue": "documents", "paused": True, "maxDepth": None}
+    assert jobs.switches.paused_queues == {"documents"}
+    (entry,) = [one for one in audit.entries if one.action == "queues:manage"]
+    assert (entry.actor, entry.outcome, entry.what) == ("user:system", "allowed", "queue:documents")
+    response = await ask("system", "POST", "/api/queues/documents/resume")
+    assert response.json()["paused"] is False
+
+
+async def test_a_queue_with_a_slash_in_its_name_is_reached(ask: Asker, jobs: Windlass) -> None:
+    response = await ask("system", "POST", "/api/queues/a%2Fb%20c/pause")
+    assert response.json()["queue"] == "a/b c"
+    assert (await ask("system", "POST", "/api/queues//pause")).status_code == 400
+    assert (await ask("system", "POST", "/api/queues/a%00b/pause")).status_code == 400
+
+
+async def test_a_queue_is_capped(ask: Asker, jobs: Windlass) -> None:
+    path = "/api/queues/documents/depth-cap"
+    response = await ask("system", "PUT", path, {"maxDepth": 0})
+    assert response.json()["maxDepth"] == 0
+    assert (await submit(ask)).status_code == 503
+    (queue,) = (await read(ask, "/api/queues"))["items"]
+    assert (queue["maxDepth"], queue["queued"]) == (0, 0)
+    for body in ({}, {"maxDepth": -1}, {"maxDepth": "1"}, {"maxDepth": 1, "x": 1}):
+        assert (await ask("system", "PUT", path, body)).status_code == 422
+    await ask("system", "PUT", path, {"maxDepth": None})
+    assert (await submit(ask)).status_code == 202
+
+
+@pytest.mark.parametrize("who", ["alice", "viewer", "operator", "admin", "eve"])
+async def test_what_touches_all_tenants_needs_who_operates_the_installation(
+    ask: Asker, jobs: Windlass, who: str
+) -> None:
+    for verb in ("pause", "resume"):
+        assert (await ask(who, "POST", f"/api/queues/documents/{verb}")).status_code == 403
+    for verb in ("disable", "enable", "pause", "resume"):
+        assert (await ask(who, "POST", f"/api/job-types/mail/{verb}")).status_code == 403
+    body = {"maxDepth": 1}
+    assert (await ask(who, "PUT", "/api/queues/a/depth-cap", body)).status_code == 403
+    assert not jobs.switches.paused_queues
+    assert not jobs.switches.depth_caps
+    assert not jobs.switches.disabled_types
+
+
+async def test_job_types_are_shown_with_their_schemas(ask: Asker) -> None:
+    types = {one["jobType"]: one for one in (await read(ask, "/api/job-types", "alice"))["items"]}
+    assert set(types) == {"document-indexing", "mail", "sweep"}
+    document = types["document-indexing"]
+    assert document["aliases"] == ["ai-indexing"]
+    assert (document["queue"], document["maxAttempts"], document["timeoutSeconds"]) == (
+        "documents",
+        3,
+        30,
+    )
+    properties = document["payloadSchema"]["$defs"]["Document"]["properties"]
+    assert set(properties) == {"documentId", "rowVersion", "flags"}
+    assert types["mail"]["maxDepth"] == 5
+    one = await read(ask, "/api/job-types/mail", "alice")
+    assert one == types["mail"]
+    assert await read(ask, "/api/job-types/ai-indexing", "alice") == document
+    assert (await ask("alice", "GET", "/api/job-types/nonsense")).status_code == 404
+
+
+async def test_who_is_bound_to_some_types_sees_those(ask: Asker) -> None:
+    (only,) = (await read(ask, "/api/job-types", "mailer"))["items"]
+    assert only["jobType"] == "mail"
+    assert (await ask("mailer", "GET", "/api/job-types/sweep")).status_code == 403
+    assert (await ask("submitter", "GET", "/api/job-types")).status_code == 403
+
+
+async def test_the_kill_switch(ask: Asker, jobs: Windlass, audit: AuditKept) -> None:
+    response = await ask("system", "POST", "/api/job-types/mail/disable")
+    assert response.json() == {"jobType": "mail", "disabled": True, "paused": False}
+    assert (await submit(ask, MAIL)).status_code == 503
+    assert (await read(ask, "/api/job-types/mail"))["disabled"] is True
+    entries = [one for one in audit.entries if one.action == "types:manage"]
+    assert [(one.actor, one.what) for one in entries] == [("user:system", "type:mail")]
+    await ask("system", "POST", "/api/job-types/mail/enable")
+    assert (await submit(ask, MAIL)).status_code == 202
+    paused = await ask("system", "POST", "/api/job-types/mail/pause")
+    assert paused.json()["paused"] is True
+    assert jobs.switches.running(("mail", "sweep")) == ("sweep",)
+    await ask("system", "POST", "/api/job-types/mail/resume")
+    assert (await ask("system", "POST", "/api/job-types/nonsense/pause")).status_code == 404
+
+
+async def test_statistics_count_every_status(ask: Asker, jobs: Windlass, clock: FakeClock) -> None:
+    await submitted(ask, MAIL)
+    await run_all(jobs)
+    await submitted(ask)
+    await run_all(jobs, PERMANENT)
+    await submitted(ask, {"jobType": "sweep"})
+    await claim(jobs)
+    await submitted(ask, {**MAIL, "payload": "b"})
+    await submitted(ask, {**MAIL, "payload": "c", "delaySeconds": 60})
+    await submitted(ask, MAIL, "eve")
+    clock.advance(timedelta(seconds=5))
+    stats = await read(ask, "/api/stats", "viewer")
+    counted = {key: stats[key] for key in ("queued", "scheduled", "running", "completed", "failed")}
+    assert counted == {"queued": 2, "scheduled": 1, "running": 1, "completed": 1, "failed": 1}
+    assert (stats["poisoned"], stats["cancelled"], stats["oldestAgeSeconds"]) == (0, 0, 5)
+    assert {lane["jobType"] for lane in stats["lanes"]} == {"mail", "sweep", "document-indexing"}
+    scale = await read(ask, "/api/stats/scale", "viewer")
+    assert scale == {"backlog": 1, "running": 1, "demand": 2, "oldestAgeSeconds": 5}
+    scale = await read(ask, "/api/stats/scale?jobType=mail&queue=default", "viewer")
+    assert (scale["backlog"], scale["running"]) == (1, 0)
+    assert (await read(ask, "/api/stats/scale?queue=none", "viewer"))["demand"] == 0
+
+
+@pytest.mark.parametrize("path", ["/api/stats", "/api/stats/scale", "/api/queues"])
+async def test_numbers_over_all_jobs_need_a_role(ask: Asker, path: str) -> None:
+    assert (await ask("alice", "GET", path)).status_code == 403
+    assert (await ask("viewer", "GET", f"{path}?tenantId=evil")).status_code == 404
+    assert (await ask("system", "GET", f"{path}?tenantId=evil")).status_code == 200

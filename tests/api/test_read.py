@@ -1,0 +1,262 @@
+"""Reading over HTTP: the truth about a job, as often as somebody asks."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.api.conftest import Asker
+from tests.api.playing import PERMANENT, RETRYABLE, claim, run_all, settle, standing, success
+from tests.api.test_submit import DOCUMENT, MAIL, submit
+from windlass import Windlass
+from windlass.contract.query import PruneRule
+from windlass.contract.snapshot import Progress
+from windlass.contract.status import JobStatus
+from windlass.testing.clock import FakeClock
+
+
+async def status_of(ask: Asker, job_id: str, who: str = "alice") -> Any:
+    return (await ask(who, "GET", f"/api/jobs/{job_id}/status")).json()
+
+
+async def submitted(ask: Asker, body: Any = DOCUMENT, who: str = "alice") -> str:
+    job_id: str = (await submit(ask, body, who)).json()["jobId"]
+    return job_id
+
+
+async def test_the_status_has_what_the_contract_says(ask: Asker) -> None:
+    job_id = await submitted(ask)
+    response = await ask("alice", "GET", f"/api/jobs/{job_id}/status")
+    status = response.json()
+    assert response.headers["cache-control"] == "private, no-cache"
+    assert list(status)[:5] == ["jobId", "jobType", "subjectId", "correlationId", "status"]
+    for key in (
+        "attempt",
+        "maxAttempts",
+        "createdAt",
+        "startedAt",
+        "completedAt",
+        "errorCode",
+        "errorMessage",
+        "progress",
+        "phase",
+        "scheduledAt",
+    ):
+        assert key in status
+    assert status["createdAt"].endswith("Z")
+    assert "payload" not in status
+
+
+async def test_the_status_follows_the_job_to_its_end(ask: Asker, jobs: Windlass) -> None:
+    job_id = await submitted(ask)
+    (run,) = await claim(jobs)
+    await jobs.manager.progress([Progress(run.ref, 40, "parsing")])
+    status = await status_of(ask, job_id)
+    assert (status["status"], status["progress"], status["phase"]) == ("Running", 40, "parsing")
+    await settle(jobs, run, success({"pages": 3}))
+    status = await status_of(ask, job_id)
+    assert (status["status"], status["progress"]) == ("Completed", 100)
+    assert status["result"] == {"pages": 3}
+    assert status["completedAt"] is not None
+
+
+async def test_an_error_is_shown_safely_and_never_its_detail(ask: Asker, jobs: Windlass) -> None:
+    job_id = await submitted(ask)
+    await run_all(jobs, PERMANENT)
+    status = await status_of(ask, job_id)
+    assert (status["errorCode"], status["status"]) == ("DOCUMENT_UNKNOWN", "Failed")
+    for path in ("status", "history", "attempts"):
+        for who in ("alice", "operator", "admin"):
+            text = (await ask(who, "GET", f"/api/jobs/{job_id}/{path}")).text
+            assert "There is no such document." in text
+            assert "secret detail" not in text
+
+
+async def test_an_unchanged_job_is_304(ask: Asker, jobs: Windlass) -> None:
+    job_id = await submitted(ask)
+    path = f"/api/jobs/{job_id}/status"
+    tag = (await ask("alice", "GET", path)).headers["etag"]
+    assert tag == f'"{job_id}-1-Queued"'
+    for sent in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        response = await ask("alice", "GET", path, headers={"if-none-match": sent})
+        assert (response.status_code, response.content) == (304, b"")
+        assert response.headers["etag"] == tag
+        assert "content-length" not in response.headers
+    (run,) = await claim(jobs)
+    running = await ask("alice", "GET", path, headers={"if-none-match": tag})
+    assert running.status_code == 200
+    await jobs.manager.progress([Progress(run.ref, 10)])
+    tag = running.headers["etag"]
+    assert (await ask("alice", "GET", path, headers={"if-none-match": tag})).status_code == 200
+
+
+async def test_a_scheduled_job_changes_its_tag_by_time_alone(ask: Asker, clock: FakeClock) -> None:
+    job_id = (await submit(ask, {**DOCUMENT, "delaySeconds": 60})).json()["jobId"]
+    path = f"/api/jobs/{job_id}/status"
+    tag = (await ask("alice", "GET", path)).headers["etag"]
+    assert tag.endswith('-Scheduled"')
+    clock.advance(timedelta(minutes=2))
+    response = await ask("alice", "GET", path, headers={"if-none-match": tag})
+    assert response.headers["etag"].endswith('-Queued"')
+
+
+async def test_a_head_request_has_the_headers_and_no_body(ask: Asker) -> None:
+    path = f"/api/jobs/{await submitted(ask)}/status"
+    head, get = await ask("alice", "HEAD", path), await ask("alice", "GET", path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == get.headers["etag"]
+    assert head.headers["content-length"] == str(len(get.content))
+
+
+async def test_a_purged_job_is_410_while_its_request_is_remembered(
+    ask: Asker, jobs: Windlass, clock: FakeClock
+) -> None:
+    job_id = (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"]
+    forgotten = (await submit(ask, {**MAIL, "payload": "b"})).json()["jobId"]
+    await run_all(jobs)
+    clock.advance(timedelta(hours=1))
+    rule = PruneRule(JobStatus.COMPLETED, clock.now())
+    assert (await jobs.store.prune([rule], limit=10)).jobs == 2
+    gone = await ask("alice", "GET", f"/api/jobs/{job_id}/status")
+    assert (gone.status_code, gone.json()["errorCode"]) == (410, "JOB_PURGED")
+    for who in ("bob", "eve"):
+        assert (await ask(who, "GET", f"/api/jobs/{job_id}/status")).status_code == 404
+    assert (await ask("operator", "GET", f"/api/jobs/{job_id}/status")).status_code == 410
+    assert (await ask("alice", "GET", f"/api/jobs/{forgotten}/status")).status_code == 404
+    again = (await submit(ask, MAIL, idempotency_key="abc")).json()
+    assert (again["jobId"], again["status"], again["duplicate"]) == (job_id, None, True)
+    clock.advance(timedelta(days=1))
+    assert (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).status_code == 404
+
+
+async def test_the_whole_job_shows_its_payload_to_those_who_may_read_it(ask: Asker) -> None:
+    job_id = await submitted(ask)
+    for who in ("alice", "operator"):
+        job = (await ask(who, "GET", f"/api/jobs/{job_id}")).json()
+        assert job["payload"] == {"documentId": "d1", "rowVersion": 5, "flags": []}
+        assert (job["createdBy"], job["tenantId"], job["queue"]) == (
+            "user:alice",
+            "acme",
+            "documents",
+        )
+    job = (await ask("viewer", "GET", f"/api/jobs/{job_id}")).json()
+    assert job["payload"] is None
+    assert job["payloadOmitted"] is not None
+
+
+async def test_history_and_attempts_tell_every_run(
+    ask: Asker, jobs: Windlass, clock: FakeClock
+) -> None:
+    job_id = await submitted(ask)
+    await run_all(jobs, RETRYABLE)
+    clock.advance(timedelta(hours=1))
+    await claim(jobs)
+    history = (await ask("alice", "GET", f"/api/jobs/{job_id}/history")).json()["items"]
+    assert [(row["event"], row["errorCode"]) for row in history] == [("retried", "NETWORK_ERROR")]
+    attempts = (await ask("alice", "GET", f"/api/jobs/{job_id}/attempts")).json()["items"]
+    assert [(one["attempt"], one["outcome"]) for one in attempts] == [(1, "retried"), (2, None)]
+    assert attempts[0]["session"] is None
+    shown = (await ask("operator", "GET", f"/api/jobs/{job_id}/attempts")).json()["items"]
+    assert shown[1]["session"] == "host-1-worker"
+
+
+# -- lists ----------------------------------------------------------------------------------------
+
+
+async def listed(ask: Asker, query: str = "", who: str = "alice") -> list[str]:
+    response = await ask(who, "GET", f"/api/jobs{query}")
+    assert response.status_code == 200, response.text
+    return [item["jobId"] for item in response.json()["items"]]
+
+
+async def test_a_list_has_only_what_the_caller_may_see(ask: Asker) -> None:
+    own = await submitted(ask, MAIL)
+    shared = await submitted(ask, {**DOCUMENT, "subjectId": "doc-of-bob"}, "operator")
+    theirs = await submitted(ask, MAIL, "eve")
+    assert await listed(ask) == [own]
+    assert await listed(ask, who="bob") == [shared]
+    assert sorted(await listed(ask, who="viewer")) == sorted([own, shared])
+    assert await listed(ask, who="mailer") == []
+    assert await listed(ask, who="eve") == [theirs]
+    assert await listed(ask, who="system") == []
+    assert await listed(ask, "?tenantId=evil", who="system") == [theirs]
+    assert (await ask("submitter", "GET", "/api/jobs")).status_code == 403
+    assert (await ask("alice", "GET", "/api/jobs?tenantId=evil")).status_code == 404
+
+
+async def test_pages_lead_from_one_to_the_next_and_lose_nothing(
+    ask: Asker, clock: FakeClock
+) -> None:
+    ids = []
+    for number in range(5):
+        ids.append(await submitted(ask, {**DOCUMENT, "payload": {"documentId": str(number)}}))
+        clock.advance(timedelta(seconds=1))
+    found: list[str] = []
+    path = "/api/jobs?limit=2&jobType=document-indexing&status=Queued"
+    while True:
+        response = await ask("alice", "GET", path)
+        page = response.json()
+        found += [item["jobId"] for item in page["items"]]
+        if page["nextCursor"] is None:
+            assert "link" not in response.headers
+            break
+        link = response.headers["link"]
+        assert link.endswith('>; rel="next"')
+        path = link[1 : link.index(">")]
+        assert f"cursor={page['nextCursor']}" in path
+    assert found == ids[::-1]
+
+
+async def test_filters_narrow_a_list(ask: Asker, jobs: Windlass, clock: FakeClock) -> None:
+    document = await submitted(ask)
+    await run_all(jobs)
+    clock.advance(timedelta(minutes=1))
+    middle = clock.now().isoformat().replace("+", "%2B")
+    mail = (await submit(ask, MAIL, x_correlation_id="corr-7")).json()["jobId"]
+    assert await listed(ask, "?status=Completed") == [document]
+    assert await listed(ask, "?status=SUCCEEDED&status=pending") == [mail, document]
+    assert await listed(ask, "?jobType=mail") == [mail]
+    assert await listed(ask, "?queue=documents") == [document]
+    assert await listed(ask, "?subjectId=d1") == [document]
+    assert await listed(ask, "?correlationId=corr-7") == [mail]
+    assert await listed(ask, f"?createdFrom={middle}") == [mail]
+    assert await listed(ask, f"?createdBefore={middle}") == [document]
+    assert await listed(ask, "?createdBy=user:alice") == [mail, document]
+    assert await listed(ask, "?createdBy=user:bob") == []
+    assert await listed(ask, f"?parentJobId={uuid4()}") == []
+
+
+async def test_the_mount_and_the_proxy_are_in_every_url(jobs: Windlass) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from tests.api.application import ByName
+    from tests.api.conftest import asker_of
+
+    app = Starlette(routes=[Mount("/windlass", jobs.api(authenticator=ByName()))])
+    async with asker_of(app) as ask:
+        response = await ask("alice", "POST", "/windlass/api/jobs", DOCUMENT)
+        url = response.json()["statusUrl"]
+        assert url == f"/windlass/api/jobs/{response.json()['jobId']}/status"
+        assert (await ask("alice", "GET", url)).status_code == 200
+        await ask("alice", "POST", "/windlass/api/jobs", MAIL)
+        link = (await ask("alice", "GET", "/windlass/api/jobs?limit=1")).headers["link"]
+        assert link.startswith("</windlass/api/jobs?limit=1&cursor=")
+        problem = (await ask("alice", "GET", "/windlass/api/nothing")).json()
+        assert problem["type"] == "/windlass/api/problems/not-found"
+        assert problem["instance"] == "/windlass/api/nothing"
+
+
+@pytest.mark.parametrize("status", ["Completed", "Failed", "Cancelled"])
+async def test_every_end_is_told(ask: Asker, jobs: Windlass, status: str) -> None:
+    job_id = await submitted(ask)
+    match status:
+        case "Completed":
+            await run_all(jobs)
+        case "Failed":
+            await run_all(jobs, PERMANENT)
+        case _:
+            await ask("alice", "POST", f"/api/jobs/{job_id}/cancel")
+    assert (await status_of(ask, job_id))["status"] == status
+    assert (await standing(jobs, job_id)).status == status

@@ -1,0 +1,181 @@
+"""Prefer: wait, which holds an answer until the job has ended, and no longer."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.application import ByName, make_jobs
+from tests.api.conftest import Asker, asker_of
+from tests.api.playing import PERMANENT, run_all
+from tests.api.test_submit import DOCUMENT, MAIL, submit
+from windlass import Windlass
+from windlass.api import ApiSettings
+from windlass.api.endings import Endings
+from windlass.contract.wakeup import Hint
+
+
+class Submitted:
+    """Tells when a job was accepted."""
+
+    def __init__(self, jobs: Windlass) -> None:
+        self._event = asyncio.Event()
+        jobs.after_submit = self._told
+
+    async def _told(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        self._event.clear()
+
+
+async def test_a_job_that_ends_in_time_is_answered_with_its_end(ask: Asker, jobs: Windlass) -> None:
+    submitted = Submitted(jobs)
+    waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
+    await submitted.wait()
+    await run_all(jobs, PERMANENT)
+    jobs.wakeup.notify(Hint.ENDED)
+    response = await waiting
+    status = response.json()
+    assert (response.status_code, status["status"]) == (200, "Failed")
+    assert response.headers["preference-applied"] == "wait=30"
+    assert response.headers["vary"] == "Prefer"
+    assert response.headers["content-location"] == f"/api/jobs/{status['jobId']}/status"
+    read = await ask("alice", "GET", response.headers["content-location"])
+    assert (read.json(), read.headers["etag"]) == (status, response.headers["etag"])
+
+
+@pytest.mark.parametrize(
+    ("prefer", "applied"),
+    [
+        ("wait=0", "wait=0"),
+        ("respond-async, wait=0", "wait=0"),
+        ("wait=0, wait=9", "wait=0"),
+        ('wait="0"; a=b', "wait=0"),
+        ("respond-async", None),
+        ("wait", None),
+        ("wait=soon", None),
+        ("wait=-1", None),
+        (",;,=", None),
+    ],
+)
+async def test_a_job_that_does_not_is_answered_202(
+    ask: Asker, prefer: str, applied: str | None
+) -> None:
+    response = await submit(ask, DOCUMENT, prefer=prefer)
+    assert response.status_code == 202
+    assert response.headers.get("preference-applied") == applied
+
+
+async def test_nobody_waits_longer_than_the_api_allows(jobs: Windlass) -> None:
+    settings = ApiSettings(longest_wait_seconds=0.01)
+    async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
+        response = await submit(ask, DOCUMENT, prefer="wait=1000")
+        assert response.status_code == 202
+
+
+async def test_a_duplicate_waits_for_the_job_that_there_is(ask: Asker, jobs: Windlass) -> None:
+    first = (await submit(ask)).json()
+    await run_all(jobs)
+    response = await submit(ask, DOCUMENT, prefer="wait=30")
+    assert (response.status_code, response.json()["jobId"]) == (200, first["jobId"])
+
+
+async def test_who_may_not_read_does_not_wait(ask: Asker, jobs: Windlass) -> None:
+    response = await submit(ask, MAIL, "submitter", prefer="wait=30")
+    assert response.status_code == 202
+    await submit(ask, DOCUMENT)
+    await run_all(jobs)
+    response = await submit(ask, DOCUMENT, "bob", prefer="wait=30")
+    assert (response.status_code, response.json()["status"]) == (202, None)
+
+
+async def test_a_cancelled_job_ends_the_wait(ask: Asker, jobs: Windlass) -> None:
+    submitted = Submitted(jobs)
+    waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
+    await submitted.wait()
+    (job,) = (await ask("alice", "GET", "/api/jobs")).json()["items"]
+    await ask("alice", "POST", f"/api/jobs/{job['jobId']}/cancel")
+    assert (await waiting).json()["status"] == "Cancelled"
+
+
+async def test_more_than_may_wait_are_answered_at_once(jobs: Windlass) -> None:
+    settings = ApiSettings(most_waiting=1)
+    submitted = Submitted(jobs)
+    async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
+        waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
+        await submitted.wait()
+        await asyncio.sleep(0)  # lets it begin to wait
+        response = await submit(ask, MAIL, prefer="wait=30")
+        assert response.status_code == 202
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_worker_of_another_process_ends_the_wait_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its hint: looking by ourselves is put off for so long that it could not be it."""
+    monkeypatch.setattr("windlass.api.endings._FIRST_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("windlass.api.endings._LONGEST_LOOK_SECONDS", 60.0)
+    url = f"sqlite:///{tmp_path}/windlass.db"
+    async with (
+        make_jobs(url) as jobs,
+        make_jobs(url) as elsewhere,
+        elsewhere.running(),
+        asker_of(jobs.api(authenticator=ByName())) as ask,
+    ):
+        sweep = elsewhere.find_type("sweep")
+        assert sweep is not None
+        await (await sweep.submit(None)).wait(30)  # then the worker is there, and listens
+        response = await submit(ask, DOCUMENT, prefer="wait=30")
+        assert (response.status_code, response.json()["result"]) == (200, {"pages": 3})
+
+
+async def test_without_any_hint_it_is_found_by_looking(jobs: Windlass) -> None:
+    class Deaf:
+        is_listening = False
+
+        async def open(self, on_hint: Any) -> None: ...
+
+        def notify(self, hint: Hint = Hint.WORK, *, job_id: Any = None) -> None: ...
+
+        async def close(self) -> None: ...
+
+    endings = Endings(lambda: jobs.store, Deaf, most=10)
+    job = jobs.find_type("sweep")
+    assert job is not None
+    handle = await job.submit(None)
+    waiting = asyncio.create_task(endings.wait(handle.job_id, 30))
+    await asyncio.sleep(0)
+    await run_all(jobs)
+    ended = await waiting
+    assert ended is not None
+    assert ended.status.is_terminal
+    await endings.close()
+
+
+async def test_a_look_that_fails_is_tried_again(
+    jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = jobs.find_type("sweep")
+    assert job is not None
+    handle = await job.submit(None)
+    await run_all(jobs)
+    failures = 2
+    get = jobs.store.get
+
+    async def flaky(*args: Any, **kwargs: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise OSError("no route")
+        return await get(*args, **kwargs)
+
+    monkeypatch.setattr(jobs.store, "get", flaky)
+    endings = Endings(lambda: jobs.store, jobs.new_wakeup, most=10)
+    ended = await endings.wait(handle.job_id, 30)
+    assert ended is not None
+    await endings.close()

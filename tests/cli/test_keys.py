@@ -1,0 +1,194 @@
+"""windlass key: keys are made, shown once, rotated and revoked."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from tests.cli.conftest import Place
+from windlass.auth.action import Action
+from windlass.auth.api_keys import ApiKeys
+from windlass.auth.authenticator import Credentials
+from windlass.auth.key_authenticator import ApiKeyAuthenticator
+from windlass.auth.peppers import PEPPER_VARIABLE, Peppers
+from windlass.auth.principal import Principal, Role
+from windlass.contract.clock import SystemClock
+from windlass.contract.errors import InvalidCredentials
+from windlass.stores import store_from_url
+
+PEPPER = "1:0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(autouse=True)
+def pepper(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PEPPER_VARIABLE, PEPPER)
+
+
+def opens(place: Place, text: str) -> Principal | None:
+    """Whom a key stands for, as a server on the same store sees it."""
+
+    async def ask() -> Principal | None:
+        store = store_from_url(f"sqlite:///{place.database}", clock=SystemClock())
+        await store.open()
+        try:
+            keys = ApiKeys(store, Peppers.read(PEPPER), clock=SystemClock())
+            credentials = Credentials(headers={"x-api-key": text})
+            return await ApiKeyAuthenticator(keys).authenticate(credentials)
+        except InvalidCredentials:
+            return None
+        finally:
+            await store.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_key_is_made_and_works(place: Place) -> None:
+    made = place.json(
+        "key", "create", "ci", "--tenant", "shop", "--role", "operator", "--scope", "jobs:read",
+        "--subject", "s1", "--type", "t", "--system", "--expires-in", "90d",
+    )  # fmt: skip
+    principal = opens(place, made["key"])
+    assert principal is not None
+    assert principal.id == f"key:{made['keyId']}"
+    assert principal == Principal(
+        id=principal.id,
+        tenant_id="shop",
+        roles=frozenset({Role.OPERATOR}),
+        scopes=frozenset({Action.READ}),
+        subjects=frozenset({"s1"}),
+        job_types=frozenset({"t"}),
+        is_system=True,
+    )
+    assert made["expiresAt"] > made["createdAt"]
+    assert made["createdBy"].startswith("cli:")
+
+
+def test_without_options_a_key_sees_only_its_own(place: Place) -> None:
+    principal = opens(place, place.json("key", "create", "ci")["key"])
+    assert principal is not None
+    assert principal == Principal(id=principal.id, tenant_id="default")
+
+
+def test_the_secret_is_shown_once(place: Place) -> None:
+    result = place.run("key", "create", "ci")
+    assert "shown this once" in result.stderr
+    key = result.stdout.split()[1]
+    assert opens(place, key)
+    secret = key.rpartition("_")[2][:43]
+    key_id = place.json("key", "list")[0]["keyId"]
+    for words in (("key", "list"), ("key", "show", key_id), ("-o", "json", "key", "list")):
+        shown = place.run(*words)
+        assert key_id in shown.stdout
+        assert secret not in shown.output
+    assert secret.encode() not in place.database.read_bytes()
+
+
+def test_a_list_shows_what_operators_ask(place: Place) -> None:
+    place.run("key", "create", "first", "--role", "viewer", "--expires-in", "1d")
+    place.run("key", "create", "second")
+    place.run("key", "create", "other", "--tenant", "other")
+    result = place.run("key", "list")
+    head, first, second = result.stdout.splitlines()
+    assert head.split()[:4] == ["keyId", "name", "state", "roles"]
+    assert first.split()[1:4] == ["first", "active", '["viewer"]']
+    assert second.split()[1:3] == ["second", "active"]
+
+
+def test_a_rotated_key_works_with_both_for_a_while(place: Place) -> None:
+    old = place.json("key", "create", "ci")
+    new = place.json("key", "rotate", old["keyId"], "--overlap", "1h")
+    assert new["keyId"] == old["keyId"]
+    assert opens(place, old["key"]) == opens(place, new["key"]) is not None
+    shown = place.json("key", "show", old["keyId"])
+    assert shown["oldSecretUntil"] == new["oldSecretUntil"]
+    assert shown["lastUsedAt"] is not None
+
+
+def test_ending_a_secret_at_once_must_be_confirmed(place: Place) -> None:
+    old = place.json("key", "create", "ci")
+    refused = place.run("key", "rotate", old["keyId"], "--overlap", "0s")
+    assert refused.exit_code == 2
+    assert "Confirm with --yes" in refused.stderr
+    assert opens(place, old["key"])
+    new = place.json("key", "rotate", old["keyId"], "--overlap", "0s", "--yes")
+    assert opens(place, old["key"]) is None
+    assert opens(place, new["key"])
+
+
+def test_revoking_must_be_confirmed_and_is_for_ever(place: Place) -> None:
+    made = place.json("key", "create", "ci")
+    refused = place.run("key", "revoke", made["keyId"])
+    assert refused.exit_code == 2
+    assert "revoke the key 'ci'" in refused.stderr
+    assert opens(place, made["key"])
+    result = place.run("key", "revoke", made["keyId"], "--yes")
+    assert result.exit_code == 0
+    assert "within 5 seconds" in result.stderr
+    assert opens(place, made["key"]) is None
+    assert place.json("key", "list")[0]["state"] == "revoked"
+    assert place.run("key", "rotate", made["keyId"]).exit_code == 2
+
+
+@pytest.mark.parametrize("verb", ["show", "rotate", "revoke"])
+def test_another_tenant_s_key_is_not_found(place: Place, verb: str) -> None:
+    made = place.json("key", "create", "ci", "--tenant", "other")
+    result = place.run("key", verb, made["keyId"])
+    assert result.exit_code == 3
+    assert "There is no such key" in result.stderr
+    assert opens(place, made["key"])
+
+
+@pytest.mark.parametrize("verb", ["show", "rotate", "revoke"])
+def test_a_whole_key_on_the_command_line_is_refused(place: Place, verb: str) -> None:
+    made = place.json("key", "create", "ci")
+    result = place.run("key", verb, made["key"])
+    assert result.exit_code == 2
+    assert "must not be on a command line" in result.stderr
+    assert made["key"] not in result.output
+
+
+def test_without_a_pepper_keys_are_looked_at_but_not_made(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = place.json("key", "create", "ci")
+    monkeypatch.delenv(PEPPER_VARIABLE)
+    for words in (("create", "new"), ("rotate", made["keyId"])):
+        result = place.run("key", *words)
+        assert result.exit_code == 2
+        assert "windlass key pepper" in result.stderr
+    assert len(place.json("key", "list")) == 1
+    assert place.run("key", "revoke", made["keyId"], "--yes").exit_code == 0
+
+
+def test_a_pepper_can_be_made(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PEPPER_VARIABLE, place.run("key", "pepper").stdout)
+    assert place.json("key", "create", "ci")["state"] == "active"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("create",), "Missing argument"),
+        (("create", ""), "#/name: is empty"),
+        (("create", "x", "--role", "emperor"), "'--role'"),
+        (("create", "x", "--scope", "jobs:all"), "'--scope'"),
+        (("create", "x", "--expires-in", "90"), "write 90d"),
+        (("create", "x", "--expires-in", "0s"), "must live for some time"),
+        (("create", "x", "--expires-in", "-1d"), "write 90d"),
+        (("create", "x", "--subject", ""), "#/subjects: is empty"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_use_is_told(place: Place, words: tuple[str, ...], said: str) -> None:
+    result = place.run("key", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_nothing_secret_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        made = json.loads(place.run("-o", "json", "key", "create", "ci").stdout)
+        place.run("key", "rotate", made["keyId"])
+    assert made["key"] not in caplog.text
+    assert PEPPER not in caplog.text
