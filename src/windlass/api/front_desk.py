@@ -9,6 +9,7 @@ from windlass.api.answer import Answer, Header, Send
 from windlass.api.body import ClientGone, Receive
 from windlass.api.call import Call, Scope
 from windlass.api.documents import ProblemDocument
+from windlass.api.operation import Operation
 from windlass.api.port import Jobs
 from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
 from windlass.api.responses import Responses
@@ -61,9 +62,8 @@ class FrontDesk:
             return
         finally:
             self._under_way -= 1
-        await answer.send(
-            send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
-        )
+        with_body = scope["method"] != "HEAD"
+        await answer.send(send, receive, correlation_id=call.correlation_id, with_body=with_body)
 
     def received(self, scope: Scope) -> tuple[Call, Refused | None]:
         """A call of a request, and what is wrong already with how it is marked."""
@@ -107,12 +107,16 @@ class FrontDesk:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
-            call.principal = principal or await self._principal(call)
+            call.is_told = principal is not None
+            call.principal = principal or await self._principal(call, operation)
         await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
-    async def _principal(self, call: Call) -> Principal:
-        principal = await self._authenticator.authenticate(call.credentials)
+    async def _principal(self, call: Call, operation: Operation) -> Principal:
+        identify = operation.identify
+        principal = await (
+            identify(call) if identify else self._authenticator.authenticate(call.credentials)
+        )
         if principal is None:
             raise NotAuthenticated("No credentials were sent.")
         return principal

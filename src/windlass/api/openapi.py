@@ -7,9 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from windlass.api.documents import ProblemDocument
-from windlass.api.operation import Html, Operation
+from windlass.api.operation import EventText, Html, Operation
 from windlass.api.problems import KINDS, ApiCode, Kind
+from windlass.api.streams.identity import COOKIE, PARAMETER
 from windlass.contract.errors import Code
+from windlass.contract.status import Event
 from windlass.contract.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
@@ -30,6 +32,26 @@ _DESCRIPTION: Final = (
     "Durable background jobs. A submit answers 202 with the URL of the job's status; every error "
     "is a problem (RFC 9457) with a stable errorCode and the correlationId of the request."
 )
+_STREAM_TOKENS: Final = {
+    "streamToken": {
+        "type": "apiKey",
+        "in": "query",
+        "name": PARAMETER,
+        "description": "A stream token: short-lived, for one stream, only to read.",
+    },
+    "streamCookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "The same token in the cookie that comes with it.",
+    },
+}
+_EVENTS: Final = {
+    "type": "string",
+    "description": "Server-sent events. `event:` is `state` (where a job stands), `progress`, what "
+    f"happened ({', '.join(event for event in Event if event is not Event.CLAIMED)}) or `reset`; "
+    "`data:` is a StatusDocument, of `reset` a ResetDocument; `id:` is the place in the log.",
+}
 _PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "jobId": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -63,7 +85,8 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "An API key or a JSON Web Token, as the server is set up.",
-                }
+                },
+                **_STREAM_TOKENS,
             },
         },
         "security": [{"bearer": []}],
@@ -103,6 +126,8 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     }
     if operation.is_public:
         document["security"] = []
+    elif operation.identify is not None:
+        document["security"] = [{"bearer": []}, *({name: []} for name in _STREAM_TOKENS)]
     if operation.body is not None:
         shown = operation.body_shown or operation.body
         content = {"application/json": {"schema": schemas.of(shown)}}
@@ -167,6 +192,8 @@ def _answer(status: int, type_: Any, schemas: _Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": _STATUS_TEXT[status]}
     if type_ is Html:
         answer["content"] = {"text/html": {"schema": {"type": "string"}}}
+    elif type_ is EventText:
+        answer["content"] = {"text/event-stream": {"schema": _EVENTS}}
     elif type_ is not None:
         answer["content"] = {"application/json": {"schema": schemas.of(type_)}}
     if names := _ANSWER_HEADERS.get(status):
