@@ -101,12 +101,12 @@ class StatusDocument(Document, frozen=True, kw_only=True):
 
 
 class JobDocument(StatusDocument, frozen=True, kw_only=True):
-    """All of a job. The payload is there for those who may read it."""
+    """All of a job. The payload and the key made of it are there for those who may read it."""
 
     tenant_id: str
     queue: str
     priority: int
-    idempotency_key: str
+    idempotency_key: str | None
     payload_version: int
     payload: msgspec.Raw | None
     payload_omitted: str | None
