@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windlass.api.documents import ProblemDocument
+from windlass.api.documents import ProblemDocument, ResetDocument, StatusDocument
 from windlass.api.operation import EventText, Html, Operation
 from windlass.api.problems import KINDS, ApiCode, Kind
 from windlass.api.streams.identity import COOKIE, PARAMETER
@@ -46,12 +46,8 @@ _STREAM_TOKENS: Final = {
         "description": "The same token in the cookie that comes with it.",
     },
 }
-_EVENTS: Final = {
-    "type": "string",
-    "description": "Server-sent events. `event:` is `state` (where a job stands), `progress`, what "
-    f"happened ({', '.join(event for event in Event if event is not Event.CLAIMED)}) or `reset`; "
-    "`data:` is a StatusDocument, of `reset` a ResetDocument; `id:` is the place in the log.",
-}
+_HAPPENINGS: Final = [event.value for event in Event if event is not Event.CLAIMED]
+_EVENT_NAMES: Final = ["state", "progress", *_HAPPENINGS, "reset"]
 _PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "jobId": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -97,7 +93,7 @@ class _Schemas:
     """The JSON Schemas of all structs, by reference."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        types: list[Any] = [ProblemDocument]
+        types: list[Any] = [ProblemDocument, StatusDocument, ResetDocument]
         for operation in operations:
             shown = (operation.body_shown or operation.body, *operation.answers.values())
             types += [one for one in shown if _is_struct(one) and one not in types]
@@ -193,12 +189,33 @@ def _answer(status: int, type_: Any, schemas: _Schemas) -> dict[str, Any]:
     if type_ is Html:
         answer["content"] = {"text/html": {"schema": {"type": "string"}}}
     elif type_ is EventText:
-        answer["content"] = {"text/event-stream": {"schema": _EVENTS}}
+        answer["content"] = {"text/event-stream": {"schema": _event(schemas)}}
     elif type_ is not None:
         answer["content"] = {"application/json": {"schema": schemas.of(type_)}}
     if names := _ANSWER_HEADERS.get(status):
         answer["headers"] = {name: {"schema": {"type": "string"}} for name in names}
     return answer
+
+
+def _event(schemas: _Schemas) -> dict[str, Any]:
+    """One event of a stream."""
+    documents = [schemas.of(StatusDocument), schemas.of(ResetDocument)]
+    return {
+        "type": "object",
+        "description": "Server-sent events: `state` is where a job stands, `progress` that it went "
+        "on, `reset` that something was missed that cannot be told any more; the others are what "
+        "happened.",
+        "properties": {
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "event": {"type": "string", "enum": _EVENT_NAMES},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": documents},
+            },
+        },
+        "required": ["event", "data"],
+    }
 
 
 def _problems(operation: Operation) -> dict[int, list[Kind]]:

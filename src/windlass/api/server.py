@@ -70,6 +70,7 @@ class ApiServer:
         self._server = _Server(
             uvicorn.Config(
                 self._serve_one,
+                interface="asgi3",
                 http=ImpatientProtocol,
                 ws="none",
                 lifespan="on" if has_lifespan else "off",
