@@ -22,6 +22,7 @@ class Call:
         "correlation_id",
         "headers",
         "is_read",
+        "is_told",
         "parameters",
         "principal",
         "query",
@@ -41,6 +42,8 @@ class Call:
         self.raw_body = b""
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
+        self.is_told = False
+        """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
 
     @property
     def root(self) -> str:

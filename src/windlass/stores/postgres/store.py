@@ -53,9 +53,9 @@ from windlass.stores.postgres.keys import holder, of_requests
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
+from windlass.stores.postgres.sequencing import Sequencing, last_event
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
-from windlass.stores.postgres.tally import fold
 from windlass.stores.postgres.transaction import PostgresTransaction
 
 # How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
@@ -70,6 +70,7 @@ class _Opened:
         self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
         self.counts = Counts()
+        self.sequencing = Sequencing()
 
 
 class PostgresStore:
@@ -262,13 +263,8 @@ class PostgresStore:
         )
 
     async def sequence(self, *, limit: int) -> int:
-        async def number(sql: Sql) -> int:
-            rows = await sql.rows("SELECT windlass.sequence_events(%s)", at_most(limit))
-            if rows[0][0]:  # else there is little to add up; what there is, `prune` does
-                await fold(sql)
-            return int(rows[0][0])
-
-        return await self.calls.run(number)
+        sequencing = self._parts.sequencing
+        return await self.calls.run(lambda sql: sequencing.number(sql, at_most(limit)))
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await self.calls.run(
@@ -327,6 +323,9 @@ class PostgresStore:
         return await self.calls.run(
             lambda sql: query.events(sql, after=after, limit=at_most(limit))
         )
+
+    async def last_event(self) -> int:
+        return await self.calls.run(last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(

@@ -341,6 +341,9 @@ class SqliteStore:
             )
         )
 
+    async def last_event(self) -> int:
+        return await self._parts.readers.run(query.last_event)
+
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self._parts.readers.run(
             lambda connection: claims.expired(
