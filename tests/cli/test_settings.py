@@ -54,6 +54,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
     rows = place.json("config", "show")
     names = [
         "store",
+        "url",
         "trigger",
         "app",
         "tenant",
@@ -63,8 +64,8 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "drain_seconds",
         "processes",
         "health",
-        "log_format",
         "require_broker",
+        "log_format",
     ]
     assert [row["setting"] for row in rows] == names
     for row in rows:

@@ -36,6 +36,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
+    Setting("url", "", "A server to ask instead, as a URL; its key is WINDLASS_API_KEY."),
     Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://…); else only polling."),
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),

@@ -63,7 +63,7 @@ def api(
             server = server_class(found, host=host, port=port, has_lifespan=True)
             return run_tuned(_serve(server))
         jobs, choice = cli.app_to_run(target)
-        warn_of(choice)
+        warn_of(choice, jobs.store)
         if allow_anonymous:
             say("Everybody who can reach this address may operate the jobs.")
         made = jobs.api(
