@@ -110,9 +110,9 @@ class ListedJob(StatusDocument, frozen=True, kw_only=True):
 
 
 class JobDocument(ListedJob, frozen=True, kw_only=True):
-    """All of a job. The payload is there for those who may read it."""
+    """All of a job. The payload and the key made of it are there for those who may read it."""
 
-    idempotency_key: str
+    idempotency_key: str | None
     payload_version: int
     payload: Any
     """As with `result`."""

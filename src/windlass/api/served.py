@@ -1,5 +1,6 @@
 """How an operation reads what was sent to it: the query and the body, strictly."""
 
+import re
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
 
@@ -13,6 +14,7 @@ from windlass.api.problems import ApiCode, Refused, invalid_parameter
 from windlass.contract.pointer import problem_from
 
 _MOST_PARAMETERS: Final = 500
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Servable(Protocol):
@@ -36,6 +38,7 @@ class Served:
         )
         fields = msgspec.structs.fields(operation.query)
         self._lists = {one.encode_name for one in fields if one.default_factory is list}
+        self._numbers = {one.encode_name for one in fields if isinstance(one.default, int)}
         self._nothing = operation.query()
 
     async def read(self, call: Call, receive: Receive, *, limit: int) -> None:
@@ -59,9 +62,11 @@ class Served:
             elif name in values:
                 raise invalid_parameter(name, "is there twice")
             else:
-                values[name] = value
+                is_number = name in self._numbers and _NUMBER.fullmatch(value)
+                values[name] = int(value) if is_number else value
         try:
-            return msgspec.convert(values, self.operation.query, strict=False)
+            # Strictly, or a number would be an instant too.
+            return msgspec.convert(values, self.operation.query)
         except msgspec.ValidationError as error:
             raise _bad_parameter(str(error)) from None
 

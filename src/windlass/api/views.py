@@ -42,7 +42,8 @@ def job_document(job: JobSnapshot, now: datetime, *, with_payload: bool) -> JobD
     envelope = job.job
     return JobDocument(
         **_listed_fields(job, now),
-        idempotency_key=envelope.idempotency_key,
+        # Mostly made of the payload's fields, so it is for the same eyes.
+        idempotency_key=envelope.idempotency_key if with_payload else None,
         payload_version=envelope.payload_version,
         payload=envelope.payload if with_payload else None,
         payload_omitted=None if with_payload else "reading payloads is not allowed",

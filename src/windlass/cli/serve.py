@@ -5,9 +5,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from windlass.api.server import ApiServer
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_DEV_PORT = 8080
 
 
 @click.command()
@@ -106,20 +107,33 @@ def stop_on_signals(stop: Callable[[], None], stop_now: Callable[[], None]) -> N
 
 
 @asynccontextmanager
-async def open_api(jobs: Windlass, *, tenant: str, host: str, port: int) -> AsyncIterator[str]:
+async def open_api(
+    jobs: Windlass, *, tenant: str, host: str, port: int | None
+) -> AsyncIterator[str]:
     """Serve the API without credentials beside a worker, for who is on this host."""
     if not _is_loopback(host):
         raise InvalidInput(
             f"`windlass dev` lets everybody in, so it does not serve {host}.",
             next_step="Use `windlass api`, which asks for credentials.",
         )
-    server = _server_class()(open_to_this_host(jobs, tenant), host=host, port=port)
+    server = _taking_a_port(open_to_this_host(jobs, tenant), host, port)
     serving = asyncio.create_task(server.serve())
     try:
         yield server.url
     finally:
         server.stop()
         await serving
+
+
+def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
+    """The port that was named; else the first of a few that is free, or any."""
+    server_class = _server_class()
+    if port is not None:
+        return server_class(app, host=host, port=port)
+    for likely in range(_DEV_PORT, _DEV_PORT + 10):
+        with suppress(WindlassError):
+            return server_class(app, host=host, port=likely)
+    return server_class(app, host=host, port=0)
 
 
 def open_to_this_host(jobs: Windlass, tenant: str) -> "Api":
@@ -138,7 +152,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _server_class() -> Any:
+def _server_class() -> "type[ApiServer]":
     try:
         from windlass.api.server import ApiServer
     except ModuleNotFoundError as error:

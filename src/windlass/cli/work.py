@@ -183,11 +183,19 @@ def _stop_on_signals(running: Worker, tell: Say) -> None:
 @click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
 @click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Which; else 8080, or the next that is free."
+)
 @click.option("--child", is_flag=True, hidden=True, help="Started by the reloader.")
 @pass_cli
 def dev(
-    cli: Cli, target: str | None, reload: bool, with_api: bool, host: str, port: int, child: bool
+    cli: Cli,
+    target: str | None,
+    reload: bool,
+    with_api: bool,
+    host: str,
+    port: int | None,
+    child: bool,
 ) -> None:
     """Run a worker and the API for development; they start anew when the code changes."""
 
@@ -205,7 +213,7 @@ def dev(
 
 @asynccontextmanager
 async def _open_api(
-    app: Windlass, tenant: str, host: str, port: int, tell: Say
+    app: Windlass, tenant: str, host: str, port: int | None, tell: Say
 ) -> AsyncIterator[None]:
     async with open_api(app, tenant=tenant, host=host, port=port) as url:
         tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")

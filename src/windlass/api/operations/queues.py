@@ -46,6 +46,7 @@ class Queues:
                 summary="Start nothing more out of a queue, for all tenants; what runs goes on.",
                 run=self.pause,
                 answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
             ),
             Operation(
                 name="resumeQueue",
@@ -55,6 +56,7 @@ class Queues:
                 summary="Start jobs out of a queue again.",
                 run=self.resume,
                 answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
             ),
             Operation(
                 name="capQueue",
@@ -67,6 +69,7 @@ class Queues:
                 answers={200: QueueState},
                 problems=(
                     Code.INVALID_FORMAT,
+                    ApiCode.NOT_FOUND,
                     ApiCode.BODY_TIMEOUT,
                     ApiCode.BODY_TOO_LARGE,
                     ApiCode.UNSUPPORTED_MEDIA_TYPE,

@@ -15,6 +15,7 @@ from windlass.api.documents import (
     StatusDocument,
 )
 from windlass.api.front_desk import problem_document
+from windlass.api.headers import idempotency_key
 from windlass.api.operation import Operation, RequestHeader
 from windlass.api.parts import Parts
 from windlass.api.port import DeclaredJob
@@ -37,6 +38,7 @@ PREFER: Final = RequestHeader(
     {"type": "string"},
 )
 SUBMIT_PROBLEMS: Final = (
+    ApiCode.NOT_FOUND,
     Code.INVALID_FORMAT,
     ApiCode.BODY_TIMEOUT,
     Code.IDEMPOTENCY_CONFLICT,
@@ -107,6 +109,7 @@ class Submitting:
 
     async def batch(self, call: Call) -> Answer:
         batch: _Batch = call.body
+        idempotency_key(call.headers)  # a bad one refuses all of them
         prepared = [
             await self._prepared(call, index, body) for index, body in enumerate(batch.jobs)
         ]

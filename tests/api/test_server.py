@@ -1,0 +1,116 @@
+"""Over a real server: what only a connection can show."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.api.application import AuditKept, ByName, make_jobs
+from tests.api.serving import served
+from tests.api.test_submit import DOCUMENT
+
+ALICE = {"authorization": "Bearer alice"}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    jobs = make_jobs("memory://")
+    with served(jobs.api(authenticator=ByName(), audit=AuditKept())) as url:
+        yield url
+
+
+def connected(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.settimeout(30)
+    return connection
+
+
+def test_many_requests_share_a_connection(url: str) -> None:
+    with httpx2.Client(base_url=url, headers=ALICE) as client:
+        for number in range(20):
+            body = {**DOCUMENT, "payload": {"documentId": str(number)}}
+            accepted = client.post("/api/jobs", json=body)
+            assert accepted.status_code == 202
+            status = client.get(accepted.headers["location"])
+            assert status.json()["jobId"] == accepted.json()["jobId"]
+            known = client.get(
+                accepted.headers["location"], headers={"if-none-match": status.headers["etag"]}
+            )
+            assert (known.status_code, known.content) == (304, b"")
+
+
+def test_the_server_does_not_tell_what_it_is(url: str) -> None:
+    assert "server" not in httpx2.get(f"{url}/api/jobs").headers
+
+
+def test_a_client_that_does_not_end_its_head_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("windlass.api.server._HEAD_SECONDS", 0.2)
+    with served(make_jobs("memory://").api(authenticator=ByName())) as url:
+        for first in (b"", b"GET /api/jobs HTTP/1.1\r\nHost: a\r\nX-Slow: "):
+            with connected(url) as connection:
+                connection.sendall(first)
+                assert _ended(connection)
+        with connected(url) as connection:
+            # A whole request first: the second must not be slower for it.
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost")
+            assert _ended(connection)
+
+
+def _ended(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_a_body_in_chunks_is_bounded(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(
+            b"POST /api/jobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer alice\r\n"
+            b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        answer = b""
+        try:
+            for _ in range(40):
+                connection.sendall(chunk)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"application/problem+json" in answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api/jobs HTTP/1.1\r\nHost: a\r\nX-Correlation-Id: a\rb\r\n\r\n",
+        b"GET /api/jobs HTTP/1.1\r\nHost: a\r\nX-Correlation-Id: a\x00b\r\n\r\n",
+        b"GET /api/jobs%0d%0aSet-Cookie:a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"NONSENSE\r\n\r\n",
+    ],
+)
+def test_a_head_that_is_none_is_4xx_and_injects_nothing(url: str, head: bytes) -> None:
+    with connected(url) as connection:
+        connection.sendall(head)
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 4")
+        assert b"set-cookie" not in answer.partition(b"\r\n\r\n")[0].lower()
+
+
+async def test_a_client_that_hangs_up_while_it_waits_harms_nobody(url: str) -> None:
+    async with httpx2.AsyncClient(base_url=url, headers=ALICE) as client:
+        body = {"jobType": "sweep"}
+        with pytest.raises(httpx2.TimeoutException):
+            await client.post("/api/jobs", json=body, headers={"prefer": "wait=30"}, timeout=0.3)
+        assert (await client.get("/api/jobs")).status_code == 200
+    await asyncio.sleep(0)

@@ -1,0 +1,121 @@
+"""windlass api and dev over HTTP: who is let in, and how they stop."""
+
+import re
+import signal
+import socket
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cli.conftest import Place, Program, assert_refused
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
+
+SHOP = """
+from windlass import Windlass
+
+jobs = Windlass()
+
+@jobs.job("add")
+async def add(number: int) -> int:
+    return number + 1
+"""
+WEB = """
+from shop import jobs
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+api = jobs.api(allow_anonymous=True)
+app = Starlette(routes=[Mount("/jobs", api)], lifespan=jobs.lifespan(worker=True))
+"""
+
+
+@pytest.fixture
+def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    (place.folder / "shop.py").write_text(SHOP)
+    (place.folder / "web.py").write_text(WEB)
+    monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
+    monkeypatch.delenv("WINDLASS_KEY_PEPPER", raising=False)
+    return place
+
+
+def url_of(program: Program, prefix: str) -> str:
+    program.wait_for(prefix)
+    found = re.search(re.escape(prefix) + r"(http://\S+?)/api", program.stderr)
+    assert found is not None, program.stderr
+    return found[1]
+
+
+def stop(program: Program) -> None:
+    program.process.send_signal(signal.SIGTERM)
+    assert program.exit_code() == 0, program.stderr
+    assert program.stdout == ""
+    assert "Traceback" not in program.stderr
+
+
+def test_the_api_asks_for_a_key(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_refused(shop.run("api", "shop:jobs"), 2, "WINDLASS_KEY_PEPPER", "windlass key pepper")
+    monkeypatch.setenv("WINDLASS_KEY_PEPPER", f"1:{shop.run('key', 'pepper').stdout.strip()}")
+    monkeypatch.setenv("WINDLASS_APP", "shop:jobs")
+    secret = shop.json("key", "create", "tests")["key"]
+    with shop.process("api", "--port", "0") as program:
+        url = url_of(program, "Serving ")
+        body = {"jobType": "add", "payload": 1}
+        assert httpx2.post(f"{url}/api/jobs", json=body).status_code == 401
+        headers = {"authorization": f"Bearer {secret}"}
+        response = httpx2.post(f"{url}/api/jobs", json=body, headers=headers)
+        assert response.status_code == 202
+        assert "server" not in response.headers
+        status = httpx2.get(url + response.json()["statusUrl"], headers=headers)
+        assert status.json()["status"] == "Queued"
+        assert httpx2.get(f"{url}/readyz").json()["ok"] is True
+        stop(program)
+    assert secret not in program.stderr
+
+
+def test_everybody_is_let_in_only_when_told_so(shop: Place) -> None:
+    with shop.process("api", "shop:jobs", "--port", "0", "--allow-anonymous") as program:
+        url = url_of(program, "Serving ")
+        assert "Everybody who can reach this address" in program.stderr
+        assert httpx2.get(f"{url}/api/jobs").status_code == 200
+        stop(program)
+
+
+def test_an_application_of_ones_own_is_served_as_it_is(shop: Place) -> None:
+    with shop.process("api", "web:app", "--port", "0") as program:
+        url = url_of(program, "Serving ")
+        headers = {"prefer": "wait=20"}
+        body = {"jobType": "add", "payload": 1}
+        response = httpx2.post(f"{url}/jobs/api/jobs", json=body, headers=headers, timeout=30)
+        assert (response.status_code, response.json()["result"]) == (200, 2)
+        stop(program)
+
+
+def test_a_development_server_is_open_to_this_host_only(shop: Place) -> None:
+    with shop.process("dev", "shop:jobs", "--no-reload", "--port", "0") as program:
+        url = url_of(program, "The API is at ")
+        headers = {"prefer": "wait=20"}
+        body = {"jobType": "add", "payload": 1}
+        response = httpx2.post(f"{url}/api/jobs", json=body, headers=headers, timeout=30)
+        assert (response.status_code, response.json()["result"]) == (200, 2)
+        rebound = httpx2.get(f"{url}/api/jobs", headers={"host": "evil.example"})
+        assert rebound.status_code == 400
+        assert httpx2.post(f"{url}/api/queues/default/pause").status_code == 200
+        stop(program)
+
+
+def test_a_development_server_serves_no_other_address(shop: Place) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):  # noqa: S104  # which is refused
+        result = shop.run("dev", "shop:jobs", "--no-reload", "--host", host)
+        assert result.exit_code == 2
+        assert "windlass api" in result.stderr
+
+
+def test_a_port_that_is_taken_is_told(shop: Place, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = shop.run("api", "shop:jobs", "--allow-anonymous", "--port", port)
+        assert result.exit_code == 1
+        assert "--port" in result.stderr
+        assert "Traceback" not in result.stderr
