@@ -7,6 +7,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from windlass.api.headers import uuid_of
+from windlass.api.quota import Quota
 from windlass.auth.authenticator import Credentials
 from windlass.auth.gate import Asker
 from windlass.auth.principal import Principal
@@ -25,6 +26,7 @@ class Call:
         "parameters",
         "principal",
         "query",
+        "quota",
         "raw_body",
         "scope",
     )
@@ -41,6 +43,8 @@ class Call:
         self.raw_body = b""
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
+        self.quota: Quota | None = None
+        """What the rate limits leave to the principal, where there are any."""
 
     @property
     def root(self) -> str:
