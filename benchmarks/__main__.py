@@ -12,6 +12,7 @@ import msgspec
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
+from benchmarks.http import everything as http
 from benchmarks.page import PAGE, RESULTS, write_page
 from benchmarks.postgres import everything as postgres
 from benchmarks.report import Report
@@ -24,6 +25,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "reads": reads.run,
     "worker": worker.run,
     "postgres": postgres.run,
+    "http": http.run,
 }
 _DEEP_JOBS: Final = 10_000_000
 

@@ -31,6 +31,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     depth_jobs: int
     snapshot_seconds: float
     stored_jobs: int
+    http_seconds: float
 
 
 FULL: Final = Scale(
@@ -57,6 +58,7 @@ FULL: Final = Scale(
     depth_jobs=20_000,
     snapshot_seconds=120,
     stored_jobs=1_000_000,
+    http_seconds=5.0,
 )
 QUICK: Final = Scale(
     runs=3,
@@ -82,6 +84,7 @@ QUICK: Final = Scale(
     depth_jobs=6_000,
     snapshot_seconds=15,
     stored_jobs=20_000,
+    http_seconds=1.0,
 )
 
 

@@ -3,17 +3,20 @@
 import re
 import sqlite3
 from contextlib import closing
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.harness import PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
 from windlass.contract.query import JobFilter, Visibility
+from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
 from windlass.stores.postgres import query as postgres_query
 from windlass.stores.sqlite import query as sqlite_query
 from windlass.stores.sqlite.schema import migrate
-from windlass.testing.conformance import Rule, all_rules
+from windlass.testing.conformance import Bench, Rule, StoreHarness, all_rules
 
 RULES = [rule for rule in all_rules() if rule.topic == "visibility"]
 MINE = Visibility(tenant_id="a", owner="me", subjects=frozenset({"s1", "s2"}))
@@ -62,3 +65,35 @@ def test_sqlite_follows_its_indexes_in_order(status: JobStatus | None) -> None:
         [("windlass_job_by_owner", "tenant=? AND created_by=?")],
     ]
     assert not any("TEMP B-TREE" in plan for plan in plans)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_what_changed_hands_while_it_was_looked_for_is_not_shown(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan saw my job; until its row was read, it went and another's took its id."""
+
+    def anothers(job: JobSnapshot | None) -> JobSnapshot | None:
+        assert job is not None
+        return msgspec.structs.replace(job, job=msgspec.structs.replace(job.job, created_by="you"))
+
+    def read_sqlite(*args: Any) -> list[JobSnapshot | None]:
+        return [anothers(job) for job in get_of_sqlite(*args)]
+
+    async def read_postgres(*args: Any) -> list[JobSnapshot | None]:
+        return [anothers(job) for job in await get_of_postgres(*args)]
+
+    get_of_sqlite, get_of_postgres = sqlite_query.get, postgres_query.get
+    harness: StoreHarness = (
+        SqliteHarness()
+        if kind == "sqlite"
+        else PostgresHarness(request.getfixturevalue("postgres"))
+    )
+    bench = await Bench.on(harness)
+    await bench.submit(tenant_id="a", created_by="me")
+    wanted = JobFilter(tenant_id="a", visible_to=MINE)
+    assert len((await bench.store.find(wanted, limit=5)).items) == 1
+    monkeypatch.setattr(sqlite_query, "get", read_sqlite)
+    monkeypatch.setattr(postgres_query, "get", read_postgres)
+    assert (await bench.store.find(wanted, limit=5)).items == ()
+    await bench.close()

@@ -365,6 +365,19 @@ async def test_fastapi_by_an_authenticator(jobs: Windlass, analyze: Any) -> None
         assert (await ask(None, "GET", url)).status_code == 401
 
 
+async def test_fastapi_under_a_prefix(jobs: Windlass, analyze: Any) -> None:
+    app = FastAPI()
+    app.include_router(jobs.router(authenticator=ByName()), prefix="/v1/api")
+    async with asker_of(app) as ask:
+        body = (await ask("alice", "POST", "/v1/api/api/jobs", {"jobType": "sweep"})).json()
+        assert body["statusUrl"] == f"/v1/api/api/jobs/{body['jobId']}/status"
+        status = await ask("alice", "GET", body["statusUrl"])
+        assert status.status_code == 200
+        problem = (await ask("alice", "GET", f"/v1/api/api/jobs/{uuid4()}/status")).json()
+        assert problem["type"] == "/v1/api/api/problems/job-not-found"
+        assert (await ask(None, "GET", problem["type"])).status_code == 200
+
+
 async def test_fastapi_must_know_who_asks(jobs: Windlass, analyze: Any) -> None:
     with pytest.raises(AuthMisconfigured, match="authenticator"):
         jobs.router()

@@ -100,3 +100,21 @@ async def test_a_start_that_fails_is_told_to_the_server(tmp_path: Path) -> None:
 
     await jobs.api(authenticator=ByName())({"type": "lifespan"}, receive, send)
     assert told == ["lifespan.startup.failed"]
+
+
+async def test_what_cannot_be_audited_is_not_done(jobs: Windlass) -> None:
+    class Broken:
+        async def record(self, entry: Any) -> None:
+            raise OSError("the audit log is full")
+
+    async with asker_of(jobs.api(authenticator=ByName(), audit=Broken())) as ask:
+        accepted = await ask("alice", "POST", "/api/jobs", DOCUMENT)
+        path = f"/api/jobs/{accepted.json()['jobId']}"
+        for who, method, where in (
+            (None, "GET", "/status"),
+            ("eve", "GET", "/status"),
+            ("alice", "POST", "/cancel"),
+        ):
+            response = await ask(who, method, path + where)
+            assert (response.status_code, response.json()["errorCode"]) == (500, "INTERNAL_ERROR")
+        assert (await ask("alice", "GET", f"{path}/status")).json()["status"] == "Queued"

@@ -19,6 +19,7 @@ from tests.api.test_submit import DOCUMENT
 from windlass import Windlass
 from windlass.api import ApiSettings
 from windlass.api.leased_bucket import LeasedBucket
+from windlass.api.rate_limiter import RateLimiter
 from windlass.api.rate_limits import RateLimits
 from windlass.api.shared_bucket import NAMESPACE, SharedBucket
 from windlass.auth.authenticator import Credentials
@@ -338,6 +339,7 @@ async def test_a_clock_that_was_set_back_does_not_close_a_limit(clock: FakeClock
     store = MemoryStore(clock=clock)
     assert await admitted(bucket_on(store, FIVE, clock), 10) == 5
     clock.shift(-timedelta(days=1))
+    assert await SharedBucket(lambda: store, "somebody", FIVE).take(3) == (0, 0, 1)
     bucket = bucket_on(store, FIVE, clock)
     assert await admitted(bucket, 10) == 0
     clock.advance(5)
@@ -370,7 +372,9 @@ async def test_who_holds_tokens_for_long_gives_them_back_first(clock: FakeClock)
     assert await admitted(idle, 4) == 4  # out of blocks of 1, 2 and 4: it holds three more
     assert await admitted(busy, 100) == 33
     clock.advance(11)
-    assert await admitted(idle, 100) == 3
+    assert await admitted(idle, 1) == 1  # gives three back, and leases two
+    assert await admitted(busy, 100) == 1
+    assert await admitted(idle, 100) == 1
 
 
 async def test_many_at_once_get_no_more_than_there_is(clock: FakeClock) -> None:
@@ -489,12 +493,23 @@ def test_a_share_is_more_than_nothing_and_not_more_than_all(share: float) -> Non
         RateLimits(share_without_store=share)
 
 
+def _counting(admit: Any, kept: list[int]) -> Any:
+    async def counted(self: RateLimiter, call: Any) -> None:
+        await admit(self, call)
+        kept.append(len(self._buckets))
+
+    return counted
+
+
 async def test_buckets_of_many_are_not_all_kept(
     jobs: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.api.rate_limiter._MOST_BUCKETS", 2)
+    kept: list[int] = []
+    monkeypatch.setattr(RateLimiter, "admit", _counting(RateLimiter.admit, kept))
     async with limited(jobs, per_key=RateLimit(1.0, 2)) as ask:
         for who in PRINCIPALS:
             assert (await ask(who, "GET", "/api/job-types")).status_code in (200, 403)
+        assert max(kept) == 2
         # Forgotten here, it is still known to the store.
         assert (await statuses(ask, "operator", 3)).count(200) == 1

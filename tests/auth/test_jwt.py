@@ -163,6 +163,13 @@ async def test_a_public_key_is_not_taken_for_a_secret(allowed: tuple[str, ...]) 
             await refused(token, algorithms=allowed)
 
 
+async def test_an_algorithm_that_the_key_could_do_must_still_be_allowed() -> None:
+    for algorithm in ("RS384", "PS256"):
+        token = SigningKey(algorithm, RSA.private, "rsa").sign(CLAIMS.of())
+        await refused(token, algorithms=["RS256"])
+        await comes(token, algorithms=["RS256", algorithm])
+
+
 async def test_a_token_brings_no_key_of_its_own() -> None:
     """Neither inside it nor as an address to fetch it from."""
     mine = SigningKey.of("RS256", "mine")

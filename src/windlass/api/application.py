@@ -114,6 +114,7 @@ class Api:
         ]
         router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
         self._app = self._with_cors(router)
+        self._direct = {} if self.settings.cors_origins else _without_values(self.routes)
 
     @property
     def desk(self) -> FrontDesk:
@@ -176,7 +177,8 @@ class Api:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._app(scope, receive, send)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            await self._direct.get(path, self._app)(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "websocket":
@@ -250,6 +252,12 @@ def _operations(parts: Parts) -> list[Operation]:
         *Queues(parts).operations,
         *JobTypes(parts).operations,
     ]
+
+
+def _without_values(routes: Sequence[BaseRoute]) -> dict[str, ASGIApp]:
+    """Routes that are found by their path alone, without asking one after the other."""
+    plain = [one for one in routes if isinstance(one, Route) and not one.param_convertors]
+    return {route.path: route.app for route in plain}
 
 
 def _routes(desk: FrontDesk, operations: Sequence[Operation]) -> list[BaseRoute]:

@@ -8,6 +8,8 @@ from fastapi.params import Depends
 
 from windlass.api.application import Api
 from windlass.api.async_endpoint import AsyncEndpoint, Before, response_of
+from windlass.api.body import ClientGone
+from windlass.api.call import Scope
 from windlass.api.front_desk import FrontDesk
 from windlass.api.inlining import inlined
 from windlass.api.port import DeclaredJob
@@ -73,12 +75,15 @@ def _body_shown(job_type: DeclaredJob) -> dict[str, Any]:
 
 def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:
     async def answered(request: Request, known: Principal | None) -> Response:
-        call, refused = desk.received(request.scope)
-        answer = (
-            desk.problem(call, refused)
-            if refused
-            else await desk.answer(served, call, request.receive, known)
-        )
+        call, refused = desk.received(_from_its_prefix(request.scope, served))
+        try:
+            answer = (
+                desk.problem(call, refused)
+                if refused
+                else await desk.answer(served, call, request.receive, known)
+            )
+        except ClientGone:
+            return Response(status_code=499)  # nobody reads it
         return response_of(answer, call.correlation_id)
 
     if principal is None:
@@ -97,6 +102,15 @@ def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:
         return await answered(request, _checked(known, served))
 
     return depending
+
+
+def _from_its_prefix(scope: Scope, served: Servable) -> Scope:
+    """A router that is included under a prefix is as good as mounted there."""
+    own, path = served.operation.path, scope["path"]
+    head = own.partition("{")[0]
+    if not head or (start := path.rfind(head, len(scope.get("root_path", "")))) < 0:
+        return scope
+    return {**scope, "root_path": path[:start]}
 
 
 def _checked(known: Any, served: Servable) -> Principal:

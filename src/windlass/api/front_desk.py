@@ -9,6 +9,7 @@ from windlass.api.answer import Answer, Header, Send
 from windlass.api.body import ClientGone, Receive
 from windlass.api.call import Call, Scope
 from windlass.api.documents import ProblemDocument
+from windlass.api.overdue import Overdue
 from windlass.api.port import Jobs
 from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
 from windlass.api.rate_limiter import RateLimiter
@@ -19,7 +20,6 @@ from windlass.auth.authenticator import Authenticator
 from windlass.auth.gate import Gate
 from windlass.auth.principal import Principal
 from windlass.contract.errors import NotAuthenticated, WindlassError
-from windlass.contract.identity import new_job_id
 
 _log = logging.getLogger("windlass.api")
 
@@ -45,6 +45,7 @@ class FrontDesk:
         self._responses = responses
         self._hosts = frozenset(settings.allowed_hosts)
         self._under_way = 0
+        self._overdue = Overdue()
 
     def answering(self, responses: Responses) -> "FrontDesk":
         """The same desk with other response factories."""
@@ -74,7 +75,7 @@ class FrontDesk:
         try:
             call = Call(scope, headers, request_headers.correlation_id(headers))
         except Refused as refused:
-            return Call(scope, headers, str(new_job_id())), refused
+            return Call(scope, headers, request_headers.new_correlation_id()), refused
         if self._hosts and request_headers.host(headers) not in self._hosts:
             return call, invalid_parameter("Host", "is not a name by which this API may be called")
         if self._under_way >= self._settings.most_at_once:
@@ -96,22 +97,24 @@ class FrontDesk:
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None
     ) -> Answer:
         waiting = request_headers.wait_seconds(call.headers, self._settings.longest_wait_seconds)
+        task = self._overdue.begin(self._settings.request_timeout_seconds + (waiting or 0.0))
         try:
-            async with asyncio.timeout(self._settings.request_timeout_seconds + (waiting or 0.0)):
-                return await self._run(served, call, receive, principal)
+            return await self._run(served, call, receive, principal)
         except Refused as refused:
             return self.problem(call, refused)
-        except NotAuthenticated as error:
-            return self.problem(call, await self._unauthenticated(served, call, error))
         except WindlassError as error:
             return self.problem(call, self._refused_for(call, error))
-        except TimeoutError:
-            return self.problem(call, _timed_out(call))
+        except asyncio.CancelledError:
+            if self._overdue.was_cancelled(task):
+                return self.problem(call, _timed_out(call))
+            raise
         except ClientGone:
             raise
         except Exception:
             _log.exception("request %s failed", call.correlation_id)
             return self.problem(call, _broken())
+        finally:
+            self._overdue.end(task)
 
     async def _run(
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None
@@ -120,15 +123,19 @@ class FrontDesk:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
-            call.principal = principal or await self._principal(call)
+            call.principal = principal or await self._principal(served, call)
             await self._limiter.admit(call)
         await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
-    async def _principal(self, call: Call) -> Principal:
-        principal = await self._authenticator.authenticate(call.credentials)
+    async def _principal(self, served: Servable, call: Call) -> Principal:
+        try:
+            principal = await self._authenticator.authenticate(call.credentials)
+        except NotAuthenticated as error:
+            raise await self._unauthenticated(served, call, error) from None
         if principal is None:
-            raise NotAuthenticated("No credentials were sent.")
+            nothing = NotAuthenticated("No credentials were sent.")
+            raise await self._unauthenticated(served, call, nothing)
         return principal
 
     async def _unauthenticated(

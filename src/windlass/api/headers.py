@@ -1,12 +1,12 @@
 """Request headers with rules of their own: each is read strictly, and refused by name."""
 
+import random
 import re
 from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
 from windlass.api.problems import invalid_parameter
-from windlass.contract.identity import new_job_id
 
 CORRELATION: Final = "x-correlation-id"
 IDEMPOTENCY_KEY: Final = "idempotency-key"
@@ -33,11 +33,16 @@ def merged(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+def new_correlation_id() -> str:
+    """Only to tell requests apart: nothing is guarded by it, so it need not be hard to guess."""
+    return f"{random.getrandbits(128):032x}"  # as said
+
+
 def correlation_id(headers: dict[str, str]) -> str:
     """The caller's, or a new one; raise Refused for one that cannot be passed on."""
     given = headers.get(CORRELATION)
     if given is None:
-        return str(new_job_id())
+        return new_correlation_id()
     if not _CORRELATION.fullmatch(given):
         raise invalid_parameter(
             "X-Correlation-Id", "must be 1 to 128 letters, digits or any of . _ : | / + = @ ~ -"

@@ -19,8 +19,10 @@ _BLOCK_SECONDS: Final = 1.0
 _BLOCKS: Final = 4
 # What is not used by then goes back. Until then it may come on top of a full bucket.
 _LEASE_SECONDS: Final = 10.0
-# Who was denied is denied again without asking for as long as a block takes, but not longer.
-_LONGEST_DENIAL_SECONDS: Final = 0.1
+# Who was denied is denied again without asking, until there can be something; but others may have
+# given tokens back before.
+_SHORTEST_DENIAL_SECONDS: Final = 0.1
+_LONGEST_DENIAL_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 1.0
 _ASK_AGAIN_SECONDS: Final = 1.0
 
@@ -47,6 +49,7 @@ class LeasedBucket:
         self._tokens = 0
         self._lease_ends = -math.inf
         self._denied_until = -math.inf
+        self._next_at = -math.inf
         self._alone_until = -math.inf
         self._left = 0
         self._left_at = clock.monotonic()
@@ -69,7 +72,7 @@ class LeasedBucket:
             self._tokens -= 1
             return Verdict(True, self._quota(now))
         if now < self._denied_until:
-            return Verdict(False, self._quota(now), self._denied_until - now)
+            return Verdict(False, self._quota(now), self._next_at - now)
         return None
 
     async def _asked(self) -> Verdict:
@@ -110,9 +113,11 @@ class LeasedBucket:
             self._tokens = taken.tokens - 1
             self._lease_ends = now + _LEASE_SECONDS
             return Verdict(True, self._quota(now))
-        pause = min(self._block * self.limit.seconds_per_token, _LONGEST_DENIAL_SECONDS)
-        self._denied_until = now + max(taken.next_seconds, pause)
-        return Verdict(False, self._quota(now), self._denied_until - now)
+        of_a_block = self._block * self.limit.seconds_per_token
+        pause = max(taken.next_seconds, min(of_a_block, _SHORTEST_DENIAL_SECONDS))
+        self._next_at = now + pause
+        self._denied_until = now + min(pause, _LONGEST_DENIAL_SECONDS)
+        return Verdict(False, self._quota(now), pause)
 
     def _quota(self, now: float) -> Quota:
         """What was left when the store was asked last, and what has been refilled since."""

@@ -146,12 +146,11 @@ class Submitter:
         """The document for what the store said, and whether the caller may read that job."""
         match result:
             case Applied():
-                job_id = new.job.job_id
-                target = Target.of(new.job)
+                # Only who would wait has to know whether he may.
                 is_readable = "prefer" in call.headers and await self._access.may(
-                    call, Action.READ, target
+                    call, Action.READ, Target.of(new.job)
                 )
-                return self._document(root, job_id, new, JobStatus.QUEUED), is_readable
+                return self._document(root, new.job.job_id, new, JobStatus.QUEUED), is_readable
             case Duplicate():
                 return await self._duplicate(call, result.existing, new, root)
             case Conflict(by=None):

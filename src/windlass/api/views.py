@@ -13,12 +13,13 @@ from windlass.api.documents import (
     ListedJob,
     StatusDocument,
 )
+from windlass.contract.identity import uuid_text
 from windlass.contract.snapshot import JobSnapshot, LogEntry
 from windlass.contract.status import Event, JobStatus
 
 
 def status_url(root: str, job_id: UUID) -> str:
-    return f"{root}/api/jobs/{job_id}/status"
+    return f"{root}/api/jobs/{uuid_text(job_id)}/status"
 
 
 def entity_tag(job: JobSnapshot, now: datetime) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -113,6 +114,7 @@ class Windlass(Declarations):
         self._lock = threading.Lock()
         self._before_close: list[Callable[[], Awaitable[None]]] = []
         self._connect()
+        os.register_at_fork(after_in_child=_closing(weakref.ref(self)))
         for group in include:
             self.include(group)
 
@@ -226,7 +228,7 @@ class Windlass(Declarations):
 
     @property
     def is_open(self) -> bool:
-        return self._is_open and os.getpid() == self._process
+        return self._is_open
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Have something called before the store is let go."""
@@ -515,6 +517,18 @@ def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | Jo
     if store is None or isinstance(store, str):
         return named_in(store or None, "store")
     return store, CODE
+
+
+def _closing(app: "weakref.ref[Windlass]") -> Callable[[], None]:
+    """After a fork: what the parent has open is not the child's. Asking for the process id with
+    every submit would cost a system call each."""
+
+    def close() -> None:
+        found = app()
+        if found is not None:
+            found._is_open = False
+
+    return close
 
 
 class _LoopThread:

@@ -27,6 +27,7 @@ class Peppers:
         if not peppers:
             raise AuthMisconfigured("There is no pepper.", next_step=_how_to_make_one())
         self._peppers = dict(peppers)
+        self._derived: dict[tuple[str, str], bytes] = {}
         self.current = next(iter(peppers))
         """The id of the one in use."""
 
@@ -65,7 +66,10 @@ class Peppers:
 
     def mac(self, purpose: str, message: bytes, *, pepper_id: str) -> bytes:
         """Make the HMAC-SHA256 of a message, with a key of its own for every purpose."""
-        key = hmac.digest(self._peppers[pepper_id], f"windlass {purpose}".encode(), "sha256")
+        key = self._derived.get((purpose, pepper_id))
+        if key is None:
+            key = hmac.digest(self._peppers[pepper_id], f"windlass {purpose}".encode(), "sha256")
+            self._derived[purpose, pepper_id] = key
         return hmac.digest(key, message, "sha256")
 
 

@@ -149,6 +149,12 @@ def _name_problems(job: Job) -> list[Problem]:
 
 
 def _number_problems(job: Job) -> list[Problem]:
+    if (
+        0 <= job.priority <= 3
+        and 1 <= job.attempt <= job.max_attempts <= 1000
+        and 1 <= job.payload_version < 2**31
+    ):
+        return []
     bounds = (
         ("priority", job.priority, 0, 3),
         ("max_attempts", job.max_attempts, 1, 1000),

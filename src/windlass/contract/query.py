@@ -88,6 +88,10 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         tenant = next(iter(tenants), None)
         return msgspec.structs.replace(self, tenant_id=tenant, job_types=types)
 
+    def admits(self, job: Job) -> bool:
+        """Whether who asks may see this job at all, whatever else he asks."""
+        return self.visible_to is None or self.visible_to.admits(job)
+
     @property
     def whose(self) -> Visibility | None:
         """Who asks, if he sees only what is his own."""

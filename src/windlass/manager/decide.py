@@ -23,7 +23,7 @@ from windlass.contract.outcome import (
 )
 from windlass.contract.policy import Policy
 from windlass.contract.retry import MAX_DELAY
-from windlass.contract.scheduling import Placement
+from windlass.contract.scheduling import Placement, as_asked
 from windlass.contract.snapshot import JobSnapshot, Run
 from windlass.contract.status import REDRIVABLE, JobStatus, Reason
 from windlass.contract.transition import RunGuard, Transition
@@ -132,6 +132,8 @@ def _poisoned_unless_cancelled(run: Run, error: ErrorInfo, reason: Reason) -> Tr
 
 def place(policy: Policy, job: Job, asked: Placement) -> Placement:
     """Ask the scheduling strategy, and keep its answer within what a store can hold."""
+    if policy.schedule is as_asked and timedelta(0) <= asked.delay <= MAX_DELAY:
+        return asked  # its priority was checked with the envelope
     wanted = policy.schedule(job, asked)
     return Placement(bounded(wanted.delay), min(3, max(0, wanted.priority)))
 

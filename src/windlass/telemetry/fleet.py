@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from windlass.telemetry import names
 from windlass.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from windlass.telemetry.metrics import NOT_INSTALLED
+from windlass.telemetry.merging import merged, up
+from windlass.telemetry.metrics import METRICS_TYPE, NOT_INSTALLED
 from windlass.telemetry.routes import Response, Routes
 
 _DEADLINE_SECONDS: Final = 5.0
@@ -37,19 +37,16 @@ class Fleet:
         return Response.of(200 if ok else 503, {"ok": ok, "processes": processes})
 
     async def metrics(self) -> Response:
-        try:
-            from windlass.telemetry import page  # only its users have the library
-        except ModuleNotFoundError:
-            return NOT_INSTALLED
         answers = await self._ask_all("/metrics")
+        if any(answer is not None and answer.status == 404 for answer in answers):
+            return NOT_INSTALLED
         pages = {
             str(number): answer.body.decode()
             for number, answer in enumerate(answers)
             if answer is not None and answer.status == 200
         }
-        up = [((str(number),), float(str(number) in pages)) for number in range(len(answers))]
-        families = [*page.merged(pages), page.gauge(names.PROCESS_UP, up)]
-        return Response(200, page.text_of(families), page.CONTENT_TYPE)
+        processes = [(str(number), str(number) in pages) for number in range(len(answers))]
+        return Response(200, (merged(pages) + up(processes)).encode(), METRICS_TYPE)
 
     async def _ask_all(self, path: str) -> list[Response | None]:
         return await asyncio.gather(*(_ask(child, path) for child in self._children))

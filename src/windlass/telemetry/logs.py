@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -73,12 +74,21 @@ def configure_logs(log_format: str, level: str, *, text: str = TEXT) -> None:
     if is_json:
         logging.captureWarnings(True)
         sys.excepthook = _log_the_end
+        threading.excepthook = _log_the_end_of_a_thread
 
 
 def _log_the_end(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     _log.critical("the process ends: %s", kind.__name__, exc_info=(kind, error, trace))
+
+
+def _log_the_end_of_a_thread(how: threading.ExceptHookArgs) -> None:
+    if how.exc_type is SystemExit or how.exc_value is None:
+        return
+    name = how.thread.name if how.thread else "?"
+    error = (how.exc_type, how.exc_value, how.exc_traceback)
+    _log.error("the thread %s ends: %s", name, how.exc_type.__name__, exc_info=error)
 
 
 def _labels(extras: Mapping[str, Any]) -> dict[str, Any]:

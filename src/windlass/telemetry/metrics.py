@@ -8,6 +8,7 @@ from windlass.telemetry.figures import Figures
 from windlass.telemetry.loop_watch import LoopWatch
 from windlass.telemetry.routes import Response
 
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 NOT_INSTALLED: Final = Response.of(
     404, {"message": "Metrics need prometheus-client: pip install windlass[prometheus]."}
 )
@@ -49,4 +50,4 @@ class Metrics:
             *page.families_of_depths(await self._depths.read()),
             *page.families_of_the_application(),
         ]
-        return Response(200, page.text_of(families), page.CONTENT_TYPE)
+        return Response(200, page.text_of(families), METRICS_TYPE)

@@ -1,5 +1,6 @@
 """OpenTelemetry: spans for submits and runs. The only importer of opentelemetry."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,6 +16,8 @@ from windlass.contract.submission import NewJob
 from windlass.contract.version import __version__
 from windlass.telemetry.names import PROCESS, SEND, SYSTEM, Attribute
 from windlass.worker.context import Context
+
+_log = logging.getLogger("windlass.telemetry")
 
 _W3C: Final = TraceContextTextMapPropagator()
 
@@ -88,7 +91,14 @@ class ProcessSpan:
         return current_carrier()
 
     def end(self, outcome: Outcome | None) -> None:
+        """Whatever becomes of the span, the run goes its way."""
         contexts.detach(self._token)
+        try:
+            self._end(outcome)
+        except Exception:
+            _log.exception("a span could not be ended")
+
+    def _end(self, outcome: Outcome | None) -> None:
         kind = "Lost" if outcome is None else type(outcome).__name__
         self._span.set_attribute(Attribute.OUTCOME, kind)
         if outcome is None:

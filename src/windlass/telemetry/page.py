@@ -1,7 +1,6 @@
 """The metrics page, in the text format of Prometheus. The only importer of prometheus_client."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.core import (
@@ -10,14 +9,12 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.parser import text_string_to_metric_families
 
+from windlass.contract.status import JobStatus
 from windlass.telemetry import names
 from windlass.telemetry.depths import Depth
 from windlass.telemetry.figures import Histogram, TypeFigures
 from windlass.telemetry.loop_watch import LoopWatch
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Labelled = Iterable[tuple[Sequence[str], float]]
 
@@ -49,7 +46,7 @@ def families_of(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
         (
             ((kind, status), count)
             for kind, of in figures.items()
-            for status, count in of.finished.items()
+            for status, count in ((JobStatus.COMPLETED, of.completed), *of.finished.items())
         ),
     )
     yield _counter(names.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
@@ -60,7 +57,7 @@ def families_of(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
 
 def families_of_slots(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
     """`slots`: how many a queue has, and how many of them are free."""
-    yield gauge(
+    yield _gauge(
         names.SLOTS,
         [
             ((queue, state), count)
@@ -72,12 +69,12 @@ def families_of_slots(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
 
 def families_of_lag(watch: LoopWatch | None) -> Iterator[Metric]:
     if watch is not None:
-        yield gauge(names.LOOP_LAG, [((), watch.lag_seconds)])
+        yield _gauge(names.LOOP_LAG, [((), watch.lag_seconds)])
 
 
 def families_of_depths(depths: Sequence[Depth] | None) -> Iterator[Metric]:
     """What the store has; nothing of it while it cannot be counted, rather than something old."""
-    yield gauge(names.STORE_UP, [((), float(depths is not None))])
+    yield _gauge(names.STORE_UP, [((), float(depths is not None))])
     for metric, field in (
         (names.DEPTH, "queued"),
         (names.SCHEDULED, "scheduled"),
@@ -85,52 +82,16 @@ def families_of_depths(depths: Sequence[Depth] | None) -> Iterator[Metric]:
         (names.OLDEST, "oldest_seconds"),
     ):
         rows = [((one.queue, one.job_type), getattr(one, field)) for one in depths or ()]
-        yield gauge(metric, rows)
+        yield _gauge(metric, rows)
     dead = [
         ((one.queue, one.job_type, status), count)
         for one in depths or ()
         for status, count in (("Failed", one.failed), ("Poisoned", one.poisoned))
     ]
-    yield gauge(names.DEAD, dead)
+    yield _gauge(names.DEAD, dead)
 
 
-def merged(pages: Mapping[str, str]) -> list[Metric]:
-    """The pages of several processes as one: every series says which `process` it is of.
-
-    What is the store's is the same in all of them, so one speaks for all: one that could count it.
-    """
-    parsed = {
-        process: list(text_string_to_metric_families(page)) for process, page in pages.items()
-    }
-    speaker = next((process for process, page in parsed.items() if _could_count(page)), None)
-    families: dict[str, Metric] = {}
-    for process, page in parsed.items():
-        for family in page:
-            head = (family.name, family.documentation, family.type)
-            whole = families.setdefault(family.name, Metric(*head))
-            if family.name not in _OF_THE_STORE:
-                whole.samples += [
-                    sample._replace(labels={**sample.labels, "process": process})
-                    for sample in family.samples
-                ]
-            elif process == (speaker or process):
-                whole.samples = family.samples
-    return list(families.values())
-
-
-_OF_THE_STORE: Final = frozenset(metric.name for metric in names.OF_THE_STORE)
-
-
-def _could_count(page: Iterable[Metric]) -> bool:
-    return any(
-        sample.value == 1
-        for family in page
-        if family.name == names.STORE_UP.name
-        for sample in family.samples
-    )
-
-
-def gauge(metric: names.Metric, rows: Labelled) -> Metric:
+def _gauge(metric: names.Metric, rows: Labelled) -> Metric:
     family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, value in rows:
         family.add_metric(labels, value)
@@ -148,6 +109,8 @@ def _histogram(metric: names.Metric, rows: Mapping[str, Histogram]) -> Metric:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     bounds = [*map(str, names.BOUNDS), "+Inf"]
     for kind, histogram in rows.items():
-        buckets = list(zip(bounds, histogram.cumulative(), strict=True))
-        family.add_metric([kind], buckets, histogram.seconds)
+        sums = histogram.cumulative()
+        if sums[-1]:  # else seventeen zeros for every type that this process never runs
+            buckets = list(zip(bounds, sums, strict=True))
+            family.add_metric([kind], buckets, histogram.seconds)
     return family

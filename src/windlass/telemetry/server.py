@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from windlass.contract.errors import WindlassError
@@ -23,9 +23,17 @@ from windlass.telemetry.routes import AsgiApp, Message
 _log = logging.getLogger("windlass.telemetry")
 
 _REQUEST_LIMIT: Final = 16_384
-_MOST_CONNECTIONS: Final = 64
-_READ_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 15.0
+
+
+class Patience(NamedTuple):
+    """What clients may ask of the server."""
+
+    read_seconds: float = 5.0
+    """How long a client may take to say what it wants."""
+    answer_seconds: float = 15.0
+    """How long it may take until the answer is made and taken."""
+    connections: int = 64
+    """How many are served at once; the others are turned away."""
 
 
 class HealthServer:
@@ -37,12 +45,15 @@ class HealthServer:
         app: AsgiApp,
         *,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
+        patience: Patience = Patience(),  # noqa: B008  # it never changes
     ) -> None:
         """`beside`: what else is to run in the server's loop as long as it serves."""
         self.address = address
         self._app = app
         self._beside = beside
-        self._connections = 0
+        self._patience = patience
+        self.open_connections = 0
+        """How many clients are being served now."""
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], object] = lambda: None
 
@@ -95,22 +106,22 @@ class HealthServer:
         return self.address._replace(port=server.sockets[0].getsockname()[1])
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        self.open_connections += 1
         try:
-            if self._connections <= _MOST_CONNECTIONS:
+            if self.open_connections <= self._patience.connections:
                 await self._converse(reader, writer)
         except (OSError, EOFError, TimeoutError):
             pass  # gone, or too slow
         except Exception:
             _log.exception("a health page failed")
         finally:
-            self._connections -= 1
+            self.open_connections -= 1
             writer.transport.abort()  # what a slow client has not taken by now, it does not get
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(_READ_SECONDS):
+        async with asyncio.timeout(self._patience.read_seconds):
             request = await _read(reader)
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(self._patience.answer_seconds):
             if request is None:
                 writer.write(_head(400, []))
             else:

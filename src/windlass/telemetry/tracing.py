@@ -1,5 +1,6 @@
 """Tracing: what is done about traces, and nothing at all where the application has none."""
 
+import logging
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 TraceRuns = Literal["link", "child", "off"]
 """How a run's span relates to the submit: linked to it, in a trace of its own; a child; none."""
+
+_log = logging.getLogger("windlass.telemetry")
 
 _IMPORTED: Final = "opentelemetry.trace"
 
@@ -46,7 +49,11 @@ class Tracing:
             return None
         from windlass.telemetry import otel
 
-        return otel.SendSpan(job_type)
+        try:
+            return otel.SendSpan(job_type)
+        except Exception:
+            _log.exception("a span could not be begun")
+            return None
 
     def begin(self, context: Context) -> "ProcessSpan | None":
         """Begin a span for a run; None where nobody traces."""
@@ -54,7 +61,11 @@ class Tracing:
             return None
         from windlass.telemetry import otel
 
-        return otel.ProcessSpan(context, as_child=self._runs == "child")
+        try:
+            return otel.ProcessSpan(context, as_child=self._runs == "child")
+        except Exception:
+            _log.exception("a span could not be begun")  # and no reason not to run the job
+            return None
 
     def _is_on(self) -> bool:
         if self._runs == "off" or _IMPORTED not in sys.modules:

@@ -28,7 +28,10 @@ class Reporter:
             what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
         if error is not None and error.detail:
             what += f"\n{error.detail.rstrip()}"
-        _log.log(level, "%s", what, extra=labels_of(run))
+        facts = {"event": transition.event.value, "seconds": round(took, 6)}
+        if error is not None:
+            facts["error_code"] = error.code
+        _log.log(level, "%s", what, extra=labels_of(run) | facts)
 
     def completed_itself(self, run: Run, outcome: Outcome | None) -> None:
         """Say that a run has completed itself, and what became of its handler afterwards."""

@@ -135,7 +135,7 @@ class Entry:
             and all(not want or have in want for want, have in among)
             and not (wanted.created_from and job.created_at < wanted.created_from)
             and not (wanted.created_before and job.created_at >= wanted.created_before)
-            and (wanted.visible_to is None or wanted.visible_to.admits(job))
+            and wanted.admits(job)
         )
 
 

@@ -214,7 +214,9 @@ async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None)
     ]
     found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
     ids = [job_id for _, job_id in found[:limit]]
-    items = tuple(job for job in await get(sql, ids, wanted.tenant_id) if job) if ids else ()
+    jobs = await get(sql, ids, wanted.tenant_id) if ids else []
+    # Looked at once more: an id may have been taken by another's job meanwhile.
+    items = tuple(job for job in jobs if job and wanted.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
 

@@ -136,7 +136,9 @@ def find(
     ]
     found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
-    items = tuple(job for job in get(connection, ids, wanted.tenant_id) if job)
+    jobs = get(connection, ids, wanted.tenant_id)
+    # Looked at once more: an id may have been taken by another's job meanwhile.
+    items = tuple(job for job in jobs if job and wanted.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
 

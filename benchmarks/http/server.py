@@ -1,0 +1,111 @@
+"""The server that is measured: `python -m benchmarks.http.server STORE CACHE_SECONDS`.
+
+Prints its URL, an API key and the id of a job that has ended; stops when its input ends.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from windlass import Windlass
+from windlass.api.answer import JSON, NO_STORE, Answer
+from windlass.api.application import Api, Resource
+from windlass.api.call import Call
+from windlass.api.operation import Operation
+from windlass.api.sent import JobToSubmit
+from windlass.api.server import ApiServer
+from windlass.api.settings import ApiSettings
+from windlass.auth.api_key import KeyGrant
+from windlass.auth.api_keys import ApiKeys
+from windlass.auth.key_authenticator import ApiKeyAuthenticator
+from windlass.auth.peppers import Peppers
+from windlass.worker.tuning import run_tuned
+
+CONSTANT_PATH: Final = "/constant"
+_ACCEPTED: Final = (
+    b'{"jobId":"01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa","subjectId":"d1-100","statusUrl":'
+    b'"/api/jobs/01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa/status","status":"Queued","duplicate":false}'
+)
+_HEADERS: Final = (
+    JSON,
+    NO_STORE,
+    (b"vary", b"Prefer"),
+    (b"location", b"/api/jobs/01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa/status"),
+    (b"retry-after", b"1"),
+)
+
+
+class Document(msgspec.Struct, rename="camel"):
+    document_id: str
+    row_version: int = 1
+
+
+def make_jobs(store: str) -> Windlass:
+    jobs = Windlass(store)
+
+    @jobs.job("index", subject="{document_id}")
+    async def index(document: Document) -> dict[str, int]:
+        return {"pages": 3}
+
+    return jobs
+
+
+async def constant(call: Call) -> Answer:
+    """The same bytes behind the same authentication, read and decoded alike."""
+    return Answer(202, _ACCEPTED, _HEADERS)
+
+
+class WithConstant:
+    """The API, and the constant route beside it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        operation = Operation(
+            name="constant",
+            method="POST",
+            path=CONSTANT_PATH,
+            tag="",
+            summary="",
+            run=constant,
+            body=JobToSubmit,
+            answers={},
+        )
+        self._constant = Resource(api.desk, [operation])
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == CONSTANT_PATH:
+            await self._constant(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
+
+
+async def serve(store: str, cache_seconds: float) -> None:
+    jobs = make_jobs(store)
+    async with jobs:
+        keys = ApiKeys(jobs.store, Peppers.random(), clock=jobs.clock)
+        issued = await keys.create(KeyGrant(name="bench"))
+        settings = ApiSettings(cache_seconds=cache_seconds)
+        api = jobs.api(authenticator=ApiKeyAuthenticator(keys), settings=settings)
+        server = ApiServer(WithConstant(api), host="127.0.0.1", port=0)
+        serving = asyncio.create_task(server.serve())
+        ended = await _ended_job(jobs, f"key:{issued.key.id}")
+        print(json.dumps({"url": server.url, "key": issued.text, "job": ended}), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        server.stop()
+        await serving
+
+
+async def _ended_job(jobs: Windlass, owner: str) -> str:
+    index = jobs.find_type("index")
+    assert index is not None
+    handle = await index.submit(Document("d1"), owner=owner)
+    async with jobs.running():
+        await handle.wait(30)
+    return str(handle.job_id)
+
+
+if __name__ == "__main__":
+    run_tuned(serve(sys.argv[1], float(sys.argv[2])))

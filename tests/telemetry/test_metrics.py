@@ -1,0 +1,370 @@
+"""The metrics page: what was counted, what the store has, and labels that stay few."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.servers.postgres import PostgresServer
+from tests.telemetry.asking import Samples, samples
+from windlass import (
+    Context,
+    Fixed,
+    JobFailed,
+    JobPoisoned,
+    Permanent,
+    Snooze,
+    Windlass,
+    WorkerSettings,
+)
+from windlass.contract.errors import StoreUnavailable
+from windlass.contract.outcome import ErrorInfo, Failure
+from windlass.manager.manager import Ending, JobManager, Submission
+from windlass.manager.orphans import OrphanSweeper
+from windlass.manager.reaper import Reaper
+from windlass.stores.memory import MemoryStore
+from windlass.telemetry import names
+from windlass.telemetry.depths import MAX_AGE_SECONDS, Depths, Known
+from windlass.testing.clock import FakeClock
+from windlass.testing.factories import make_job, make_new, wanting
+from windlass.testing.faults import Call, intercepted
+
+HOUR = timedelta(hours=1)
+NOW = timedelta(0)
+
+
+def shop(store: Any) -> Windlass:
+    jobs = Windlass(store)
+
+    @jobs.job("well")
+    async def well(value: int) -> int:
+        return value
+
+    @jobs.job("for-good")
+    async def for_good(value: int) -> None:
+        raise Permanent("BROKEN", "for good")
+
+    @jobs.job("flaky", retry=Fixed(every=NOW, attempts=2))
+    async def flaky(value: int) -> None:
+        raise RuntimeError("again")
+
+    @jobs.job("later", queue="slow")
+    async def later(value: int, ctx: Context) -> None:
+        if ctx.fence == 1:
+            raise Snooze(NOW)
+        ctx.follow_up(well, 1)
+
+    @jobs.job("in-its-transaction")
+    async def in_its_transaction(value: int, ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    return jobs
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    """An empty place of every kind of store, whose clock stands still."""
+    harness: Any
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        harness = PostgresHarness(server)
+    else:
+        harness = MemoryHarness() if request.param == "memory" else SqliteHarness()
+    yield harness
+    await harness.close()
+
+
+async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
+    store = await place.open()
+    jobs = shop(store)
+    manager = JobManager(store)
+    for job_type, queue, count in (
+        ("well", "default", 3),
+        ("well", "slow", 1),
+        ("flaky", "default", 2),
+        ("for-good", "default", 2),
+    ):
+        await store.insert([make_new(0, job_type=job_type, queue=queue) for _ in range(count)])
+    await store.insert([make_new(0, job_type="well", delay=HOUR) for _ in range(4)])
+    failing = await manager.claim("w", uuid4(), wanting("for-good"), lease=HOUR)
+    failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
+    await manager.settle([Ending(run, failure) for run in failing])
+    await manager.claim("w", uuid4(), wanting("flaky", limit=1), lease=HOUR)
+    place.clock.advance(timedelta(seconds=90))
+
+    page = await samples(jobs.health_app())
+    now = await store.ping()
+    lanes = await store.counts(tenant_id=None)
+    assert len(lanes) == 4
+    for lane in lanes:
+        labels = {"queue": lane.queue, "job_type": lane.job_type}
+        assert page.get("windlass_queue_depth", **labels) == lane.queued
+        assert page.get("windlass_queue_scheduled", **labels) == lane.scheduled
+        assert page.get("windlass_queue_running", **labels) == lane.running
+        assert page.get("windlass_dead_letters", **labels, status="Failed") == lane.failed
+        assert page.get("windlass_dead_letters", **labels, status="Poisoned") == lane.poisoned
+        oldest = lane.oldest_due_at
+        age = (now - oldest).total_seconds() if oldest else 0
+        assert page.get("windlass_queue_oldest_age_seconds", **labels) == age
+    well = {"queue": "default", "job_type": "well"}
+    assert page.get("windlass_queue_depth", **well) == 7
+    assert page.get("windlass_queue_scheduled", **well) == 4
+    assert page.get("windlass_queue_oldest_age_seconds", **well) == 90
+    assert page.get("windlass_queue_running", queue="default", job_type="flaky") == 1
+    failed = {"queue": "default", "job_type": "for-good", "status": "Failed"}
+    assert page.get("windlass_dead_letters", **failed) == 2
+    assert page.get("windlass_store_up") == 1
+
+
+async def test_types_and_queues_that_nobody_declared_are_other(place: Any) -> None:
+    store = await place.open()
+    await store.insert([make_new(0, job_type=f"type-{number}") for number in range(5)])
+    await store.insert([make_new(0, job_type="well", queue=f"q{number}") for number in range(5)])
+    place.clock.advance(timedelta(seconds=30))
+    await store.insert([make_new(0, job_type="unheard-of", queue="of-a-tenant")])
+    page = await samples(shop(store).health_app())
+    depth = "windlass_queue_depth"
+    assert page.get(depth, queue="default", job_type="other") == 5
+    assert page.get(depth, queue="other", job_type="well") == 5
+    assert page.get(depth, queue="other", job_type="other") == 1
+    assert len(page.labels(depth)) == 3
+    age = "windlass_queue_oldest_age_seconds"
+    assert page.get(age, queue="default", job_type="other") == 30, "the oldest of all of them"
+
+
+@asynccontextmanager
+async def working(jobs: Windlass) -> AsyncIterator[None]:
+    settings = WorkerSettings(
+        queues={"default": 5, "slow": 2}, poll=timedelta(milliseconds=50), drain=NOW
+    )
+    async with jobs, jobs.running(settings):
+        yield
+
+
+async def test_what_becomes_of_jobs_is_counted(tmp_path: Any) -> None:
+    jobs = shop(f"sqlite:///{tmp_path}/windlass.db")
+    types = {one.name: one for one in jobs.job_types}
+    app = jobs.health_app()
+    async with working(jobs):
+        handles = await types["well"].submit_many([1, 2, 3])
+        handles.append(await types["well"].submit(1, idempotency_key="k"))
+        assert (await types["well"].submit(1, idempotency_key="k")).duplicate
+        handles.append(await types["later"].submit(1))
+        handles.append(await types["in-its-transaction"].submit(1))
+        for handle in handles:
+            await handle.result(timeout=30)
+        with pytest.raises(JobFailed):
+            await (await types["for-good"].submit(1)).result(timeout=30)
+        with pytest.raises(JobPoisoned):
+            await (await types["flaky"].submit(1)).result(timeout=30)
+        cancelled = await types["well"].submit(1, delay=HOUR)
+        await cancelled.cancel()
+        page = await _once_all_is_counted(app, completed=5)
+        slots = {
+            (labels["queue"], labels["state"]): page.get("windlass_worker_slots", **labels)
+            for labels in page.labels("windlass_worker_slots")
+        }
+
+    def count(name: str, **labels: str) -> float | None:
+        return page.get(f"windlass_{name}", **labels)
+
+    assert count("jobs_submitted_total", job_type="well") == 6, "a follow-up, and no duplicate"
+    assert count("jobs_submitted_total", job_type="later") == 1
+    finished = "jobs_finished_total"
+    assert count(finished, job_type="well", status="Completed") == 5
+    assert count(finished, job_type="well", status="Cancelled") == 1
+    assert count(finished, job_type="later", status="Completed") == 1
+    assert count(finished, job_type="in-its-transaction", status="Completed") == 1
+    assert count(finished, job_type="for-good", status="Failed") == 1
+    assert count(finished, job_type="flaky", status="Poisoned") == 1
+    assert count("retries_total", job_type="flaky") == 1
+    assert count("retries_total", job_type="later") == 0, "a snooze is no retry"
+    assert count("job_run_seconds_count", job_type="well") == 5
+    assert count("job_run_seconds_count", job_type="flaky") == 2
+    assert count("job_wait_seconds_count", job_type="later") == 2
+    assert count("job_run_seconds_bucket", job_type="in-its-transaction", le="+Inf") == 1
+    assert slots == {
+        ("default", "busy"): 0,
+        ("default", "free"): 5,
+        ("slow", "busy"): 0,
+        ("slow", "free"): 2,
+    }
+
+
+async def _once_all_is_counted(app: Any, *, completed: float) -> Samples:
+    """The follow-up runs behind the test's back, and slots are given back after the answer."""
+    async with asyncio.timeout(30):
+        while True:
+            page = await samples(app)
+            done = page.get("windlass_jobs_finished_total", job_type="well", status="Completed")
+            busy = page.get("windlass_worker_slots", queue="default", state="busy")
+            if (done, busy) == (completed, 0):
+                return page
+            await asyncio.sleep(0.01)
+
+
+async def test_times_fall_into_their_buckets() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    jobs = shop(store)
+    app = jobs.health_app()
+    for waited in (0.0, 0.005, 0.006, 59.0, 4000.0):
+        await store.insert([make_new(0, job_type="well")])
+        clock.advance(timedelta(seconds=waited))
+        await jobs.manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    page = await samples(app)
+    name, kind = "windlass_job_wait_seconds", {"job_type": "well"}
+    assert page.get(f"{name}_bucket", **kind, le="0.005") == 2, "a bound belongs to its bucket"
+    assert page.get(f"{name}_bucket", **kind, le="0.01") == 3
+    assert page.get(f"{name}_bucket", **kind, le="60.0") == 4
+    assert page.get(f"{name}_bucket", **kind, le="3600.0") == 4
+    assert page.get(f"{name}_bucket", **kind, le="+Inf") == 5
+    assert page.get(f"{name}_count", **kind) == 5
+    assert page.get(f"{name}_sum", **kind) == pytest.approx(4059.011)
+    assert page.get(f"{name}_count", job_type="flaky") is None, "nothing was timed"
+
+
+async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    jobs = shop(store)
+    app, observer = jobs.health_app(), jobs.watching.observer
+    await store.insert([make_new(0, job_type="well"), make_new(0, job_type="unheard-of")])
+    await jobs.manager.claim("w", uuid4(), wanting("well", "unheard-of"), lease=HOUR)
+    clock.advance(2 * HOUR)
+    await Reaper(store, observer=observer).run_once()
+    page = await samples(app)
+    assert page.get("windlass_leases_lost_total", job_type="well") == 1
+    assert page.get("windlass_leases_lost_total", job_type="other") == 1
+    assert page.get("windlass_retries_total", job_type="well") == 0
+
+
+async def test_what_nobody_handles_is_counted_when_it_is_given_up() -> None:
+    store = MemoryStore(clock=FakeClock())
+    jobs = shop(store)
+    app = jobs.health_app()
+    await store.insert([make_new(0, job_type="well")])
+    sweeper = OrphanSweeper(store, grace=NOW, observer=jobs.watching.observer)
+    await sweeper.run_once()
+    await sweeper.run_once()
+    page = await samples(app)
+    status = {"job_type": "well", "status": "Poisoned"}
+    assert page.get("windlass_jobs_finished_total", **status) == 1
+
+
+async def test_a_type_that_is_declared_late_is_counted_by_its_name() -> None:
+    jobs = Windlass("memory://")
+    app = jobs.health_app()
+
+    @jobs.job("late", aliases=("old-name",))
+    async def late(value: int) -> None: ...
+
+    async with jobs:
+        await late.submit(1)
+    page = await samples(app)
+    assert page.get("windlass_jobs_submitted_total", job_type="late") == 1
+    assert page.get("windlass_jobs_submitted_total", job_type="old-name") == 0
+
+
+async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
+    jobs = shop(MemoryStore(clock=FakeClock()))
+    app = jobs.health_app()
+    await jobs.manager.submit([Submission(make_job(0, job_type="well"))])
+    page = await samples(app)
+    assert page.get("windlass_jobs_submitted_total", job_type="well") == 1
+
+
+async def test_an_observer_that_fails_harms_no_job() -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            def fail(*args: object) -> None:
+                raise RuntimeError("no")
+
+            return fail
+
+    manager = JobManager(MemoryStore(clock=FakeClock()), observer=Broken())
+    job = make_job(0)
+    await manager.submit([Submission(job)])
+    (run,) = await manager.claim("w", uuid4(), wanting(), lease=HOUR)
+    failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
+    (settled,) = await manager.settle([Ending(run, failure)])
+    assert settled.accepted
+
+
+class Counted:
+    """A store that counts how often it is counted, and can go away."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.is_away = False
+        self.store = intercepted(MemoryStore(clock=FakeClock()), self._around)
+
+    async def _around(self, verb: str, call: Call) -> Any:
+        if self.is_away:
+            raise StoreUnavailable("The store at db.internal is away.")
+        self.asked += verb == "counts"
+        await asyncio.sleep(0)  # or they would not meet
+        return await call()
+
+
+async def test_however_often_the_page_is_asked_for_the_store_is_counted_once() -> None:
+    counted = Counted()
+    app = shop(counted.store).health_app()
+    await asyncio.gather(*(samples(app) for _ in range(100)))
+    assert counted.asked == 1
+
+
+async def test_the_store_is_counted_anew_after_a_while() -> None:
+    counted, now = Counted(), 1000.0
+    depths = Depths(lambda: counted.store, lambda: Known((), ()), clock=lambda: now)
+    await depths.read()
+    now += MAX_AGE_SECONDS - 0.1
+    await depths.read()
+    assert counted.asked == 1
+    now += 0.1
+    await depths.read()
+    assert counted.asked == 2
+
+
+async def test_without_the_store_the_page_has_the_rest() -> None:
+    counted = Counted()
+    app = shop(counted.store).health_app()
+    counted.is_away = True
+    page = await samples(app)
+    assert page.get("windlass_store_up") == 0
+    assert page.labels("windlass_queue_depth") == [], "rather nothing than something old"
+    assert page.get("windlass_jobs_submitted_total", job_type="well") == 0
+
+
+async def test_all_that_the_page_names_is_declared() -> None:
+    jobs = shop(MemoryStore(clock=FakeClock()))
+    app = jobs.health_app()
+    page = await samples(app)
+    declared = {metric.name.removesuffix("_total"): metric for metric in names.METRICS}
+    for name, family in page.families.items():
+        if name.startswith("windlass_"):
+            metric = declared[name]
+            assert (family.type, family.documentation) == (metric.kind, metric.help)
+            for sample in family.samples:
+                assert sample.labels.keys() - {"le"} == set(metric.labels)
+
+
+async def test_what_handlers_count_themselves_is_on_the_page() -> None:
+    """And what Python and the process tell: all of the library's default registry."""
+    page = await samples(shop(MemoryStore(clock=FakeClock())).health_app())
+    assert "process_resident_memory_bytes" in page.families
+    assert "python_info" in page.families
+
+
+def test_names_follow_the_conventions() -> None:
+    for metric in names.METRICS:
+        assert metric.name.startswith("windlass_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.kind != "histogram" or metric.name.endswith("_seconds")
+        assert "tenant" not in metric.labels

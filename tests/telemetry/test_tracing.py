@@ -1,0 +1,261 @@
+"""Traces: carried from the submit to the run, and told to OpenTelemetry where it is used."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from tests.telemetry.recorder import Recorder
+from tests.traced_jobs import current_trace, group
+from windlass import Context, InvalidInput, JobFailed, Permanent, SubmitConflict, Windlass
+from windlass.telemetry.names import Attribute
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CARRIER = {"traceparent": PARENT, "tracestate": "vendor=1"}
+
+_PROVIDER = Recorder()
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """The one provider that a process can have; what it recorded before is forgotten."""
+    trace.set_tracer_provider(_PROVIDER)
+    assert trace.get_tracer_provider() is _PROVIDER
+    _PROVIDER.spans.clear()
+    yield _PROVIDER
+    _PROVIDER.is_broken = False
+
+
+@asynccontextmanager
+async def working(jobs: Windlass) -> AsyncIterator[None]:
+    async with jobs, jobs.running():
+        yield
+
+
+def shop(**options: Any) -> Windlass:
+    jobs = Windlass("memory://", include=[group], **options)
+
+    @jobs.job("tell")
+    async def tell(value: int, ctx: Context) -> dict[str, str]:
+        return {**ctx.trace_context, "current": current_trace()}
+
+    @jobs.job("fail")
+    async def fail(value: int) -> None:
+        raise Permanent("BROKEN", "for good")
+
+    @jobs.job("pass-on")
+    async def pass_on(value: int, ctx: Context) -> str:
+        ctx.follow_up(tell, 1)
+        return str((await tell.submit(2)).job_id)
+
+    return jobs
+
+
+def by_name(jobs: Windlass, name: str) -> Any:
+    return next(one for one in jobs.job_types if one.name == name)
+
+
+async def test_a_run_is_linked_to_the_submit_that_made_its_job(recorder: Recorder) -> None:
+    jobs = shop()
+    async with working(jobs):
+        with recorder.being_in("request") as request:
+            handle = await by_name(jobs, "tell").submit(1, correlation_id="c-1", tenant="acme")
+        told = await handle.result(timeout=30)
+    sent, run = recorder.one("send tell"), recorder.one("process tell")
+    assert (sent.kind, sent.parent) == (SpanKind.PRODUCER, request.context)
+    assert told["traceparent"] == sent.traceparent, "the job carries the context it was made in"
+    assert (run.kind, run.parent) == (SpanKind.CONSUMER, None), "a trace of its own"
+    (link,) = run.links
+    assert (link.context.trace_id, link.context.span_id) == (
+        sent.context.trace_id,
+        sent.context.span_id,
+    )
+    assert told["current"] == run.traceparent[3:-3], "what the handler does belongs to its run"
+    assert sent.is_ended
+    assert run.is_ended
+    assert sent.attributes == {
+        "messaging.system": "windlass",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "tell",
+        "messaging.message.id": str(handle.job_id),
+        "messaging.message.conversation_id": "c-1",
+        "windlass.queue": "default",
+    }
+    assert run.attributes == {
+        "messaging.system": "windlass",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "tell",
+        "messaging.message.id": str(handle.job_id),
+        "messaging.message.conversation_id": "c-1",
+        "windlass.queue": "default",
+        "windlass.tenant_id": "acme",
+        "windlass.attempt": 1,
+        "windlass.outcome": "Success",
+    }
+    assert run.status is None
+
+
+async def test_a_run_can_be_a_child_of_the_submit(recorder: Recorder) -> None:
+    jobs = shop(trace_runs="child")
+    async with working(jobs):
+        await (await by_name(jobs, "tell").submit(1)).result(timeout=30)
+    sent, run = recorder.one("send tell"), recorder.one("process tell")
+    assert run.parent is not None
+    assert (run.parent.trace_id, run.parent.span_id, run.links) == (
+        sent.context.trace_id,
+        sent.context.span_id,
+        (),
+    )
+
+
+async def test_tracing_can_be_off(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDLASS_TRACE_RUNS", "off")
+    jobs = shop()
+    async with working(jobs):
+        with recorder.being_in("request"):
+            handle = await by_name(jobs, "tell").submit(1)
+        assert await handle.result(timeout=30) == {"current": ""}
+    assert [span.name for span in recorder.spans] == ["request"]
+
+
+@pytest.mark.parametrize("kind", ["on-the-loop", "in-a-thread", "in-a-process"])
+async def test_the_run_is_the_current_span_wherever_the_handler_runs(
+    recorder: Recorder, kind: str
+) -> None:
+    jobs = shop()
+    async with working(jobs):
+        current = await (await by_name(jobs, kind).submit(1)).result(timeout=30)
+    assert current == recorder.one(f"process {kind}").traceparent[3:-3]
+    assert current_trace() == "", "and of nothing else"
+
+
+async def test_a_run_that_fails_says_why(recorder: Recorder) -> None:
+    jobs = shop()
+    async with working(jobs):
+        with pytest.raises(JobFailed):
+            await (await by_name(jobs, "fail").submit(1)).result(timeout=30)
+    run = recorder.one("process fail")
+    assert run.attributes[Attribute.ERROR_TYPE] == "BROKEN"
+    assert run.attributes[Attribute.OUTCOME] == "Failure"
+    assert (run.status.status_code, run.status.description) == (StatusCode.ERROR, "for good")
+
+
+async def test_a_submit_that_fails_says_why(recorder: Recorder) -> None:
+    jobs = shop()
+    async with jobs:
+        await by_name(jobs, "tell").submit(1, idempotency_key="k")
+        recorder.spans.clear()
+        with pytest.raises(SubmitConflict):
+            await by_name(jobs, "tell").submit(2, idempotency_key="k")
+        with pytest.raises(InvalidInput):
+            await by_name(jobs, "tell").submit("no number")
+    errors = [span.attributes[Attribute.ERROR_TYPE] for span in recorder.spans]
+    assert errors == ["IDEMPOTENCY_CONFLICT", "VALIDATION_ERROR"]
+    assert all(span.is_ended for span in recorder.spans)
+
+
+async def test_many_jobs_are_sent_in_one_span(recorder: Recorder) -> None:
+    jobs = shop()
+    async with jobs:
+        handles = await by_name(jobs, "tell").submit_many([1, 2, 3])
+        sent = recorder.one("send tell")
+        assert sent.attributes[Attribute.BATCH_COUNT] == 3
+        for handle in handles:
+            assert (await handle.status()).job.trace_context == {"traceparent": sent.traceparent}
+
+
+async def test_what_a_handler_submits_belongs_to_its_run(recorder: Recorder) -> None:
+    jobs = shop()
+    async with working(jobs):
+        await (await by_name(jobs, "pass-on").submit(1)).result(timeout=30)
+        async with asyncio.timeout(30):
+            while len(_ended(recorder, "process tell")) < 2:  # noqa: ASYNC110  # in the worker
+                await asyncio.sleep(0.01)
+    run, sent = recorder.one("process pass-on"), recorder.one("send tell")
+    assert sent.parent is not None
+    assert sent.parent.span_id == run.context.span_id
+    told = _ended(recorder, "process tell")
+    made_in = {link.context.span_id for span in told for link in span.links}
+    assert made_in == {run.context.span_id, sent.context.span_id}
+
+
+def _ended(recorder: Recorder, name: str) -> list[Any]:
+    return [span for span in recorder.spans if span.name == name and span.is_ended]
+
+
+async def test_a_tracer_that_breaks_harms_no_job(recorder: Recorder) -> None:
+    recorder.is_broken = True
+    jobs = shop()
+    async with working(jobs):
+        handle = await by_name(jobs, "tell").submit(1)
+        assert await handle.result(timeout=30) == {"current": ""}
+
+
+async def test_a_context_that_is_given_is_carried_instead(recorder: Recorder) -> None:
+    jobs = shop()
+    async with working(jobs):
+        handle = await by_name(jobs, "tell").submit(1, trace_context=CARRIER)
+        told = await handle.result(timeout=30)
+    assert told.items() >= CARRIER.items()
+    (link,) = recorder.one("process tell").links
+    assert f"{link.context.span_id:016x}" == "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(
+    "carrier", [{"traceparent": "nonsense"}, {"baggage": "a=1"}, {"traceparent": "x" * 5000}]
+)
+async def test_what_is_malformed_is_dropped_and_the_job_goes_on(carrier: dict[str, str]) -> None:
+    jobs = shop(trace_runs="off")
+    async with working(jobs):
+        handle = await by_name(jobs, "tell").submit(1, trace_context=carrier)
+        assert (await handle.status()).job.trace_context is None
+        assert await handle.result(timeout=30) == {"current": ""}
+
+
+def test_a_way_to_trace_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="link, child, off"):
+        shop(trace_runs="sideways")
+
+
+def test_without_opentelemetry_the_context_is_passed_on_all_the_same(tmp_path: Path) -> None:
+    """And nobody imports it: an application that does not trace pays nothing."""
+    program = f"""
+import asyncio, sys
+sys.modules["opentelemetry"] = None
+from windlass import Context, Windlass
+jobs = Windlass("sqlite:///{tmp_path}/w.db")
+
+@jobs.job("second")
+async def second(value: int, ctx: Context) -> dict[str, str]:
+    return dict(ctx.trace_context)
+
+@jobs.job("first")
+async def first(value: int, ctx: Context) -> dict[str, str]:
+    return await (await second.submit(value)).result(timeout=20)
+
+async def main():
+    async with jobs, jobs.running():
+        return await (await first.submit(1, trace_context={CARRIER!r})).result(timeout=20)
+
+assert asyncio.run(main()) == {CARRIER!r}
+assert not [name for name in sys.modules if name.startswith(("opentelemetry.", "prometheus"))]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+async def test_a_job_that_waits_long_still_knows_its_trace() -> None:
+    jobs = shop(trace_runs="off")
+    async with jobs:
+        options: dict[str, Any] = {"delay": timedelta(days=1), "trace_context": CARRIER}
+        handle = await by_name(jobs, "tell").submit(1, **options)
+        assert (await handle.status()).job.trace_context == CARRIER
