@@ -65,6 +65,8 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "processes",
         "health",
         "require_broker",
+        "rate_limit_per_key",
+        "rate_limit_per_tenant",
         "log_format",
     ]
     assert [row["setting"] for row in rows] == names
