@@ -54,6 +54,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
     rows = place.json("config", "show")
     names = [
         "store",
+        "url",
         "trigger",
         "app",
         "tenant",
@@ -64,6 +65,8 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "processes",
         "health",
         "require_broker",
+        "rate_limit_per_key",
+        "rate_limit_per_tenant",
         "log_format",
     ]
     assert [row["setting"] for row in rows] == names

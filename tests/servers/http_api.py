@@ -20,12 +20,10 @@ _SERVING: Final = re.compile(r"Serving (http://\S+)/api,")
 class ApiProcess:
     """Started at once, and ready when it is made."""
 
-    def __init__(
-        self, target: str, *, store: str, port: int | None = None, **environment: str
-    ) -> None:
+    def __init__(self, target: str, *, store: str, **environment: str) -> None:
         self._target = target
         self.store = store
-        self.port = port or free_port()
+        self._port = free_port()
         ours = {name: text for name, text in os.environ.items() if "WINDLASS" not in name}
         self._environment = ours | {
             "PYTHONPATH": str(_REPOSITORY),
@@ -36,7 +34,7 @@ class ApiProcess:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [*_COMMAND, self._target, "--port", str(self.port)],
+            [*_COMMAND, self._target, "--port", str(self._port)],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

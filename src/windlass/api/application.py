@@ -27,6 +27,7 @@ from windlass.api.operations.submit import Submitting
 from windlass.api.parts import Parts
 from windlass.api.port import DeclaredJob, Jobs
 from windlass.api.problems import ApiCode, Refused
+from windlass.api.rate_limiter import RateLimiter
 from windlass.api.responses import Responses
 from windlass.api.served import Served
 from windlass.api.settings import ApiSettings
@@ -238,7 +239,12 @@ def _parts(
         settings=settings,
         responses=responses,
         desk=FrontDesk(
-            jobs, authenticator=authenticator, gate=gate, settings=settings, responses=responses
+            jobs,
+            authenticator=authenticator,
+            gate=gate,
+            limiter=RateLimiter(jobs, settings.rate_limits),
+            settings=settings,
+            responses=responses,
         ),
         access=access,
         cache=cache,

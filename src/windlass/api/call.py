@@ -7,6 +7,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from windlass.api.headers import uuid_of
+from windlass.api.quota import Quota
 from windlass.auth.authenticator import Credentials
 from windlass.auth.gate import Asker
 from windlass.auth.principal import Principal
@@ -26,6 +27,7 @@ class Call:
         "parameters",
         "principal",
         "query",
+        "quota",
         "raw_body",
         "scope",
     )
@@ -44,6 +46,8 @@ class Call:
         """Whether all that was sent has arrived and been read."""
         self.is_told = False
         """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
+        self.quota: Quota | None = None
+        """What the rate limits leave to the principal, where there are any."""
 
     @property
     def root(self) -> str:

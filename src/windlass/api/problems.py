@@ -10,6 +10,7 @@ from windlass.contract.errors import (
     Code,
     InvalidEnvelope,
     InvalidPayload,
+    RateLimited,
     StoreError,
     SubmitRefused,
     WindlassError,
@@ -187,6 +188,13 @@ _KINDS: Final = (
         10,
     ),
     Kind(
+        Code.RATE_LIMITED,
+        429,
+        "Too many requests",
+        "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
+        1,
+    ),
+    Kind(
         ApiCode.INTERNAL_ERROR,
         500,
         "Something went wrong here",
@@ -249,12 +257,14 @@ class Refused(Exception):
         *,
         errors: Sequence[ErrorDetail] = (),
         headers: Sequence[tuple[bytes, bytes]] = (),
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = KINDS[code]
         self.detail = detail
         self.errors = list(errors)
         self.headers = tuple(headers)
+        self.retry_after_seconds = retry_after_seconds or self.kind.retry_after_seconds
 
 
 def invalid_parameter(name: str, detail: str) -> Refused:
@@ -271,7 +281,10 @@ def refused_for(error: WindlassError, *, within: str = "#/payload") -> Refused:
     kind = KINDS.get(error.code)
     if kind is None:
         return Refused(ApiCode.INTERNAL_ERROR, "The request could not be handled.")
-    return Refused(error.code, str(error), errors=_errors_of(error, within))
+    after = error.retry_after_seconds if isinstance(error, RateLimited) else None
+    return Refused(
+        error.code, str(error), errors=_errors_of(error, within), retry_after_seconds=after
+    )
 
 
 def _errors_of(error: WindlassError, within: str) -> list[ErrorDetail]:

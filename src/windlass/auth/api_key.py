@@ -8,6 +8,7 @@ import msgspec
 
 from windlass.auth.action import Action
 from windlass.auth.principal import Principal, Role
+from windlass.auth.rate_limit import RateLimit
 from windlass.contract.errors import InvalidEnvelope, Problem
 from windlass.contract.job import DEFAULT_TENANT
 from windlass.contract.text import name_problem
@@ -29,6 +30,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subjects: frozenset[str] = frozenset()
     job_types: frozenset[str] | None = None
     is_system: bool = False
+    rate_limit: RateLimit | None = None
 
     def principal(self, key_id: str) -> Principal:
         return Principal(
@@ -39,6 +41,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             subjects=self.subjects,
             job_types=self.job_types,
             is_system=self.is_system,
+            rate_limit=self.rate_limit,
         )
 
     def check(self) -> None:

@@ -1,6 +1,5 @@
 """windlass dead: the dead letters, jobs that failed or were poisoned."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -9,19 +8,13 @@ import click
 
 from windlass.cli.confirm import confirm
 from windlass.cli.jobs import get, parse_id, show_jobs
+from windlass.cli.keeper import Keeper
 from windlass.cli.output import say
 from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.table import Columns
-from windlass.contract.errors import (
-    IllegalTransition,
-    InvalidInput,
-    JobNotFound,
-    WindlassError,
-)
-from windlass.contract.query import Cursor, JobFilter
-from windlass.contract.snapshot import JobSnapshot
+from windlass.contract.errors import IllegalTransition, InvalidInput
+from windlass.contract.query import JobFilter
 from windlass.contract.status import DEAD
-from windlass.manager.manager import JobManager
 
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
@@ -36,9 +29,8 @@ def dead() -> None:
     """Look at dead letters, run them again or throw them away."""
 
 
-def _filtered(cli: Cli, job_types: tuple[str, ...], reasons: tuple[str, ...]) -> JobFilter:
+def _filtered(job_types: tuple[str, ...], reasons: tuple[str, ...]) -> JobFilter:
     return JobFilter(
-        tenant_id=cli.tenant,
         statuses=DEAD,
         job_types=frozenset(job_types),
         reasons=frozenset(reasons),
@@ -53,7 +45,7 @@ def _filtered(cli: Cli, job_types: tuple[str, ...], reasons: tuple[str, ...]) ->
 @command
 async def list_(cli: Cli, job_types: tuple[str, ...], reasons: tuple[str, ...], limit: int) -> None:
     """List dead letters, newest first."""
-    await show_jobs(cli, _filtered(cli, job_types, reasons), limit, COLUMNS)
+    await show_jobs(cli, _filtered(job_types, reasons), limit, COLUMNS)
 
 
 dead.add_command(get, name="show")
@@ -82,20 +74,17 @@ def choosing(function: F) -> F:
 @command
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Queue dead letters again: by id, by type or reason, or all."""
-    wanted = _wanted(cli, **chosen_by)
-    async with cli.opened() as (store, manager):
-        chosen = await wanted.find(manager)
+    wanted = _wanted(**chosen_by)
+    async with cli.keeper() as keeper:
+        chosen = await wanted.find(keeper)
         # What is named and can be undone needs no question.
         if not await _confirmed(cli, "redrive", chosen, dry_run=dry_run, yes=yes or wanted.by_id):
             return
-        counted: Counter[str] = Counter()
+        redriven = 0
         for start in range(0, len(chosen), _PAGE):
-            ids = [job.job.job_id for job in chosen[start : start + _PAGE]]
-            for answer in await manager.redrive(ids, tenant_id=cli.tenant, actor=cli.actor):
-                counted["failed" if isinstance(answer, WindlassError) else "redriven"] += 1
-            await cli.hint(store)
+            redriven += await keeper.redrive_dead(chosen[start : start + _PAGE])
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
-        cli.output.one({"redriven": counted["redriven"], "failed": counted["failed"]})
+        cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
 
 
 @dead.command()
@@ -106,15 +95,13 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 @command
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Delete dead letters with all that is known of them."""
-    wanted = _wanted(cli, **chosen_by)
-    async with cli.opened() as (_, manager):
-        chosen = await wanted.find(manager)
+    wanted = _wanted(**chosen_by)
+    async with cli.keeper() as keeper:
+        chosen = await wanted.find(keeper)
         if not await _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
             return
-        ids = [job.job.job_id for job in chosen]
-        answers = await manager.delete(ids, tenant_id=cli.tenant)
-        failed = sum(isinstance(answer, WindlassError) for answer in answers)
-        cli.output.one({"discarded": len(ids) - failed, "failed": failed})
+        discarded = await keeper.delete(chosen)
+        cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
 
 
 class _Wanted(NamedTuple):
@@ -128,14 +115,21 @@ class _Wanted(NamedTuple):
     def by_id(self) -> bool:
         return bool(self.job_ids)
 
-    async def find(self, manager: JobManager) -> list[JobSnapshot]:
+    async def find(self, keeper: Keeper) -> list[UUID]:
         if self.by_id:
-            return await _named(manager, self.job_ids, self.filter.tenant_id)
-        return await _all_pages(manager, self.filter, self.limit)
+            return [await _dead(keeper, job_id) for job_id in self.job_ids]
+        found = await keeper.find(self.filter, self.limit)
+        return [job.job_id for job, _ in found.jobs]
+
+
+async def _dead(keeper: Keeper, job_id: UUID) -> UUID:
+    status = (await keeper.status(job_id)).status
+    if status not in DEAD:
+        raise IllegalTransition(f"Job {job_id} is {status}, not a dead letter.")
+    return job_id
 
 
 def _wanted(
-    cli: Cli,
     job_ids: tuple[str, ...],
     job_types: tuple[str, ...],
     reasons: tuple[str, ...],
@@ -149,37 +143,10 @@ def _wanted(
     if not (job_ids or has_filter):
         raise InvalidInput("Nothing is chosen.", next_step="Name ids, --type, --reason or --all.")
     ids = tuple(dict.fromkeys(parse_id(one) for one in job_ids))
-    return _Wanted(ids, _filtered(cli, job_types, reasons), limit)
+    return _Wanted(ids, _filtered(job_types, reasons), limit)
 
 
-async def _named(
-    manager: JobManager, job_ids: tuple[UUID, ...], tenant_id: str | None
-) -> list[JobSnapshot]:
-    chosen = []
-    for job_id, job in zip(job_ids, await manager.get(job_ids, tenant_id=tenant_id), strict=True):
-        if job is None:
-            raise JobNotFound(job_id)
-        if job.status not in DEAD:
-            raise IllegalTransition(f"Job {job_id} is {job.status}, not a dead letter.")
-        chosen.append(job)
-    return chosen
-
-
-async def _all_pages(manager: JobManager, wanted: JobFilter, limit: int) -> list[JobSnapshot]:
-    chosen: list[JobSnapshot] = []
-    after: Cursor | None = None
-    while len(chosen) < limit:
-        page = await manager.find(wanted, limit=min(_PAGE, limit - len(chosen)), after=after)
-        chosen += page.items
-        if page.next is None:
-            break
-        after = page.next
-    return chosen
-
-
-async def _confirmed(
-    cli: Cli, verb: str, chosen: list[JobSnapshot], *, dry_run: bool, yes: bool
-) -> bool:
+async def _confirmed(cli: Cli, verb: str, chosen: list[UUID], *, dry_run: bool, yes: bool) -> bool:
     """Say how many are meant; go on if told to, by flag or by a person."""
     if dry_run or not chosen:
         cli.output.one({"matching": len(chosen)})

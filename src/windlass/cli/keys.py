@@ -15,6 +15,7 @@ from windlass.auth.api_keys import ApiKeys
 from windlass.auth.key_cache import MAX_AGE_SECONDS
 from windlass.auth.peppers import Peppers, new_pepper
 from windlass.auth.principal import Role
+from windlass.auth.rate_limit import read_rate_limit
 from windlass.cli.confirm import confirm
 from windlass.cli.output import say
 from windlass.cli.session import Cli, command, pass_cli
@@ -27,7 +28,7 @@ _COLUMNS: Final = Columns(
     expendable=("createdAt", "expiresAt", "lastUsedAt"),
 )
 
-_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem")
+_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem", "rateLimit")
 
 
 @click.group()
@@ -48,6 +49,7 @@ def key() -> None:
 @click.option("--subject", "subjects", multiple=True, help="A subject that it may see.")
 @click.option("--type", "job_types", multiple=True, help="Only these job types; else all.")
 @click.option("--system", is_flag=True, help="Its roles hold in every tenant.")
+@click.option("--rate-limit", help="Such as 50/s or 600/min:100; else what the server sets.")
 @click.option("--expires-in", type=span, help="Such as 90d; never where it is not given.")
 @pass_cli
 @command
@@ -60,6 +62,7 @@ async def create(
     subjects: tuple[str, ...],
     job_types: tuple[str, ...],
     system: bool,
+    rate_limit: str | None,
     expires_in: timedelta | None,
 ) -> None:
     """Make a key of the tenant. Without a role it sees its own jobs and those of its subjects."""
@@ -71,6 +74,7 @@ async def create(
         subjects=frozenset(subjects),
         job_types=frozenset(job_types) if job_types else None,
         is_system=system,
+        rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
     )
     peppers = Peppers.from_environment(os.environ)
     async with _opened(cli, peppers) as keys:

@@ -20,7 +20,7 @@ from windlass.cli.types import type_
 from windlass.cli.work import dev, worker
 from windlass.contract.version import __version__
 
-_SHARED: Final = frozenset({"--store", "--app", "--tenant", "-o", "--output"})
+_SHARED: Final = frozenset({"--store", "--url", "--app", "--tenant", "-o", "--output"})
 
 
 class EverywhereGroup(click.Group):
@@ -50,6 +50,7 @@ def _shared_first(args: list[str]) -> list[str]:
 @click.group(cls=EverywhereGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="windlass")
 @click.option("--store", help="Where jobs are kept, as a URL.")
+@click.option("--url", help="A server to ask instead of a store; its key is WINDLASS_API_KEY.")
 @click.option("--app", help="The application object, as module:name.")
 @click.option("--tenant", help="Whose jobs are meant.")
 @click.option(
@@ -61,10 +62,15 @@ def _shared_first(args: list[str]) -> list[str]:
 )
 @click.pass_context
 def main(
-    context: click.Context, store: str | None, app: str | None, tenant: str | None, output: str
+    context: click.Context,
+    store: str | None,
+    url: str | None,
+    app: str | None,
+    tenant: str | None,
+    output: str,
 ) -> None:
     """Durable background jobs."""
-    flags = {"store": store, "app": app, "tenant": tenant}
+    flags = {"store": store, "url": url, "app": app, "tenant": tenant}
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 

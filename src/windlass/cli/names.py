@@ -1,7 +1,7 @@
 """Names of queues and types that are typed in: whether they can be, and whether they are known."""
 
 from collections.abc import Set as AbstractSet
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from windlass.cli.output import say
 from windlass.contract.errors import InvalidInput
@@ -17,18 +17,26 @@ def check_name(kind: Kind, name: str) -> None:
         raise InvalidInput(f"{name[:64]!r} is not a {kind}: it {problem if name else 'is empty'}.")
 
 
-def say_if_unseen(
-    kind: Kind, name: str, *, seen: AbstractSet[str], served: AbstractSet[str]
-) -> None:
+class Known(NamedTuple):
+    """Names of queues or types: those that jobs have, and those that workers serve, if known."""
+
+    seen: frozenset[str]
+    served: frozenset[str] | None
+
+
+def say_if_unseen(kind: Kind, name: str, known: Known) -> None:
     """A switch may be thrown before the first job comes; but it may be a typing error too."""
-    if name in seen:
+    if name in known.seen:
         return
-    whom = "a worker serves it" if name in served else "no worker serves it"
-    known = _known(kind, seen | served)
-    say(f"There is no job of the {kind} {name!r} in the store, and {whom}. {known}")
+    names = _names(kind, known.seen | (known.served or frozenset()))
+    if known.served is None:
+        say(f"There is no job of the {kind} {name!r} that can be seen here. {names}")
+        return
+    whom = "a worker serves it" if name in known.served else "no worker serves it"
+    say(f"There is no job of the {kind} {name!r} in the store, and {whom}. {names}")
 
 
-def _known(kind: Kind, names: AbstractSet[str]) -> str:
+def _names(kind: Kind, names: AbstractSet[str]) -> str:
     if not names:
         return f"No {kind} is known yet."
     shown = sorted(names)[:_MOST_SHOWN]

@@ -30,17 +30,17 @@ _CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", e
 @command
 async def stats(cli: Cli) -> None:
     """Count jobs per queue and type."""
-    async with cli.opened() as (store, _):
-        now = await store.ping()
-        rows = []
-        for lane in await store.counts(tenant_id=cli.tenant):
-            oldest = lane.oldest_due_at
-            waited = None if oldest is None else round((now - oldest).total_seconds(), 1)
-            counted = {name: getattr(lane, name) for name in COUNTED}
-            rows.append(
-                {"queue": lane.queue, "jobType": lane.job_type, **counted, "oldestSeconds": waited}
-            )
-        cli.output.rows(rows, _STATS, empty=f"The tenant {cli.tenant!r} has no jobs.")
+    async with cli.keeper() as keeper:
+        lanes, whose = await keeper.lanes(), keeper.whose
+    rows = []
+    for lane in lanes:
+        age = lane.oldest_age_seconds
+        waited = None if age is None else round(age, 1)
+        counted = {name: getattr(lane, name) for name in COUNTED}
+        rows.append(
+            {"queue": lane.queue, "jobType": lane.job_type, **counted, "oldestSeconds": waited}
+        )
+    cli.output.rows(rows, _STATS, empty=f"There are no jobs of {whose}.")
 
 
 @click.command()

@@ -11,11 +11,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from windlass.api.documents import HistoryEntry, ListedJob
 from windlass.cli.table import Columns, table_lines
-from windlass.contract.classify import exception_name
 from windlass.contract.clock import as_utc
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.snapshot import JobSnapshot, LogEntry
 
 Row = Mapping[str, Any]
 
@@ -123,64 +121,62 @@ def _text(value: Any) -> str:
             return msgspec.json.encode(value).decode()
 
 
-def job_row(job: JobSnapshot, now: datetime) -> dict[str, Any]:
+def job_row(job: ListedJob, now: datetime, error_type: str | None = None) -> dict[str, Any]:
     """A job as people look at it; never its payload."""
-    error = job.last.error if job.last else None
-    shown = job.derived(now)
+    used = 0 if job.started_at is None else job.attempt
     return {
-        "jobId": str(job.job.job_id),
-        "jobType": job.job.job_type,
+        "jobId": str(job.job_id),
+        "jobType": job.job_type,
         "status": job.status.value,
-        "state": shown.value if shown else job.status.value,
-        "attempt": job.shown_attempt,
-        "maxAttempts": job.job.max_attempts,
-        "attempts": f"{job.attempt}/{job.job.max_attempts}",
-        "age": _age(now - job.job.created_at),
-        "queue": job.job.queue,
+        "state": job.state,
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts,
+        "attempts": f"{used}/{job.max_attempts}",
+        "age": _age(now - job.created_at),
+        "queue": job.queue,
         "priority": job.priority,
-        "tenantId": job.job.tenant_id,
-        "subjectId": job.job.subject_id,
-        "correlationId": job.job.correlation_id,
-        "createdAt": _instant(job.job.created_at),
-        "scheduledAt": _instant(job.run_at or job.job.scheduled_at),
+        "tenantId": job.tenant_id,
+        "subjectId": job.subject_id,
+        "correlationId": job.correlation_id,
+        "createdAt": _instant(job.created_at),
+        "scheduledAt": _instant(job.scheduled_at),
         "startedAt": _instant(job.started_at),
         "completedAt": _instant(job.completed_at),
-        "progress": job.run.percent if job.run else None,
-        "phase": job.run.phase if job.run else None,
-        "reason": job.last.reason if job.last else None,
-        **_error_fields(error),
+        "progress": job.progress,
+        "phase": job.phase,
+        "reason": job.reason,
+        **_error_fields(job.error_code, job.error_message, error_type),
         "version": job.version,
     }
 
 
-def log_row(row: LogEntry) -> dict[str, Any]:
-    """A row of the log, with the detail that operators may see."""
+def log_row(
+    entry: HistoryEntry, error_type: str | None, error_detail: str | None
+) -> dict[str, Any]:
+    """A row of the log, with the detail that only operators of the store may see."""
     return {
-        "version": row.version,
-        "event": row.event.value,
-        "status": row.status.value,
-        "reason": row.reason,
-        "endedAt": _instant(row.at),
-        "attempt": row.attempt,
-        "session": row.session,
-        "startedAt": _instant(row.started_at),
-        **_error_fields(row.error),
-        "errorDetail": row.error.detail if row.error else None,
-        "actor": row.actor,
+        "version": entry.version,
+        "event": entry.event.value,
+        "status": entry.status.value,
+        "reason": entry.reason,
+        "endedAt": _instant(entry.at),
+        "attempt": entry.attempt,
+        "session": entry.session,
+        "startedAt": _instant(entry.started_at),
+        **_error_fields(entry.error_code, entry.error_message, error_type),
+        "errorDetail": error_detail,
+        "actor": entry.actor,
     }
 
 
-def _error_fields(error: ErrorInfo | None) -> dict[str, str | None]:
+def _error_fields(code: str | None, message: str | None, kind: str | None) -> dict[str, str | None]:
     """What went wrong, without what the exception said: that may be anybody's data."""
-    if error is None:
-        return dict.fromkeys(("errorCode", "errorType", "errorMessage", "why"))
-    kind = exception_name(error)
-    what = f"{error.code} ({kind})" if kind else error.code
+    what = f"{code} ({kind})" if kind else code
     return {
-        "errorCode": error.code,
-        "errorType": kind or None,
-        "errorMessage": error.message,
-        "why": f"{what}: {error.message}",
+        "errorCode": code,
+        "errorType": kind,
+        "errorMessage": message,
+        "why": None if code is None else f"{what}: {message}",
     }
 
 

@@ -14,11 +14,13 @@ from typing import Any, Final, ParamSpec, TypeVar
 import click
 
 from windlass.app import Windlass
-from windlass.app.settings import FLAG, Settings
+from windlass.app.settings import DEFAULT, FLAG, Settings
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.cli.choice import StoreChoice, choose_store, place_of
+from windlass.cli.keeper import Keeper
 from windlass.cli.output import Output, say
 from windlass.cli.readiness import refuse_unless_ready
+from windlass.cli.store_keeper import StoreKeeper
 from windlass.cli.waiting import told_when_slow
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
@@ -28,7 +30,11 @@ from windlass.contract.errors import (
     JobNotFound,
     KeyNotFound,
     NotAuthenticated,
+    NotThere,
+    ServerError,
+    ServerFailed,
     StoreError,
+    StoreUnavailable,
     WindlassError,
 )
 from windlass.contract.store import JobStore
@@ -69,9 +75,39 @@ class Cli:
         except (KeyError, OSError):
             return f"cli:{os.getuid()}"
 
+    @asynccontextmanager
+    async def keeper(self, *, create: bool = False) -> AsyncIterator[Keeper]:
+        """Whoever keeps the jobs: the server that is named, else the store."""
+        if server := self._server():
+            named = self.settings.value("tenant")
+            tenant = None if named.source == DEFAULT else named.text
+            async with _server_keeper()(server, tenant=tenant) as keeper:
+                yield keeper
+            return
+        async with self.opened(create=create) as (store, _):
+            yield StoreKeeper(self, store, place=place_of(store, self.choice))
+
+    def _server(self) -> str:
+        """The URL of the server that is named; empty where a store is meant."""
+        server, store = self.settings.value("url"), self.settings.value("store")
+        if store.source != FLAG:
+            return server.text
+        if server.source == FLAG:
+            raise InvalidInput("Both --url and --store are given.", next_step="Name one of them.")
+        return ""
+
+    def _refuse_a_server(self) -> None:
+        """A server that the environment names is not meant by commands that it cannot serve."""
+        if self.settings.value("url").source == FLAG:
+            raise InvalidInput(
+                "This command needs the store itself, and not a server.",
+                next_step="Leave --url out; name the store by --store or --app.",
+            )
+
     @cached_property
     def choice(self) -> StoreChoice:
         """The store that this command uses, and why."""
+        self._refuse_a_server()
         is_settled = self.settings.value("store").source == FLAG
         app = self.app() if self.settings["app"] and not is_settled else None
         return choose_store(self.settings, app)
@@ -81,6 +117,7 @@ class Cli:
         self, *, create: bool = False, choice: StoreChoice | None = None
     ) -> AsyncIterator[tuple[JobStore, JobManager]]:
         """Open the store; unless told to create it, only one that is there already."""
+        self._refuse_a_server()
         choice = choice or self.choice
         store = choice.make(self.clock)
         warn_of(choice, store)
@@ -105,6 +142,7 @@ class Cli:
 
     def app_to_run(self, name: str | None) -> tuple[Windlass, StoreChoice]:
         """The application, moved to the store that a flag names, if one does."""
+        self._refuse_a_server()
         app = self.app(name)
         choice = choose_store(self.settings, app)
         if choice.named_by == FLAG:
@@ -143,6 +181,17 @@ class Cli:
                 next_step="Name it as module:name: --app, WINDLASS_APP, or `app` in windlass.toml.",
             )
         return load_app(target)
+
+
+def _server_keeper() -> Any:
+    try:
+        from windlass.cli.server_keeper import server_keeper  # only its users have the extra
+    except ModuleNotFoundError as error:
+        raise WindlassError(
+            f"Asking a server needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install windlass[client]`.",
+        ) from None
+    return server_keeper
 
 
 def warn_of(choice: StoreChoice, store: JobStore) -> None:
@@ -212,7 +261,7 @@ def exiting(call: Callable[[], R]) -> R:
     try:
         return call()
     except WindlassError as error:
-        say(f"Error: {error}")
+        say(f"Error: {error}{_where_to_look(error)}")
         sys.exit(exit_code(error))
     except TimeoutError:
         say("Error: the time is up.")
@@ -221,15 +270,21 @@ def exiting(call: Callable[[], R]) -> R:
         sys.exit(INTERRUPTED)
 
 
+def _where_to_look(error: WindlassError) -> str:
+    """Of what is wrong with a server, more is in its log."""
+    is_there = isinstance(error, ServerFailed | StoreUnavailable) and error.correlation_id
+    return f" In the server's log it is {error.correlation_id}." if is_there else ""
+
+
 def exit_code(error: WindlassError) -> int:
     match error:
-        case JobNotFound() | KeyNotFound():
+        case JobNotFound() | KeyNotFound() | NotThere():
             return NOT_FOUND
         case InvalidInput() | AuthMisconfigured():
             return USAGE
         case NotAuthenticated() | Forbidden():
             return NO_RIGHT
-        case StoreError():
+        case StoreError() | ServerError():
             return UNREACHABLE
         case _:
             return FAILED

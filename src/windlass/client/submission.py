@@ -11,6 +11,7 @@ from msgspec import UNSET
 from windlass.api.sent import JobEdited, JobToSubmit
 from windlass.contract.codec import codec_for
 from windlass.contract.errors import InvalidInput
+from windlass.contract.payload import check_encoded
 
 # Whether a payload is too large is for the server to say; some allow more than others.
 _NO_LIMIT: Final = 2**31
@@ -77,6 +78,9 @@ def edited_job(payload: Any, options: EditOptions) -> JobEdited:
 
 
 def _encoded_payload(payload: Any) -> msgspec.Raw:
+    if isinstance(payload, msgspec.Raw):  # JSON already
+        check_encoded(bytes(payload), limit=_NO_LIMIT)
+        return payload
     return codec_for(type(payload)).encode(payload, limit=_NO_LIMIT)
 
 
