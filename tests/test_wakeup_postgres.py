@@ -134,7 +134,7 @@ async def test_hints_of_different_kinds_do_not_swallow_each_other(postgres: Post
             assert await ear.hears() is Hint.WORK
             sender.notify(Hint.CANCEL)
             sender.notify()
-        assert {await ear.hears(), await ear.hears()} == set(Hint)
+        assert {await ear.hears(), await ear.hears()} == {Hint.WORK, Hint.CANCEL}
 
 
 async def test_a_sender_outlives_the_event_loop_that_opened_it(postgres: PostgresServer) -> None:
