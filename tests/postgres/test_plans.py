@@ -139,7 +139,6 @@ async def test_a_claim_over_many_types_reads_what_it_takes(deep: Deep) -> None:
     kinds = ("test", *(f"kind-{number}" for number in range(100)))
     verb = deep.store.claim("w", uuid4(), wanting(*kinds, limit=50), lease=LEASE)
     read = await deep.read_by(verb)
-    assert read.pop("lane") <= 3 * len(kinds)
     assert sum(read.values()) <= MOST_ROWS, read
 
 
