@@ -712,6 +712,27 @@ async def test_after_its_transaction_a_job_has_ended_and_writes_nothing_more(
     assert "which was completed already" in caplog.text
 
 
+@pytest.mark.parametrize("what", ["transaction", "once"])
+async def test_what_must_be_awaited_is_refused_in_a_thread_in_plain_words(
+    file_url: str, what: str
+) -> None:
+    """`if ctx.once(…)` would always be true there, and `with ctx.transaction()` a riddle."""
+    jobs = Windlass(file_url)
+
+    @jobs.job("threaded")
+    def threaded(value: str, ctx: Context) -> None:
+        getattr(ctx, value)("key")
+
+    async with working(jobs):
+        handle = await threaded.submit(what)
+        with pytest.raises(JobFailed, match=rf"ctx\.{what}\(\) needs an `async def` handler"):
+            await handle.result(timeout=10)
+        job = await handle.status()
+        assert job.last is not None
+        assert job.last.error is not None
+        assert job.last.error.code == "CONFIGURATION_ERROR"
+
+
 async def test_a_zombie_s_writes_are_rolled_back(file_url: str, tmp_path: Path) -> None:
     jobs = Windlass(file_url)
     started, may_write = asyncio.Event(), asyncio.Event()

@@ -11,6 +11,7 @@ from windlass.auth.principal import Principal, Role
 from windlass.contract.audit import AuditEntry
 from windlass.contract.clock import Clock
 from windlass.contract.errors import InvalidCredentials
+from windlass.contract.store import JobStore
 
 
 class Document(msgspec.Struct, rename="camel"):
@@ -19,8 +20,8 @@ class Document(msgspec.Struct, rename="camel"):
     flags: list[str] = msgspec.field(default_factory=list)
 
 
-def make_jobs(url: str, clock: Clock | None = None) -> Windlass:
-    jobs = Windlass(url, clock=clock)
+def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Windlass:
+    jobs = Windlass(store, clock=clock)
 
     @jobs.job(
         "document-indexing",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.application import AuditKept, ByName, make_jobs
 from windlass import Windlass
-from windlass.api import Api
+from windlass.api.application import Api
 from windlass.testing.clock import FakeClock
 
 

@@ -19,7 +19,8 @@ from tests.api.application import PRINCIPALS, ByName
 from tests.api.conftest import asker_of
 from tests.api.playing import stored
 from windlass import InvalidInput, Windlass
-from windlass.api import Answer, Api, ApiSettings, Responses
+from windlass.api import Answer, ApiSettings, Responses
+from windlass.api.application import Api
 from windlass.api.documents import AcceptedDocument, ProblemDocument
 from windlass.auth.action import Action
 from windlass.auth.authorizer import Target

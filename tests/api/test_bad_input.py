@@ -12,7 +12,8 @@ from tests.api.conftest import Asker, asker_of, check_answer
 from tests.api.playing import stored
 from tests.api.test_submit import DOCUMENT, MAIL
 from windlass import Windlass
-from windlass.api import Api, ApiSettings
+from windlass.api import ApiSettings
+from windlass.api.application import Api
 from windlass.contract.errors import StoreUnavailable
 
 GOOD = b'{"jobType": "mail", "payload": "a@example.org"}'

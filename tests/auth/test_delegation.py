@@ -8,6 +8,7 @@ from windlass.auth.action import Action
 from windlass.auth.api_key import KeyGrant
 from windlass.auth.delegation import may_grant
 from windlass.auth.principal import Principal, Role
+from windlass.auth.rate_limit import RateLimit
 
 READ = frozenset({Action.READ})
 
@@ -36,6 +37,8 @@ SYSTEM = who(Role.ADMIN, is_system=True)
         (SYSTEM, key(Role.ADMIN, tenant_id="b", is_system=True)),
         (who(Role.ADMIN, scopes=READ), key(Role.ADMIN, scopes=READ)),
         (who(subjects=frozenset({"s1", "s2"})), key(subjects=frozenset({"s1"}))),
+        (ADMIN, key(rate_limit=RateLimit(5.0, 5))),
+        (who(rate_limit=RateLimit(5.0, 5)), key(rate_limit=RateLimit(5.0, 4))),
     ],
 )
 def test_what_one_has_can_be_given(principal: Principal, grant: KeyGrant) -> None:
@@ -54,6 +57,9 @@ def test_what_one_has_can_be_given(principal: Principal, grant: KeyGrant) -> Non
         (who(Role.ADMIN, job_types=frozenset({"t"})), key()),
         (who(Role.ADMIN, job_types=frozenset({"t"})), key(job_types=frozenset({"t", "u"}))),
         (who(subjects=frozenset({"s1"})), key(subjects=frozenset({"s2"}))),
+        (who(rate_limit=RateLimit(5.0, 5)), key()),
+        (who(rate_limit=RateLimit(5.0, 5)), key(rate_limit=RateLimit(6.0, 5))),
+        (who(rate_limit=RateLimit(5.0, 5)), key(rate_limit=RateLimit(5.0, 6))),
     ],
 )
 def test_what_one_has_not_cannot_be_given(principal: Principal, grant: KeyGrant) -> None:

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from windlass.cli.main import main
 from windlass.contract.clock import SystemClock
 from windlass.contract.outcome import ErrorInfo, Failure
+from windlass.contract.store import JobStore
 from windlass.manager.manager import Ending, JobManager, Submission
 from windlass.stores import store_from_url
 from windlass.testing.factories import make_job, wanting
@@ -69,9 +70,12 @@ class Program:
 
     def exit_code(self, seconds: float = PATIENCE_SECONDS) -> int:
         code = self.process.wait(seconds)
+        self.read_to_the_end()
+        return code
+
+    def read_to_the_end(self) -> None:
         for reader in self._readers:
             reader.join(PATIENCE_SECONDS)
-        return code
 
 
 class Place:
@@ -80,6 +84,10 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.database = folder / "windlass.db"
+
+    def make_store(self) -> None:
+        """Looking does not make one."""
+        assert self.run("db", "migrate").exit_code == 0
 
     def run(self, *words: str, stdin: str | bytes | None = None) -> Result:
         """Run a command within this process."""
@@ -105,6 +113,7 @@ class Place:
         *,
         tenant_id: str = "default",
         message: str = "for good",
+        detail: str = "",
         subject_id: str = "",
     ) -> str:
         """Make a dead letter."""
@@ -119,25 +128,30 @@ class Place:
             )
             await manager.submit([Submission(job)])
             (run,) = await manager.claim("test", uuid4(), wanting(job_type), lease=_LEASE)
-            failure = Failure(ErrorInfo("BROKEN", message, ""), retryable=False)
+            failure = Failure(ErrorInfo("BROKEN", message, detail), retryable=False)
             await manager.settle([Ending(run, failure)])
             return str(job.job_id)
 
-        job_id: str = self._managed(kill)
+        job_id: str = self.managed(kill)
         return job_id
 
     def start_a_run(self, job_type: str) -> None:
         async def claim(manager: JobManager) -> None:
             await manager.claim("test", uuid4(), wanting(job_type), lease=_LEASE)
 
-        self._managed(claim)
+        self.managed(claim)
 
-    def _managed(self, act: Callable[[JobManager], Any]) -> Any:
+    def managed(self, act: Callable[[JobManager], Any]) -> Any:
+        return self.stored(lambda store: act(JobManager(store)))
+
+    def stored(self, act: Callable[[JobStore], Any]) -> Any:
+        """Do something to the store itself."""
+
         async def opened() -> Any:
             store = store_from_url(f"sqlite:///{self.database}", clock=SystemClock())
             await store.open()
             try:
-                return await act(JobManager(store))
+                return await act(store)
             finally:
                 await store.close()
 
@@ -156,12 +170,14 @@ class Place:
             start_new_session=True,
         )
         with process:
+            program = Program(process)
             try:
-                yield Program(process)
+                yield program
             finally:
                 if process.poll() is None:
                     process.terminate()
                     _end(process)
+                program.read_to_the_end()  # before its pipes are closed
 
     def eventually(self, reached: Callable[[], bool], what: str) -> None:
         """Ask again and again, for a bounded time; each question is a command of its own."""
@@ -208,6 +224,12 @@ def assert_bad_option(result: Result, option: str) -> None:
 
 
 NOBODY = str(UUID(int=0))
+
+
+@pytest.fixture
+def empty_store(place: Place) -> Place:
+    place.make_store()
+    return place
 
 
 @pytest.fixture

@@ -52,11 +52,45 @@ def test_a_plan_says_what_a_migration_would_do_and_does_nothing(place: Place, st
 
 
 def test_migrating_twice_is_migrating_once(place: Place, store: str) -> None:
-    for _ in range(2):
-        result = place.run("db", "migrate")
-        assert (result.exit_code, result.stdout) == (0, "")
+    first = place.json("db", "migrate")
+    assert [row["applied"] for row in first] == [True] * len(first)
+    assert place.json("db", "migrate") == []
     assert all(applied(place))
     assert place.json("job", "list") == []
+
+
+def last(place: Place) -> str:
+    row = place.json("db", "status")[-1]
+    return f"{row['number']} ({row['name']})"
+
+
+def test_a_migration_tells_what_it_did(place: Place, store: str) -> None:
+    names = [row["name"] for row in place.json("db", "status")]
+    result = place.run("db", "migrate")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in names)
+    assert result.stderr == f"Applied {len(names)}; the store is now at {last(place)}.\n"
+
+
+@pytest.mark.parametrize("words", ["migrate", "migrate --plan", "sql"])
+def test_where_nothing_is_missing_that_is_said(place: Place, store: str, words: str) -> None:
+    place.make_store()
+    result = place.run("db", *words.split())
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith(f"Up to date at {last(place)}: nothing to apply.")
+
+
+def test_the_sql_that_is_printed_is_what_the_store_lacks(place: Place, store: str) -> None:
+    everything = place.run("db", "sql").stdout
+    assert place.run("db", "sql", "--all").stdout == everything
+    run_script(store, place.run("db", "sql", "1").stdout)
+    rest = place.run("db", "sql").stdout
+    assert rest != everything
+    if rest:
+        run_script(store, rest)
+    assert all(applied(place))
+    assert place.run("db", "sql").stdout == ""
+    assert place.run("db", "sql", "--all").stdout == everything
 
 
 def test_the_printed_sql_is_all_that_a_dba_needs(place: Place, store: str) -> None:
@@ -82,7 +116,9 @@ def test_two_processes_that_migrate_at_once_both_succeed(place: Place, store: st
 
 
 def test_the_sql_names_the_schema_of_the_store(place: Place) -> None:
-    printed = place.run("--store", "postgresql://u@h/d?schema=other", "db", "sql").stdout
+    """All of it can be had without the server."""
+    url = "postgresql://u@h/d?schema=other"
+    printed = place.run("--store", url, "db", "sql", "--all").stdout
     assert "CREATE TABLE other.job" in printed
     assert "windlass." not in printed
 

@@ -119,8 +119,8 @@ def test_ids_together_with_a_filter_are_refused_or_both_obeyed(place: Place, ver
 
 
 @both_verbs
-def test_a_named_letter_that_is_not_there_is_3(place: Place, verb: str) -> None:
-    assert_refused(place.run("dead", verb, NOBODY, "--yes"), 3, NOBODY)
+def test_a_named_letter_that_is_not_there_is_3(empty_store: Place, verb: str) -> None:
+    assert_refused(empty_store.run("dead", verb, NOBODY, "--yes"), 3, NOBODY)
 
 
 @both_verbs

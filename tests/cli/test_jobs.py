@@ -27,6 +27,7 @@ JOB_KEYS = {
     "phase",
     "reason",
     "errorCode",
+    "errorType",
     "errorMessage",
     "version",
 }
@@ -137,13 +138,13 @@ def test_a_job_is_shown_with_payload_and_history(place: Place) -> None:
 
 
 @pytest.mark.parametrize("verb", [("job", "get"), ("job", "watch"), ("dead", "show")])
-def test_a_job_that_is_not_there_is_3(place: Place, verb: tuple[str, str]) -> None:
-    assert_refused(place.run(*verb, NOBODY), 3, NOBODY)
+def test_a_job_that_is_not_there_is_3(empty_store: Place, verb: tuple[str, str]) -> None:
+    assert_refused(empty_store.run(*verb, NOBODY), 3, NOBODY)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
-def test_acting_on_a_job_that_is_not_there_is_3(place: Place, verb: str) -> None:
-    assert place.run("job", verb, NOBODY).exit_code == 3
+def test_acting_on_a_job_that_is_not_there_is_3(empty_store: Place, verb: str) -> None:
+    assert empty_store.run("job", verb, NOBODY).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,9 @@ def test_acting_on_a_job_that_is_not_there_is_3(place: Place, verb: str) -> None
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("text", ["nope", "", "\x1b[31m", "ü" * 5000])
+@pytest.mark.parametrize(
+    "text", ["nope", "", "\x1b[31m", "ü" * 5000], ids=["word", "empty", "escape", "long"]
+)
 def test_what_is_no_uuid_is_refused_as_usage(
     place: Place, words: tuple[str, ...], text: str
 ) -> None:
@@ -185,9 +188,9 @@ def test_jsonl_is_one_object_per_line(place: Place) -> None:
     assert json.loads(got[0])["jobId"] == ids[0]
 
 
-def test_an_empty_list_is_an_empty_array_or_no_line(place: Place) -> None:
-    assert place.json("job", "list") == []
-    assert place.run("-o", "jsonl", "job", "list").stdout == ""
+def test_an_empty_list_is_an_empty_array_or_no_line(empty_store: Place) -> None:
+    assert empty_store.json("job", "list") == []
+    assert empty_store.run("-o", "jsonl", "job", "list").stdout == ""
 
 
 def test_a_list_is_filtered_by_status_type_queue_and_subject(place: Place) -> None:

@@ -13,6 +13,7 @@ from windlass.auth.authenticator import Credentials
 from windlass.auth.key_authenticator import ApiKeyAuthenticator
 from windlass.auth.peppers import PEPPER_VARIABLE, Peppers
 from windlass.auth.principal import Principal, Role
+from windlass.auth.rate_limit import RateLimit
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import InvalidCredentials
 from windlass.stores import store_from_url
@@ -23,6 +24,7 @@ PEPPER = "1:0123456789abcdefghijklmnopqrstuvwxyz"
 @pytest.fixture(autouse=True)
 def pepper(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEPPER_VARIABLE, PEPPER)
+    place.make_store()
 
 
 def opens(place: Place, text: str) -> Principal | None:
@@ -47,6 +49,7 @@ def test_a_key_is_made_and_works(place: Place) -> None:
     made = place.json(
         "key", "create", "ci", "--tenant", "shop", "--role", "operator", "--scope", "jobs:read",
         "--subject", "s1", "--type", "t", "--system", "--expires-in", "90d",
+        "--rate-limit", "600/min:50",
     )  # fmt: skip
     principal = opens(place, made["key"])
     assert principal is not None
@@ -59,7 +62,9 @@ def test_a_key_is_made_and_works(place: Place) -> None:
         subjects=frozenset({"s1"}),
         job_types=frozenset({"t"}),
         is_system=True,
+        rate_limit=RateLimit(10.0, 50),
     )
+    assert made["rateLimit"] == {"perSecond": 10.0, "burst": 50}
     assert made["expiresAt"] > made["createdAt"]
     assert made["createdBy"].startswith("cli:")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import UNCHECKED, Place, assert_refused
+from tests.cli.conftest import NOBODY, UNCHECKED, Place, assert_refused
 
 COUNTED = {"queued", "scheduled", "running", "completed", "failed", "poisoned", "cancelled"}
 CHECKS = {"check", "result", "advice"}
@@ -25,11 +25,17 @@ def test_queues_are_listed_with_their_counts(place: Place) -> None:
     assert (rows["default"]["failed"], rows["default"]["paused"]) == (1, False)
 
 
-def test_a_queue_stays_paused_until_it_is_resumed(place: Place) -> None:
-    assert place.json("queue", "pause", "docs") == {"queue": "docs", "paused": True}
-    assert [row["paused"] for row in place.json("queue", "list")] == [True]
-    assert place.json("queue", "resume", "docs") == {"queue": "docs", "paused": False}
-    assert place.json("queue", "list") == []
+def test_a_queue_stays_paused_until_it_is_resumed(empty_store: Place) -> None:
+    def switched(verb: str) -> bool:
+        row = empty_store.json("queue", verb, "docs")
+        assert (row.keys(), row["queue"]) == ({"queue", "paused", "seen"}, "docs")
+        paused: bool = row["paused"]
+        return paused
+
+    assert switched("pause")
+    assert [row["paused"] for row in empty_store.json("queue", "list")] == [True]
+    assert not switched("resume")
+    assert empty_store.json("queue", "list") == []
 
 
 @pytest.mark.parametrize("name", ["", "q" * 10_000, "a\nb", "\x00"], ids=repr)
@@ -46,8 +52,8 @@ def test_stats_count_the_jobs_of_the_tenant(place: Place) -> None:
     assert row["oldestSeconds"] >= 0
 
 
-def test_no_worker_is_no_session(place: Place) -> None:
-    assert place.json("sessions") == []
+def test_no_worker_is_no_session(empty_store: Place) -> None:
+    assert empty_store.json("sessions") == []
 
 
 def test_the_doctor_names_what_is_bad_and_what_to_do(place: Place) -> None:
@@ -78,13 +84,17 @@ def test_the_doctor_says_when_the_application_cannot_be_imported(place: Place) -
         "queue resume docs",
         "db status",
         "stats",
-        "sessions",
+        "type list",
+        "type pause index",
+        "type resume index",
+        "type disable index --yes",
+        "type enable index",
         "config show",
         "job submit index 1",
     ],
 )
 def test_every_command_prints_every_form(place: Place, words: str, form: str) -> None:
-    place.submit("index", "1")
+    place.submit("index", "1", "--queue", "docs")
     place.dead()
     result = place.run("-o", form, *words.split())
     assert (result.exit_code, result.stderr.replace(f"{UNCHECKED}\n", "")) == (0, "")
@@ -98,9 +108,9 @@ def test_every_command_prints_every_form(place: Place, words: str, form: str) ->
 
 
 @pytest.mark.parametrize("words", ["job list", "sessions", "config show", "db status"])
-def test_the_output_option_may_also_stand_after_the_command(place: Place, words: str) -> None:
+def test_the_output_option_may_also_stand_after_the_command(empty_store: Place, words: str) -> None:
     """Where everybody types it."""
-    result = place.run(*words.split(), "-o", "json")
+    result = empty_store.run(*words.split(), "-o", "json")
     assert result.exit_code == 0, result.stderr
     assert isinstance(json.loads(result.stdout), list)
 
@@ -117,7 +127,7 @@ def test_a_status_before_the_first_use_creates_nothing(place: Place) -> None:
 def test_a_migrated_store_has_had_every_migration(place: Place) -> None:
     for _ in range(2):
         result = place.run("db", "migrate")
-        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.exit_code == 0
         assert result.stderr
     rows = place.json("db", "status")
     assert all(row["applied"] for row in rows)
@@ -213,9 +223,59 @@ def test_a_store_without_a_schema_has_no_status(place: Place) -> None:
     assert_refused(place.run("--store", "memory://", "db", "status"), 5, "schema")
 
 
-def test_looking_does_not_create_a_store_elsewhere_than_named(place: Place) -> None:
-    place.run("job", "list")
-    assert [path.name for path in Path().iterdir() if path.suffix == ".db"] == ["windlass.db"]
+LOOKING = [
+    "job list",
+    f"job get {NOBODY}",
+    f"job watch {NOBODY}",
+    f"job cancel {NOBODY}",
+    f"job retry {NOBODY}",
+    "dead list",
+    f"dead show {NOBODY}",
+    "dead redrive --all --yes",
+    "dead discard --all --yes",
+    "queue list",
+    "queue pause docs",
+    "queue resume docs",
+    "type list",
+    "type pause index",
+    "type disable index --yes",
+    "stats",
+    "sessions",
+    "doctor",
+]
+
+
+@pytest.mark.parametrize("words", LOOKING)
+def test_looking_at_a_file_that_is_not_there_is_5_and_does_not_make_it(
+    place: Place, words: str
+) -> None:
+    result = place.run(*words.split())
+    assert (result.exit_code, result.stdout) == (5, "")
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith(f"Error: There is no store file {place.database} (the default).")
+    assert "windlass db migrate" in error
+    assert list(Path().iterdir()) == []
+
+
+def test_looking_does_not_make_our_tables_in_a_database_of_somebody_else(place: Place) -> None:
+    with closing(sqlite3.connect(place.database)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    assert_refused(place.run("job", "list"), 5, "no schema of ours", "windlass db migrate")
+    with closing(sqlite3.connect(place.database)) as connection:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+    assert names == {"theirs"}
+
+
+@pytest.mark.parametrize("words", ["db migrate --plan", "db status", "db sql"])
+def test_looking_at_the_schema_does_not_make_it(place: Place, words: str) -> None:
+    assert place.run(*words.split()).exit_code == 0
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["db migrate", "job submit index 1"])
+def test_a_store_is_made_by_what_fills_it(place: Place, words: str) -> None:
+    assert place.run(*words.split()).exit_code == 0
+    assert place.database.exists()
 
 
 def test_a_queue_is_paused_for_every_tenant_and_counted_for_one(place: Place) -> None:

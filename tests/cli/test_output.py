@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -24,8 +25,9 @@ def piped(place: Place, *words: str, **variables: str) -> str:
     return done.stdout.decode()
 
 
-def at_a_terminal(place: Place, *words: str, **variables: str) -> str:
+def at_a_terminal(place: Place, *words: str, columns: int = 80, **variables: str) -> str:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (50, columns))
     process = subprocess.Popen(
         [sys.executable, "-m", "windlass.cli.main", *words],
         cwd=place.folder,
@@ -144,3 +146,77 @@ def test_a_reader_that_leaves_early_is_no_traceback(place: Place) -> None:
         assert b"Traceback" not in done.stderr
         assert b"Exception ignored" not in done.stderr
     os.close(writing)
+
+
+def shown(place: Place, *words: str, columns: int = 80) -> list[str]:
+    text = at_a_terminal(place, *words, columns=columns, NO_COLOR="1")
+    lines = text.replace("\r\n", "\n").splitlines()
+    assert all(len(line) <= columns for line in lines), text
+    assert "…" not in text
+    return lines
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("words", ["job list", "dead list"])
+def test_at_any_width_a_list_shows_id_type_status_and_why(
+    place: Place, words: str, columns: int
+) -> None:
+    message = "There is no such document, and there never was one in any archive of ours."
+    dead = place.dead("document-indexing", message=message, subject_id="d1")
+    lines = shown(place, *words.split(), columns=columns)
+    assert lines[1].startswith(dead)
+    assert "Failed" in lines[1]
+    assert "document-indexing" in lines[1]
+    assert " ".join(" ".join(lines).split()).endswith(f"BROKEN: {message}")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_at_any_width_every_setting_and_its_value_are_whole(place: Place, columns: int) -> None:
+    rows = place.json("config", "show")
+    text = "\n".join(shown(place, "config", "show", columns=columns))
+    for row in rows:
+        assert row["setting"] in text
+        assert row["value"] in text
+        assert row["source"] in text
+
+
+def test_at_80_columns_a_queue_shows_whether_it_is_paused(place: Place) -> None:
+    place.submit("index", "1")
+    place.run("queue", "pause", "default")
+    header, row = shown(place, "queue", "list")
+    assert header.split()[-1] == "paused"
+    assert row.split()[-1] == "yes"
+
+
+@pytest.mark.parametrize("words", ["job list", "dead list"])
+def test_an_exception_has_a_name_in_lists_but_no_words(place: Place, words: str) -> None:
+    """What it says may be anybody's data; the trace of one job shows it to whoever asks."""
+    trace = 'Traceback (most recent call last):\n  File "x"\nZeroDivisionError: hush\n'
+    place.dead(message="The job failed unexpectedly.", detail=trace)
+    text = piped(place, *words.split())
+    assert "BROKEN (ZeroDivisionError): The job failed unexpectedly." in text
+    assert "hush" not in text
+    (row,) = place.json(*words.split())
+    assert (row["errorCode"], row["errorType"]) == ("BROKEN", "ZeroDivisionError")
+    assert "hush" not in str(row)
+
+
+def test_an_empty_table_is_a_sentence_for_people_and_nothing_for_a_pipe(empty_store: Place) -> None:
+    for words in ("job list", "dead list", "queue list", "type list", "stats", "sessions"):
+        result = empty_store.run(*words.split())
+        assert (result.exit_code, result.stdout) == (0, ""), words
+        assert len(result.stderr.splitlines()) == 1, words
+
+
+def test_a_pipe_that_wants_one_line_gets_it_and_nobody_complains(place: Place) -> None:
+    place.submit("index", "1")
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -m windlass.cli.main job list | head -1', sys.executable],
+        cwd=place.folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith(b"jobId")
+    assert done.stderr == b""

@@ -44,7 +44,7 @@ def test_the_settings_decide_which_store_is_used(
     place.submit("index", "1")
     monkeypatch.setenv("WINDLASS_STORE", "sqlite:///from-variable.db")
     place.submit("index", "1")
-    assert place.json("--store", "sqlite:///from-flag.db", "job", "list") == []
+    place.json("--store", "sqlite:///from-flag.db", "job", "submit", "index", "1")
     for name in ("from-file.db", "from-variable.db", "from-flag.db"):
         assert Path(name).exists()
     assert not place.database.exists()
@@ -54,6 +54,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
     rows = place.json("config", "show")
     names = [
         "store",
+        "url",
         "trigger",
         "app",
         "tenant",
@@ -62,6 +63,11 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "poll_seconds",
         "drain_seconds",
         "processes",
+        "health",
+        "require_broker",
+        "rate_limit_per_key",
+        "rate_limit_per_tenant",
+        "log_format",
     ]
     assert [row["setting"] for row in rows] == names
     for row in rows:

@@ -1,8 +1,10 @@
 """windlass worker and dev: what they serve, how they stop, and what they refuse."""
 
+import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,13 @@ def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
         (place.folder / f"{name}.py").write_text(text)
     monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
     return place
+
+
+def alive(shop: Place) -> list[dict[str, Any]]:
+    """The workers that are registered; none while the first one is still making its store."""
+    result = shop.run("-o", "json", "sessions")
+    sessions: list[dict[str, Any]] = json.loads(result.stdout) if result.exit_code == 0 else []
+    return sessions
 
 
 def stop(program: Program, number: int = signal.SIGTERM) -> None:
@@ -92,15 +101,17 @@ def test_a_watched_job_that_completes_is_0_and_has_its_result(shop: Place) -> No
 
 def test_sessions_show_the_worker_until_it_stops(shop: Place) -> None:
     with shop.process("worker", "shop:jobs") as program:
-        shop.eventually(lambda: bool(shop.json("sessions")), "there is a session")
-        (session,) = shop.json("sessions")
+        shop.eventually(lambda: bool(alive(shop)), "there is a session")
+        (session,) = alive(shop)
         assert session["pid"] == program.process.pid
         assert session["queues"] == {"default": 10, "docs": 10}
+        assert "default:10,docs:10" in shop.run("sessions").stdout
         assert set(session["jobTypes"]) == {"add", "hold"}
+        assert "serves" not in session
         assert {"sessionId", "host", "version", "startedAt", "draining"} <= session.keys()
         assert shop.run("doctor").exit_code == 0
         stop(program)
-    assert shop.json("sessions") == []
+    assert alive(shop) == []
 
 
 @pytest.mark.parametrize("source", ["flag", "file"])
@@ -123,7 +134,7 @@ def test_a_worker_works_on_the_store_that_the_settings_name(
 
 def test_a_killed_child_is_started_anew(shop: Place) -> None:
     def pids() -> set[int]:
-        return {row["pid"] for row in shop.json("sessions")}
+        return {row["pid"] for row in alive(shop)}
 
     with shop.process("worker", "shop:jobs", "--processes", "2") as program:
         shop.eventually(lambda: len(pids()) == 2, "two children are registered")
@@ -153,8 +164,8 @@ def test_ctrl_c_at_a_terminal_lets_the_jobs_of_all_processes_finish(shop: Place)
 
 def test_a_stop_while_a_killed_child_waits_to_start_again_is_0(shop: Place) -> None:
     with shop.process("worker", "shop:jobs", "--processes", "2") as program:
-        shop.eventually(lambda: len(shop.json("sessions")) == 2, "two children are registered")
-        killed = min(row["pid"] for row in shop.json("sessions"))
+        shop.eventually(lambda: len(alive(shop)) == 2, "two children are registered")
+        killed = min(row["pid"] for row in alive(shop))
         os.kill(killed, signal.SIGKILL)  # a child of the process that this test started
         program.wait_for(f"worker {killed} ended with -9")
         stop(program)

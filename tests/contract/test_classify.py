@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.classify import classify
+from windlass.contract.classify import classify, exception_name
 from windlass.contract.errors import (
     Code,
     InvalidEnvelope,
@@ -24,7 +24,7 @@ from windlass.contract.errors import (
     Retry,
     Snooze,
 )
-from windlass.contract.outcome import Failure, Snoozed
+from windlass.contract.outcome import ErrorInfo, Failure, Snoozed
 from windlass.contract.text import ERROR_DETAIL_LIMIT
 
 # Other work on the machine is no failure.
@@ -378,6 +378,38 @@ def test_of_a_deep_trace_the_place_of_the_error_is_kept() -> None:
         detail = failure(error).error.detail
     assert "in innermost" in detail
     assert "ValueError: here" in detail
+
+
+class OddlyNamed(Exception):
+    pass
+
+
+def chained() -> Exception:
+    error = ValueError("outer")
+    error.__cause__ = raised(KeyError("inner"))
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ValueError("oops"), "ValueError"),
+        (ValueError(), "ValueError"),
+        (ValueError("several\nlines: of\nKeyError: text"), "ValueError"),
+        (ValueError("x" * 100_000), "ValueError"),
+        (OddlyNamed("oops"), f"{__name__}.OddlyNamed"),
+        (chained(), "ValueError"),
+        (ExceptionGroup("several", [KeyError("a"), ValueError("b")]), "ExceptionGroup"),
+        (Permanent("CODE", "said"), ""),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_class_of_an_exception_is_read_from_its_trace(error: Exception, name: str) -> None:
+    assert exception_name(failure(error).error) == name
+
+
+def test_a_detail_that_is_no_trace_names_no_exception() -> None:
+    assert exception_name(ErrorInfo("CODE", "said", "KeyError: not ours")) == ""
 
 
 class Mute(Exception):

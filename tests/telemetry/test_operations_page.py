@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.telemetry.asking import ask
 from windlass import Windlass
-from windlass.cli.settings import SETTINGS
+from windlass.app.settings import SETTINGS
 from windlass.telemetry.logs import JsonFormatter
 from windlass.telemetry.names import METRICS, Attribute, Metric
 

@@ -1,8 +1,11 @@
-"""The HTTP contract: submit with 202, a status that tells the truth, and nobody else's jobs."""
+"""The HTTP contract: submit with 202, a status that tells the truth, and nobody else's jobs.
+
+The documents are shared with the client, which must not need a web framework: so the application
+itself, which does, is imported from `windlass.api.application`, or made by `jobs.api(…)`.
+"""
 
 from windlass.api.answer import Answer
-from windlass.api.application import Api
 from windlass.api.responses import Responses
 from windlass.api.settings import ApiSettings
 
-__all__ = ["Answer", "Api", "ApiSettings", "Responses"]
+__all__ = ["Answer", "ApiSettings", "Responses"]

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from windlass.api.headers import uuid_of
+from windlass.api.quota import Quota
 from windlass.auth.authenticator import Credentials
 from windlass.auth.gate import Asker
 from windlass.auth.principal import Principal
@@ -22,9 +23,11 @@ class Call:
         "correlation_id",
         "headers",
         "is_read",
+        "is_told",
         "parameters",
         "principal",
         "query",
+        "quota",
         "raw_body",
         "scope",
     )
@@ -41,6 +44,10 @@ class Call:
         self.raw_body = b""
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
+        self.is_told = False
+        """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
+        self.quota: Quota | None = None
+        """What the rate limits leave to the principal, where there are any."""
 
     @property
     def root(self) -> str:

@@ -95,20 +95,27 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     reason: str | None
     error_code: str | None
     error_message: str | None
-    result: msgspec.Raw | None
+    result: Any
+    """JSON data: on the server still as it is stored, in a client decoded."""
     result_omitted: str | None
     version: int
 
 
-class JobDocument(StatusDocument, frozen=True, kw_only=True):
-    """All of a job. The payload and the key made of it are there for those who may read it."""
+class ListedJob(StatusDocument, frozen=True, kw_only=True):
+    """A job in a list: where it stands, and where it waits."""
 
     tenant_id: str
     queue: str
     priority: int
+
+
+class JobDocument(ListedJob, frozen=True, kw_only=True):
+    """All of a job. The payload and the key made of it are there for those who may read it."""
+
     idempotency_key: str | None
     payload_version: int
-    payload: msgspec.Raw | None
+    payload: Any
+    """As with `result`."""
     payload_omitted: str | None
     created_by: str
     parent_job_id: UUID | None
@@ -118,7 +125,7 @@ class JobDocument(StatusDocument, frozen=True, kw_only=True):
 class JobPage(Document, frozen=True, kw_only=True):
     """Jobs, newest first; `nextCursor` leads on, null is the end."""
 
-    items: list[StatusDocument]
+    items: list[ListedJob]
     next_cursor: str | None
 
 
@@ -295,3 +302,21 @@ class ScaleDocument(Document, frozen=True, kw_only=True):
     running: int
     demand: int
     oldest_age_seconds: float
+
+
+# -- following ----------------------------------------------------------------------------------
+
+
+class StreamTokenDocument(Document, frozen=True, kw_only=True):
+    """A token that opens one event stream for a short time, only to read."""
+
+    token: str
+    url: str
+    """Where the stream is, with the token; for an EventSource."""
+    expires_at: Instant
+
+
+class ResetDocument(Document, frozen=True, kw_only=True):
+    """The data of `event: reset`: something was missed that cannot be told any more."""
+
+    detail: str

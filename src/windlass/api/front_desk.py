@@ -12,6 +12,7 @@ from windlass.api.documents import ProblemDocument
 from windlass.api.overdue import Overdue
 from windlass.api.port import Jobs
 from windlass.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
+from windlass.api.rate_limiter import RateLimiter
 from windlass.api.responses import Responses
 from windlass.api.served import Servable
 from windlass.api.settings import ApiSettings
@@ -32,12 +33,14 @@ class FrontDesk:
         *,
         authenticator: Authenticator,
         gate: Gate,
+        limiter: RateLimiter,
         settings: ApiSettings,
         responses: Responses,
     ) -> None:
         self._jobs = jobs
         self._authenticator = authenticator
         self._gate = gate
+        self._limiter = limiter
         self._settings = settings
         self._responses = responses
         self._hosts = frozenset(settings.allowed_hosts)
@@ -62,9 +65,8 @@ class FrontDesk:
             return
         finally:
             self._under_way -= 1
-        await answer.send(
-            send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
-        )
+        with_body = scope["method"] != "HEAD"
+        await answer.send(send, receive, correlation_id=call.correlation_id, with_body=with_body)
 
     def received(self, scope: Scope) -> tuple[Call, Refused | None]:
         """A call of a request, and what is wrong already with how it is marked."""
@@ -83,6 +85,16 @@ class FrontDesk:
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None = None
     ) -> Answer:
         """Run an operation; `principal` where somebody else has told already who asks."""
+        answer = await self._answered(served, call, receive, principal)
+        if call.quota is None:
+            return answer
+        answer = copy.copy(answer)  # it may be one that others get too
+        answer.headers = (*answer.headers, *call.quota.headers)
+        return answer
+
+    async def _answered(
+        self, served: Servable, call: Call, receive: Receive, principal: Principal | None
+    ) -> Answer:
         waiting = request_headers.wait_seconds(call.headers, self._settings.longest_wait_seconds)
         task = self._overdue.begin(self._settings.request_timeout_seconds + (waiting or 0.0))
         try:
@@ -110,13 +122,18 @@ class FrontDesk:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
+            call.is_told = principal is not None
             call.principal = principal or await self._principal(served, call)
+            await self._limiter.admit(call)
         await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
     async def _principal(self, served: Servable, call: Call) -> Principal:
+        identify = served.operation.identify
         try:
-            principal = await self._authenticator.authenticate(call.credentials)
+            principal = await (
+                identify(call) if identify else self._authenticator.authenticate(call.credentials)
+            )
         except NotAuthenticated as error:
             raise await self._unauthenticated(served, call, error) from None
         if principal is None:
@@ -140,9 +157,9 @@ class FrontDesk:
 
     def problem(self, call: Call, refused: Refused) -> Answer:
         """The answer for a refusal."""
-        kind, headers = refused.kind, list[Header](refused.headers)
-        if kind.retry_after_seconds is not None:
-            headers.append((b"retry-after", b"%d" % kind.retry_after_seconds))
+        headers = list[Header](refused.headers)
+        if refused.retry_after_seconds is not None:
+            headers.append((b"retry-after", b"%d" % refused.retry_after_seconds))
         return self._responses.error(problem_document(call, refused), headers)
 
 

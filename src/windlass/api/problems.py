@@ -10,6 +10,7 @@ from windlass.contract.errors import (
     Code,
     InvalidEnvelope,
     InvalidPayload,
+    RateLimited,
     StoreError,
     SubmitRefused,
     WindlassError,
@@ -31,6 +32,8 @@ class ApiCode(StrEnum):
     JOB_PURGED = "JOB_PURGED"
     BODY_TIMEOUT = "BODY_TIMEOUT"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
+    STREAM_TOKENS_OFF = "STREAM_TOKENS_OFF"
+    TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     OVERLOADED = "OVERLOADED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -90,6 +93,13 @@ _KINDS: Final = (
         404,
         "There is no such job",
         "It never existed, has been removed, or belongs to somebody else.",
+    ),
+    Kind(
+        ApiCode.STREAM_TOKENS_OFF,
+        404,
+        "This server gives no stream tokens",
+        "They need a pepper that all API processes share: make one with `windlass key pepper`, and "
+        "set WINDLASS_KEY_PEPPER. Who is known by a cookie needs no token.",
     ),
     Kind(
         ApiCode.METHOD_NOT_ALLOWED,
@@ -171,6 +181,20 @@ _KINDS: Final = (
         "Repeat the very same request, or use a new key.",
     ),
     Kind(
+        ApiCode.TOO_MANY_STREAMS,
+        429,
+        "Too many event streams are open",
+        "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….",
+        10,
+    ),
+    Kind(
+        Code.RATE_LIMITED,
+        429,
+        "Too many requests",
+        "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
+        1,
+    ),
+    Kind(
         ApiCode.INTERNAL_ERROR,
         500,
         "Something went wrong here",
@@ -233,12 +257,14 @@ class Refused(Exception):
         *,
         errors: Sequence[ErrorDetail] = (),
         headers: Sequence[tuple[bytes, bytes]] = (),
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = KINDS[code]
         self.detail = detail
         self.errors = list(errors)
         self.headers = tuple(headers)
+        self.retry_after_seconds = retry_after_seconds or self.kind.retry_after_seconds
 
 
 def invalid_parameter(name: str, detail: str) -> Refused:
@@ -255,7 +281,10 @@ def refused_for(error: WindlassError, *, within: str = "#/payload") -> Refused:
     kind = KINDS.get(error.code)
     if kind is None:
         return Refused(ApiCode.INTERNAL_ERROR, "The request could not be handled.")
-    return Refused(error.code, str(error), errors=_errors_of(error, within))
+    after = error.retry_after_seconds if isinstance(error, RateLimited) else None
+    return Refused(
+        error.code, str(error), errors=_errors_of(error, within), retry_after_seconds=after
+    )
 
 
 def _errors_of(error: WindlassError, within: str) -> list[ErrorDetail]:

@@ -10,6 +10,7 @@ from windlass.api.documents import (
     AttemptDocument,
     HistoryEntry,
     JobDocument,
+    ListedJob,
     StatusDocument,
 )
 from windlass.contract.identity import uuid_text
@@ -34,13 +35,14 @@ def status_document(job: JobSnapshot, now: datetime) -> StatusDocument:
     return StatusDocument(**_status_fields(job, now))
 
 
+def listed_job(job: JobSnapshot, now: datetime) -> ListedJob:
+    return ListedJob(**_listed_fields(job, now))
+
+
 def job_document(job: JobSnapshot, now: datetime, *, with_payload: bool) -> JobDocument:
     envelope = job.job
     return JobDocument(
-        **_status_fields(job, now),
-        tenant_id=envelope.tenant_id,
-        queue=envelope.queue,
-        priority=job.priority,
+        **_listed_fields(job, now),
         # Mostly made of the payload's fields, so it is for the same eyes.
         idempotency_key=envelope.idempotency_key if with_payload else None,
         payload_version=envelope.payload_version,
@@ -50,6 +52,15 @@ def job_document(job: JobSnapshot, now: datetime, *, with_payload: bool) -> JobD
         parent_job_id=envelope.parent_job_id,
         trace_context=envelope.trace_context,
     )
+
+
+def _listed_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
+    return {
+        **_status_fields(job, now),
+        "tenant_id": job.job.tenant_id,
+        "queue": job.job.queue,
+        "priority": job.priority,
+    }
 
 
 def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:

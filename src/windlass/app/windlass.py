@@ -16,6 +16,7 @@ from windlass.app.admission import Admission
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.settings import CODE, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
 from windlass.contract.capabilities import Durability
@@ -46,18 +47,17 @@ from windlass.worker.worker import Worker, WorkerSettings
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from windlass.api import Api, ApiSettings, Responses
+    from windlass.api import ApiSettings, Responses
+    from windlass.api.application import Api
     from windlass.api.function_authorizer import Authorize
     from windlass.api.port import DeclaredJob
     from windlass.auth.authenticator import Authenticator
     from windlass.auth.authorizer import Authorizer
+    from windlass.auth.stream_tokens import StreamTokens
     from windlass.contract.audit import AuditSink
     from windlass.telemetry.loop_watch import LoopWatch
     from windlass.telemetry.routes import Routes
 
-DEFAULT_STORE: Final = "sqlite:///windlass.db"
-STORE_VARIABLE: Final = "WINDLASS_STORE"
-TRIGGER_VARIABLE: Final = "WINDLASS_TRIGGER"
 TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
 _BATCH: Final = 500
 
@@ -73,7 +73,11 @@ class Require(msgspec.Struct, frozen=True):
 
 
 class Windlass(Declarations):
-    """An application's jobs: declare them, submit them, run them. No I/O before first use."""
+    """An application's jobs: declare them, submit them, run them. Connects at first use.
+
+    A store or a trigger that is named here is used, whatever the settings say; where none is, they
+    say it: WINDLASS_STORE, windlass.toml, then sqlite:///windlass.db.
+    """
 
     def __init__(
         self,
@@ -102,8 +106,8 @@ class Windlass(Declarations):
         self.hooks = tuple(hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
-        self.store_source = store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-        self.trigger = os.environ.get(TRIGGER_VARIABLE, "") if trigger is None else trigger
+        self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
+        self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
@@ -389,10 +393,15 @@ class Windlass(Declarations):
         audit: "AuditSink | None" = None,
         settings: "ApiSettings | None" = None,
         responses: "Responses | None" = None,
+        stream_tokens: "StreamTokens | None" = None,
     ) -> "Api":
-        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted.
+
+        Without `stream_tokens` those of WINDLASS_KEY_PEPPER are given out, if it is set.
+        """
         try:
-            from windlass.api import Api  # only its users have the extra
+            from windlass.api.application import Api  # only its users have the extra
+            from windlass.auth.stream_tokens import StreamTokens
         except ModuleNotFoundError as error:
             raise WindlassError(
                 f"The API needs the module {error.name}, which is not installed.",
@@ -406,6 +415,7 @@ class Windlass(Declarations):
             audit=audit,
             settings=settings,
             responses=responses,
+            stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
             pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
         )
 
@@ -508,6 +518,12 @@ class Windlass(Declarations):
         return self.watching.health_app(
             watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
+
+
+def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:
+    if store is None or isinstance(store, str):
+        return named_in(store or None, "store")
+    return store, CODE
 
 
 def _closing(app: "weakref.ref[Windlass]") -> Callable[[], None]:

@@ -8,10 +8,13 @@ import msgspec
 
 from windlass.auth.action import Action
 from windlass.auth.principal import Principal, Role
+from windlass.auth.rate_limit import RateLimit
 from windlass.contract.errors import InvalidEnvelope, Problem
 from windlass.contract.job import DEFAULT_TENANT
 from windlass.contract.text import name_problem
 
+KIND: Final = "key"
+"""What the id of a key's principal begins with."""
 MOST_NAMES: Final = 1000
 _NAME_LIMIT: Final = 128
 _SUBJECT_LIMIT: Final = 512
@@ -27,16 +30,18 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subjects: frozenset[str] = frozenset()
     job_types: frozenset[str] | None = None
     is_system: bool = False
+    rate_limit: RateLimit | None = None
 
     def principal(self, key_id: str) -> Principal:
         return Principal(
-            id=f"key:{key_id}",
+            id=f"{KIND}:{key_id}",
             tenant_id=self.tenant_id,
             roles=self.roles,
             scopes=self.scopes,
             subjects=self.subjects,
             job_types=self.job_types,
             is_system=self.is_system,
+            rate_limit=self.rate_limit,
         )
 
     def check(self) -> None:

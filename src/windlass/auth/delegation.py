@@ -25,6 +25,7 @@ def may_grant(principal: Principal, grant: KeyGrant) -> bool:
         and _is_within(grant.scopes, principal.scopes)
         and _is_within(grant.job_types, principal.job_types)
         and (sees_all or grant.subjects <= principal.subjects)
+        and (principal.rate_limit is None or principal.rate_limit.allows(grant.rate_limit))
     )
 
 

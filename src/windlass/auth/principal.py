@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from windlass.auth.action import Action
+from windlass.auth.rate_limit import RateLimit
 
 
 class Role(StrEnum):
@@ -33,5 +34,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The subjects that were granted to it."""
     job_types: frozenset[str] | None = None
     """The job types that it may have to do with; None: all."""
+    rate_limit: RateLimit | None = None
+    """How much it may ask at all; None: what is set for all."""
     is_system: bool = False
     """Operates the installation: its roles hold in every tenant, so it may name another one."""

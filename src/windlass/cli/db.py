@@ -1,15 +1,17 @@
 """windlass db: the schema of the store."""
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
 from windlass.cli.output import say
 from windlass.cli.session import NOT_FOUND, Cli, command, pass_cli
-from windlass.stores.migrations import migrator_of, plan
+from windlass.cli.table import Columns
+from windlass.stores.migrations import AppliedMigration, Migration, plan
 
-_COLUMNS = ("number", "name", "applied", "checksum")
+_COLUMNS: Final = Columns(("number", "name", "applied", "checksum"), expendable=("checksum",))
 
 
 @click.group()
@@ -23,14 +25,22 @@ def db() -> None:
 @command
 async def migrate(cli: Cli, only_plan: bool) -> None:
     """Bring the store to the schema of this version."""
-    migrator = migrator_of(cli.store())
-    missing = plan(migrator.known, await migrator.applied())
-    if only_plan:
-        rows = [_row(step.number, step.name, step.checksum, applied=False) for step in missing]
-        cli.output.rows(rows, columns=_COLUMNS)
-        return
-    await migrator.migrate()
-    say("The store is up to date.")
+    async with cli.migrator() as migrator:
+        # Planned first in any case: it refuses what this version must not touch.
+        applied = await migrator.applied()
+        steps = plan(migrator.known, applied)
+        if not only_plan:
+            steps = await migrator.migrate()
+    rows = [_row(step, applied=not only_plan) for step in steps]
+    cli.output.rows(rows, _COLUMNS, empty=_up_to_date([*migrator.known, *applied]))
+    if steps and not only_plan:
+        say(f"Applied {len(steps)}; the store is now at {steps[-1].number} ({steps[-1].name}).")
+
+
+def _up_to_date(steps: Sequence[Migration | AppliedMigration]) -> str:
+    """The database may be ahead of this version, where both can go on beside each other."""
+    last = max(steps, key=lambda step: step.number)
+    return f"Up to date at {last.number} ({last.name}): nothing to apply."
 
 
 @db.command()
@@ -38,28 +48,40 @@ async def migrate(cli: Cli, only_plan: bool) -> None:
 @command
 async def status(cli: Cli) -> None:
     """Show which migrations there are, and which the store has had."""
-    migrator = migrator_of(cli.store())
+    async with cli.migrator() as migrator:
+        applied = await migrator.applied()
     known = migrator.known
-    had = {step.number: step for step in await migrator.applied()}
-    rows = [_row(step.number, step.name, step.checksum, step.number in had) for step in known]
-    newer = [step for number, step in had.items() if number > len(known)]
-    rows += [_row(step.number, step.name, step.checksum, applied=True) for step in newer]
-    cli.output.rows(rows, columns=_COLUMNS)
+    had = {step.number for step in applied}
+    rows = [_row(step, step.number in had) for step in known]
+    rows += [_row(step, applied=True) for step in applied if step.number > len(known)]
+    cli.output.rows(rows, _COLUMNS, empty="There are no migrations.")
 
 
-def _row(number: int, name: str, checksum: str, applied: bool) -> dict[str, Any]:
-    return {"number": number, "name": name, "applied": applied, "checksum": checksum[:12]}
+def _row(step: Migration | AppliedMigration, applied: bool) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "name": step.name,
+        "applied": applied,
+        "checksum": step.checksum[:12],
+    }
 
 
 @db.command()
 @click.argument("number", type=int, required=False)
+@click.option("--all", "everything", is_flag=True, help="Also what the store has had already.")
 @pass_cli
 @command
-async def sql(cli: Cli, number: int | None) -> None:
-    """Print the SQL of the migrations, for reading or for a DBA."""
-    migrator = migrator_of(cli.store())
-    steps = [step for step in migrator.known if number in (None, step.number)]
-    if not steps:
-        say(f"Error: There is no migration {number}.")
+async def sql(cli: Cli, number: int | None, everything: bool) -> None:
+    """Print the SQL that the store still lacks, or that of one migration, for a DBA to run."""
+    async with cli.migrator() as migrator:
+        known = migrator.known
+        steps = [step for step in known if number in (None, step.number)]
+        if number is None and not everything:
+            steps = plan(known, await migrator.applied())
+    if number is not None and not steps:
+        say(f"Error: There is no migration {number}. `windlass db status` lists them.")
         sys.exit(NOT_FOUND)
+    if not steps:
+        say(f"{_up_to_date(known)} --all prints what was applied.")
+        return
     click.echo(migrator.script(steps), nl=False)

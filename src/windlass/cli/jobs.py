@@ -3,25 +3,29 @@
 import asyncio
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import click
-import msgspec
 
+from windlass.cli.keeper import Acted, Keeper, NewJob
 from windlass.cli.output import job_row, log_row, say
 from windlass.cli.seconds import Seconds
 from windlass.cli.session import Cli, command, pass_cli
-from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
-from windlass.contract.job import Job
+from windlass.cli.table import Columns
+from windlass.contract.errors import InvalidInput, WindlassError
 from windlass.contract.query import JobFilter
 from windlass.contract.retry import MAX_DELAY
 from windlass.contract.status import JobStatus
-from windlass.contract.wakeup import Hint
-from windlass.manager.manager import Acted, JobManager, Submission
 
-LOG_COLUMNS = ("endedAt", "event", "reason", "errorCode", "errorMessage", "actor")
-COLUMNS = ("jobId", "state", "attempts", "age", "jobType", "errorCode", "subjectId")
+LOG_COLUMNS: Final = Columns(
+    ("endedAt", "event", "reason", "actor", "why"), prose="why", expendable=("actor",)
+)
+COLUMNS: Final = Columns(
+    ("jobId", "state", "attempts", "age", "jobType", "subjectId", "why"),
+    prose="why",
+    expendable=("subjectId", "attempts", "age"),
+)
 _LONGEST_DELAY_SECONDS = MAX_DELAY.total_seconds()
 
 
@@ -50,49 +54,10 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
         body = (sys.stdin.read() if payload == "-" else payload).strip().encode()
     except UnicodeError:
         raise InvalidInput("The payload is not text in UTF-8.") from None
-    asked = {name: value for name, value in options.items() if value is not None}
-    delay = timedelta(seconds=asked.pop("delay_seconds"))
-    async with cli.opened() as (store, manager):
-        if cli.settings["app"]:
-            new = _declared(cli, job_type, body, delay, asked)
-        else:
-            say("No application is named (--app), so the payload is not checked.")
-            new = _undeclared(cli, job_type, body, delay, asked)
-        (answer,) = await manager.submit([new])
-        if isinstance(answer, WindlassError):
-            raise answer
-        await cli.hint(store)
-        cli.output.one({"jobId": str(answer.job_id), "duplicate": answer.duplicate})
-
-
-def _declared(
-    cli: Cli, name: str, body: bytes, delay: timedelta, asked: dict[str, Any]
-) -> Submission:
-    """The job as its declaration makes it: checked, with its subject, key, queue and attempts."""
-    known = {one.name: one for one in cli.app().job_types}
-    if name not in known:
-        raise InvalidInput(
-            f"The application declares no job {name!r}.",
-            next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
-        )
-    declared = known[name]
-    payload = declared.handler.codec.decode(body)
-    asked["subject"] = asked.pop("subject_id", None)
-    new = declared.prepare(payload, tenant=cli.tenant, delay=delay, **asked)
-    return Submission(new.job, new.delay)
-
-
-def _undeclared(
-    cli: Cli, name: str, body: bytes, delay: timedelta, asked: dict[str, Any]
-) -> Submission:
-    job = Job(
-        job_type=name,
-        payload=msgspec.Raw(body),
-        tenant_id=cli.tenant,
-        created_at=cli.clock.now(),
-        **asked,
-    )
-    return Submission(job, delay)
+    delay = timedelta(seconds=options.pop("delay_seconds"))
+    async with cli.keeper(create=True) as keeper:
+        submitted = await keeper.submit(NewJob(job_type, body, delay, **options))
+        cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
 
 
 @job.command()
@@ -101,16 +66,14 @@ def _undeclared(
 @command
 async def get(cli: Cli, job_id: str) -> None:
     """Show a job and what has happened to it."""
-    async with cli.opened() as (_, manager):
-        found = (await manager.get([parse_id(job_id)], tenant_id=cli.tenant))[0]
-        if found is None:
-            raise JobNotFound(parse_id(job_id))
-        row = job_row(found, cli.clock.now())
-        history = await manager.history(found.job.job_id, tenant_id=cli.tenant)
-        if found.last and found.last.result is not None:
-            row["result"] = msgspec.Raw(found.last.result)
-        row["payload"] = found.job.payload
-        cli.output.one_with(row, "history", [log_row(entry) for entry in history], LOG_COLUMNS)
+    wanted = parse_id(job_id)
+    async with cli.keeper() as keeper:
+        job, history, error_type = await keeper.job(wanted)
+    row = job_row(job, cli.clock.now(), error_type)
+    if job.result is not None:
+        row["result"] = job.result
+    row["payload"] = job.payload
+    cli.output.one_with(row, "history", [log_row(*one) for one in history], LOG_COLUMNS)
 
 
 @job.command(name="list")
@@ -136,7 +99,6 @@ async def list_(
 ) -> None:
     """List jobs, newest first."""
     wanted = JobFilter(
-        tenant_id=cli.tenant,
         statuses=frozenset(JobStatus.parse(name) for name in statuses),
         job_types=frozenset(job_types),
         queues=frozenset(queues),
@@ -145,13 +107,15 @@ async def list_(
     await show_jobs(cli, wanted, limit, COLUMNS)
 
 
-async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: tuple[str, ...]) -> None:
-    async with cli.opened() as (_, manager):
-        page = await manager.find(wanted, limit=limit)
-        now = cli.clock.now()
-        cli.output.rows([job_row(found, now) for found in page.items], columns=columns)
-        if page.next:
-            say(f"There are more; these are the newest {limit}. Use --limit for more.")
+async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -> None:
+    async with cli.keeper() as keeper:
+        jobs, has_more = await keeper.find(wanted, limit)
+        empty = f"No jobs found for {keeper.whose}."
+    now = cli.clock.now()
+    rows = [job_row(job, now, error_type) for job, error_type in jobs]
+    cli.output.rows(rows, columns, empty=empty)
+    if has_more:
+        say(f"There are more; these are the newest {limit}. Use --limit for more.")
 
 
 @job.command()
@@ -161,10 +125,8 @@ async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: tuple[str,
 async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Cancel jobs: at once while they wait, by asking the run while they run."""
     ids = [parse_id(job_id) for job_id in job_ids]
-    async with cli.opened() as (store, manager):
-        answers = await manager.cancel(ids, tenant_id=cli.tenant, actor=cli.actor)
-        await cli.hint(store, Hint.CANCEL)
-        report(cli, answers)
+    async with cli.keeper() as keeper:
+        report(cli, await keeper.cancel(ids))
 
 
 @job.command()
@@ -174,10 +136,8 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Queue jobs again that failed, were poisoned or cancelled."""
     ids = [parse_id(job_id) for job_id in job_ids]
-    async with cli.opened() as (store, manager):
-        answers = await manager.redrive(ids, tenant_id=cli.tenant, actor=cli.actor)
-        await cli.hint(store)
-        report(cli, answers)
+    async with cli.keeper() as keeper:
+        report(cli, await keeper.redrive(ids))
 
 
 @job.command()
@@ -187,27 +147,27 @@ async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @command
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
-    async with cli.opened() as (_, manager), asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, manager, parse_id(job_id))
+    wanted = parse_id(job_id)
+    async with cli.keeper() as keeper, asyncio.timeout(timeout_seconds):
+        status = await _follow(cli, keeper, wanted)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 
 
-async def _follow(cli: Cli, manager: JobManager, job_id: UUID) -> JobStatus:
+async def _follow(cli: Cli, keeper: Keeper, job_id: UUID) -> JobStatus:
     seen = 0
     while True:
-        found = (await manager.get([job_id], tenant_id=cli.tenant))[0]
-        if found is None:
-            raise JobNotFound(job_id)
-        if found.version != seen:
-            seen = found.version
-            row = job_row(found, cli.clock.now())
-            done = f" {found.run.percent:g} % {found.run.phase}" if found.run else ""
-            say(f"{row['state']}, attempt {row['attempt']}/{row['maxAttempts']}{done}")
-        if found.status.is_terminal:
-            cli.output.one(job_row(found, cli.clock.now()))
-            return found.status
-        await asyncio.sleep(0.2)
+        status = await keeper.status(job_id)
+        if status.version != seen:
+            seen = status.version
+            is_running = status.status is JobStatus.RUNNING
+            done = f" {status.progress:g} % {status.phase or ''}" if is_running else ""
+            say(f"{status.state}, attempt {status.attempt}/{status.max_attempts}{done}")
+        if status.status.is_terminal:
+            whole = await keeper.job(job_id)
+            cli.output.one(job_row(whole.job, cli.clock.now(), whole.error_type))
+            return whole.job.status
+        await asyncio.sleep(keeper.look_again_seconds)
 
 
 def parse_id(text: str) -> UUID:
@@ -225,7 +185,7 @@ def report(cli: Cli, answers: list[Acted | WindlassError]) -> None:
         for one in done
     ]
     if rows:
-        cli.output.rows(rows, columns=("jobId", "status", "changed"))
+        cli.output.rows(rows, Columns(("jobId", "status", "changed")), empty="")
     errors = [answer for answer in answers if isinstance(answer, WindlassError)]
     for error in errors[1:]:
         say(f"Error: {error}")

@@ -15,15 +15,20 @@ from windlass.auth.api_keys import ApiKeys
 from windlass.auth.key_cache import MAX_AGE_SECONDS
 from windlass.auth.peppers import Peppers, new_pepper
 from windlass.auth.principal import Role
+from windlass.auth.rate_limit import read_rate_limit
 from windlass.cli.confirm import confirm
 from windlass.cli.output import say
 from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.span import span
+from windlass.cli.table import Columns
 from windlass.contract.errors import InvalidInput
 
-_COLUMNS: Final = ("keyId", "name", "state", "roles", "createdAt", "expiresAt", "lastUsedAt")
+_COLUMNS: Final = Columns(
+    ("keyId", "name", "state", "roles", "createdAt", "expiresAt", "lastUsedAt"),
+    expendable=("createdAt", "expiresAt", "lastUsedAt"),
+)
 
-_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem")
+_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem", "rateLimit")
 
 
 @click.group()
@@ -44,6 +49,7 @@ def key() -> None:
 @click.option("--subject", "subjects", multiple=True, help="A subject that it may see.")
 @click.option("--type", "job_types", multiple=True, help="Only these job types; else all.")
 @click.option("--system", is_flag=True, help="Its roles hold in every tenant.")
+@click.option("--rate-limit", help="Such as 50/s or 600/min:100; else what the server sets.")
 @click.option("--expires-in", type=span, help="Such as 90d; never where it is not given.")
 @pass_cli
 @command
@@ -56,6 +62,7 @@ async def create(
     subjects: tuple[str, ...],
     job_types: tuple[str, ...],
     system: bool,
+    rate_limit: str | None,
     expires_in: timedelta | None,
 ) -> None:
     """Make a key of the tenant. Without a role it sees its own jobs and those of its subjects."""
@@ -67,6 +74,7 @@ async def create(
         subjects=frozenset(subjects),
         job_types=frozenset(job_types) if job_types else None,
         is_system=system,
+        rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
     )
     peppers = Peppers.from_environment(os.environ)
     async with _opened(cli, peppers) as keys:
@@ -81,7 +89,7 @@ async def list_(cli: Cli) -> None:
     """List the tenant's keys, oldest first; dead ones for 90 days."""
     async with _opened(cli) as keys:
         rows = [_row(one) for one in await keys.listed(tenant_id=cli.tenant)]
-        cli.output.rows(rows, columns=_COLUMNS)
+        cli.output.rows(rows, _COLUMNS, empty=f"The tenant {cli.tenant!r} has no keys.")
 
 
 @key.command()
@@ -145,8 +153,8 @@ def pepper() -> None:
 
 @asynccontextmanager
 async def _opened(cli: Cli, peppers: Peppers | None = None) -> AsyncIterator[ApiKeys]:
-    """The keys of the store; to look at them, no pepper is needed."""
-    async with cli.opened() as (store, _):
+    """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
+    async with cli.opened(create=peppers is not None) as (store, _):
         yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock)
 
 

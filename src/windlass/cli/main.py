@@ -5,19 +5,22 @@ from typing import Final
 
 import click
 
+from windlass.app.settings import Settings
 from windlass.cli.db import db
 from windlass.cli.dead import dead
+from windlass.cli.doctor import doctor
 from windlass.cli.jobs import job
 from windlass.cli.keys import key
-from windlass.cli.operate import config, doctor, queue, sessions, stats
+from windlass.cli.operate import config, sessions, stats
 from windlass.cli.output import Output
+from windlass.cli.queues import queue
 from windlass.cli.serve import api
 from windlass.cli.session import Cli, exiting
-from windlass.cli.settings import Settings
+from windlass.cli.types import type_
 from windlass.cli.work import dev, worker
 from windlass.contract.version import __version__
 
-_SHARED: Final = frozenset({"--store", "--app", "--tenant", "-o", "--output"})
+_SHARED: Final = frozenset({"--store", "--url", "--app", "--tenant", "-o", "--output"})
 
 
 class EverywhereGroup(click.Group):
@@ -47,6 +50,7 @@ def _shared_first(args: list[str]) -> list[str]:
 @click.group(cls=EverywhereGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="windlass")
 @click.option("--store", help="Where jobs are kept, as a URL.")
+@click.option("--url", help="A server to ask instead of a store; its key is WINDLASS_API_KEY.")
 @click.option("--app", help="The application object, as module:name.")
 @click.option("--tenant", help="Whose jobs are meant.")
 @click.option(
@@ -58,14 +62,19 @@ def _shared_first(args: list[str]) -> list[str]:
 )
 @click.pass_context
 def main(
-    context: click.Context, store: str | None, app: str | None, tenant: str | None, output: str
+    context: click.Context,
+    store: str | None,
+    url: str | None,
+    app: str | None,
+    tenant: str | None,
+    output: str,
 ) -> None:
     """Durable background jobs."""
-    flags = {"store": store, "app": app, "tenant": tenant}
+    flags = {"store": store, "url": url, "app": app, "tenant": tenant}
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 
-for part in (api, config, db, dead, dev, doctor, job, key, queue, sessions, stats, worker):
+for part in (api, config, db, dead, dev, doctor, job, key, queue, sessions, stats, type_, worker):
     main.add_command(part)
 
 

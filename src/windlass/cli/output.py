@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -9,20 +10,16 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
+from windlass.api.documents import HistoryEntry, ListedJob
+from windlass.cli.table import Columns, table_lines
 from windlass.contract.clock import as_utc
-from windlass.contract.snapshot import JobSnapshot, LogEntry
 
 Row = Mapping[str, Any]
 
 # A job must not be able to write to the terminal of whoever looks at it.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_PIPE_WIDTH: Final = 10_000
-_NEVER_CUT: Final = frozenset(
-    {"jobId", "sessionId", "state", "status", "attempts", "age", "event", "endedAt", "completedAt"}
-)
+_PIPE_WIDTH: Final = 1_000_000
 
 
 class Output:
@@ -31,34 +28,43 @@ class Output:
     def __init__(self, format_: str) -> None:
         self._format = format_
 
-    def rows(self, rows: Sequence[Row], *, columns: Sequence[str]) -> None:
-        """Print many: as a table of these columns, or as JSON with everything."""
+    def rows(self, rows: Sequence[Row], columns: Columns, *, empty: str) -> None:
+        """Print many: as a table of these columns, or as JSON with everything.
+
+        Where a table would have no row, say `empty` instead.
+        """
         match self._format:
             case "json":
                 click.echo(_json([_data(row) for row in rows]))
             case "jsonl":
                 for row in rows:
                     click.echo(msgspec.json.encode(_data(row)).decode())
-            case _:
+            case _ if rows:
                 _print_table(rows, columns)
+            case _:
+                say(empty)
 
     def one(self, row: Row) -> None:
         """Print one thing: as lines of name and value, or as JSON."""
         if self._format == "table":
-            width = max(map(len, row), default=0)
-            for name, value in row.items():
-                if value not in (None, "") and name not in _FOR_TABLES_ONLY:
-                    click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
+            shown = {
+                name: value
+                for name, value in row.items()
+                if value not in (None, "") and name not in _FOR_TABLES_ONLY
+            }
+            width = max(map(len, shown), default=0)
+            for name, value in shown.items():
+                click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
         else:
             data = _data(row)
             click.echo(
                 _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
             )
 
-    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Columns) -> None:
         """Print one thing and a list that belongs to it."""
         if self._format != "table":
-            self.one({**row, name: rows})
+            self.one({**row, name: [_data(one) for one in rows]})
             return
         self.one(row)
         if rows:
@@ -69,7 +75,7 @@ class Output:
                 click.echo("\n" + "\n".join(lines))
 
 
-_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age"})
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves"})
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -85,36 +91,16 @@ def _json(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Columns that say nothing are left out; only words may be wrapped."""
-    shown = [name for name in columns if not rows or any(_text(row.get(name)) for row in rows)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in shown:
-        # What people copy or compare stays whole; in a narrow terminal the rest gives way.
-        width = max((len(_cell(column, row)) for row in rows), default=0)
-        whole = column in _NEVER_CUT
-        table.add_column(
-            column,
-            no_wrap=not column.endswith("Message"),
-            overflow="fold" if column.endswith("Message") else "ellipsis",
-            min_width=max(width, len(column)) if whole else None,
-        )
-    for row in rows:
-        table.add_row(*(_cell(column, row) for column in shown))
+def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     # A pipe has no width: print every line whole.
-    console_width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    plain = bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
-    console = Console(
-        width=console_width,
-        highlight=False,
-        markup=False,
-        color_system=None if plain else "auto",
-        no_color=plain,
-    )
-    with console.capture() as printed:
-        console.print(table)
-    for line in printed.get().splitlines():
-        click.echo(line.rstrip(), color=not plain)
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else _PIPE_WIDTH
+    cells = [{name: _cell(name, row) for name in columns.names} for row in rows]
+    header, *lines = table_lines(cells, columns, width)
+    if is_terminal and not os.environ.get("NO_COLOR"):
+        header = click.style(header, bold=True)
+    for line in (header, *lines):
+        click.echo(line)
 
 
 def _cell(column: str, row: Row) -> str:
@@ -135,52 +121,62 @@ def _text(value: Any) -> str:
             return msgspec.json.encode(value).decode()
 
 
-def job_row(job: JobSnapshot, now: datetime) -> dict[str, Any]:
+def job_row(job: ListedJob, now: datetime, error_type: str | None = None) -> dict[str, Any]:
     """A job as people look at it; never its payload."""
-    error = job.last.error if job.last else None
-    shown = job.derived(now)
+    used = 0 if job.started_at is None else job.attempt
     return {
-        "jobId": str(job.job.job_id),
-        "jobType": job.job.job_type,
+        "jobId": str(job.job_id),
+        "jobType": job.job_type,
         "status": job.status.value,
-        "state": shown.value if shown else job.status.value,
-        "attempt": job.shown_attempt,
-        "maxAttempts": job.job.max_attempts,
-        "attempts": f"{job.attempt}/{job.job.max_attempts}",
-        "age": _age(now - job.job.created_at),
-        "queue": job.job.queue,
+        "state": job.state,
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts,
+        "attempts": f"{used}/{job.max_attempts}",
+        "age": _age(now - job.created_at),
+        "queue": job.queue,
         "priority": job.priority,
-        "tenantId": job.job.tenant_id,
-        "subjectId": job.job.subject_id,
-        "correlationId": job.job.correlation_id,
-        "createdAt": _instant(job.job.created_at),
-        "scheduledAt": _instant(job.run_at or job.job.scheduled_at),
+        "tenantId": job.tenant_id,
+        "subjectId": job.subject_id,
+        "correlationId": job.correlation_id,
+        "createdAt": _instant(job.created_at),
+        "scheduledAt": _instant(job.scheduled_at),
         "startedAt": _instant(job.started_at),
         "completedAt": _instant(job.completed_at),
-        "progress": job.run.percent if job.run else None,
-        "phase": job.run.phase if job.run else None,
-        "reason": job.last.reason if job.last else None,
-        "errorCode": error.code if error else None,
-        "errorMessage": error.message if error else None,
+        "progress": job.progress,
+        "phase": job.phase,
+        "reason": job.reason,
+        **_error_fields(job.error_code, job.error_message, error_type),
         "version": job.version,
     }
 
 
-def log_row(row: LogEntry) -> dict[str, Any]:
-    """A row of the log, with the detail that operators may see."""
+def log_row(
+    entry: HistoryEntry, error_type: str | None, error_detail: str | None
+) -> dict[str, Any]:
+    """A row of the log, with the detail that only operators of the store may see."""
     return {
-        "version": row.version,
-        "event": row.event.value,
-        "status": row.status.value,
-        "reason": row.reason,
-        "endedAt": _instant(row.at),
-        "attempt": row.attempt,
-        "session": row.session,
-        "startedAt": _instant(row.started_at),
-        "errorCode": row.error.code if row.error else None,
-        "errorMessage": row.error.message if row.error else None,
-        "errorDetail": row.error.detail if row.error else None,
-        "actor": row.actor,
+        "version": entry.version,
+        "event": entry.event.value,
+        "status": entry.status.value,
+        "reason": entry.reason,
+        "endedAt": _instant(entry.at),
+        "attempt": entry.attempt,
+        "session": entry.session,
+        "startedAt": _instant(entry.started_at),
+        **_error_fields(entry.error_code, entry.error_message, error_type),
+        "errorDetail": error_detail,
+        "actor": entry.actor,
+    }
+
+
+def _error_fields(code: str | None, message: str | None, kind: str | None) -> dict[str, str | None]:
+    """What went wrong, without what the exception said: that may be anybody's data."""
+    what = f"{code} ({kind})" if kind else code
+    return {
+        "errorCode": code,
+        "errorType": kind,
+        "errorMessage": message,
+        "why": None if code is None else f"{what}: {message}",
     }
 
 

@@ -17,8 +17,9 @@ from windlass.auth.authenticator import AllowAnonymous
 from windlass.auth.key_authenticator import ApiKeyAuthenticator
 from windlass.auth.peppers import Peppers
 from windlass.auth.principal import Principal, Role
+from windlass.auth.rate_limit import read_rate_limit
 from windlass.cli.output import say
-from windlass.cli.session import Cli, exiting, load_target, pass_cli
+from windlass.cli.session import Cli, exiting, load_target, pass_cli, warn_of
 from windlass.contract.errors import InvalidInput, WindlassError
 from windlass.telemetry.logs import configure_logs
 from windlass.worker.tuning import run_tuned
@@ -26,6 +27,7 @@ from windlass.worker.tuning import run_tuned
 if TYPE_CHECKING:
     from windlass.api.application import Api
     from windlass.api.server import ApiServer
+    from windlass.api.settings import ApiSettings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DEV_PORT = 8080
@@ -63,16 +65,29 @@ def api(
         if not isinstance(found, Windlass):
             server = server_class(found, host=host, port=port, has_lifespan=True)
             return run_tuned(_serve(server))
-        jobs = cli.app_to_run(target)
+        jobs, choice = cli.app_to_run(target)
+        warn_of(choice, jobs.store)
         if allow_anonymous:
             say("Everybody who can reach this address may operate the jobs.")
         made = jobs.api(
             authenticator=None if allow_anonymous else _by_key(jobs),
             allow_anonymous=allow_anonymous,
+            settings=_settings(cli),
         )
         return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port)))
 
     sys.exit(exiting(run))
+
+
+def _settings(cli: Cli) -> "ApiSettings":
+    from windlass.api.rate_limits import RateLimits
+    from windlass.api.settings import ApiSettings
+
+    per_key, per_tenant = (
+        read_rate_limit(text) if (text := cli.settings[name]) else None
+        for name in ("rate_limit_per_key", "rate_limit_per_tenant")
+    )
+    return ApiSettings(rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant))
 
 
 def _by_key(jobs: Windlass) -> ApiKeyAuthenticator:

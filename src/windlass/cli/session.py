@@ -7,16 +7,21 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
 from windlass.app import Windlass
+from windlass.app.settings import DEFAULT, FLAG, Settings
 from windlass.app.wakeup import broker_from_url, wakeup_for
+from windlass.cli.choice import StoreChoice, choose_store, place_of
+from windlass.cli.keeper import Keeper
 from windlass.cli.output import Output, say
-from windlass.cli.settings import Settings, without_secrets
+from windlass.cli.readiness import refuse_unless_ready
+from windlass.cli.store_keeper import StoreKeeper
+from windlass.cli.waiting import told_when_slow
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import (
     AuthMisconfigured,
@@ -25,13 +30,17 @@ from windlass.contract.errors import (
     JobNotFound,
     KeyNotFound,
     NotAuthenticated,
+    NotThere,
+    ServerError,
+    ServerFailed,
     StoreError,
+    StoreUnavailable,
     WindlassError,
 )
 from windlass.contract.store import JobStore
 from windlass.contract.wakeup import Hint
 from windlass.manager.manager import JobManager
-from windlass.stores import store_from_url
+from windlass.stores.migrations import Migrator, migrator_of
 from windlass.wakeups.in_process import Hub
 
 FAILED: Final = 1
@@ -66,44 +75,79 @@ class Cli:
         except (KeyError, OSError):
             return f"cli:{os.getuid()}"
 
-    def store(self) -> JobStore:
-        """The store that was named, else the application's, else the default."""
-        named = self.settings.value("store")
-        if named.source == "default" and self.settings["app"]:
-            source = self.app().store_source
-            return store_from_url(source, clock=self.clock) if isinstance(source, str) else source
-        return store_from_url(named.text, clock=self.clock)
+    @asynccontextmanager
+    async def keeper(self, *, create: bool = False) -> AsyncIterator[Keeper]:
+        """Whoever keeps the jobs: the server that is named, else the store."""
+        if server := self._server():
+            named = self.settings.value("tenant")
+            tenant = None if named.source == DEFAULT else named.text
+            async with _server_keeper()(server, tenant=tenant) as keeper:
+                yield keeper
+            return
+        async with self.opened(create=create) as (store, _):
+            yield StoreKeeper(self, store, place=place_of(store, self.choice))
 
-    @property
-    def names_a_store(self) -> bool:
-        return self.settings.value("store").source != "default"
+    def _server(self) -> str:
+        """The URL of the server that is named; empty where a store is meant."""
+        server, store = self.settings.value("url"), self.settings.value("store")
+        if store.source != FLAG:
+            return server.text
+        if server.source == FLAG:
+            raise InvalidInput("Both --url and --store are given.", next_step="Name one of them.")
+        return ""
 
-    def store_name(self) -> str:
-        """The store's URL for people to read; a password in it is not shown."""
-        named = self.settings.value("store")
-        source: object = named.text
-        if named.source == "default" and self.settings["app"]:
-            source = self.app().store_source
-        return without_secrets(source) if isinstance(source, str) else "of the app"
+    def _refuse_a_server(self) -> None:
+        """A server that the environment names is not meant by commands that it cannot serve."""
+        if self.settings.value("url").source == FLAG:
+            raise InvalidInput(
+                "This command needs the store itself, and not a server.",
+                next_step="Leave --url out; name the store by --store or --app.",
+            )
+
+    @cached_property
+    def choice(self) -> StoreChoice:
+        """The store that this command uses, and why."""
+        self._refuse_a_server()
+        is_settled = self.settings.value("store").source == FLAG
+        app = self.app() if self.settings["app"] and not is_settled else None
+        return choose_store(self.settings, app)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[tuple[JobStore, JobManager]]:
-        store = self.store()
-        await store.open()
+    async def opened(
+        self, *, create: bool = False, choice: StoreChoice | None = None
+    ) -> AsyncIterator[tuple[JobStore, JobManager]]:
+        """Open the store; unless told to create it, only one that is there already."""
+        self._refuse_a_server()
+        choice = choice or self.choice
+        store = choice.make(self.clock)
+        warn_of(choice, store)
+        place = place_of(store, choice)
+        with told_when_slow(place, store.capabilities.patience):
+            if not create:
+                await refuse_unless_ready(store, f"{place} ({choice.why})")
+            await store.open()
         try:
             yield store, JobManager(store)
         finally:
             await store.close()
 
-    def app_to_run(self, name: str | None) -> Windlass:
-        """The application, moved to the store and the trigger that were named, if any were."""
+    @asynccontextmanager
+    async def migrator(self) -> AsyncIterator[Migrator]:
+        """The schema of the store, whether it can be opened or not."""
+        store = self.choice.make(self.clock)
+        migrator = migrator_of(store)
+        warn_of(self.choice, store)
+        with told_when_slow(place_of(store, self.choice), store.capabilities.patience):
+            yield migrator
+
+    def app_to_run(self, name: str | None) -> tuple[Windlass, StoreChoice]:
+        """The application, moved to the store that a flag names, if one does."""
+        self._refuse_a_server()
         app = self.app(name)
-        store, trigger = self.settings.value("store"), self.settings.value("trigger")
-        source = app.store_source if store.source == "default" else store.text
-        broker = app.trigger if trigger.source == "default" else trigger.text
-        if (source, broker) != (app.store_source, app.trigger):
-            app.move_to(source, trigger=broker)
-        return app
+        choice = choose_store(self.settings, app)
+        if choice.named_by == FLAG:
+            app.move_to(choice.source)
+        return app, choice
 
     async def hint(self, store: JobStore, hint: Hint = Hint.WORK) -> None:
         """Wake the workers that can be reached; the others poll.
@@ -112,7 +156,7 @@ class Cli:
         """
         try:
             wakeup = wakeup_for(store, Hub(), broker_from_url(self.trigger()))
-        except StoreError as error:
+        except WindlassError as error:
             say(f"No worker was woken, but they poll: {error}")
             return
         await wakeup.open(None)
@@ -120,11 +164,13 @@ class Cli:
         await wakeup.close()
 
     def trigger(self) -> str:
-        """The broker that was named, else the application's."""
-        named = self.settings.value("trigger")
-        if named.source == "default" and self.settings["app"]:
-            return self.app().trigger
-        return named.text
+        """The application's broker; without an application that of the settings."""
+        return self.app().trigger if self.settings["app"] else self.settings["trigger"]
+
+    @property
+    def worker_command(self) -> str:
+        """How to start a worker here."""
+        return f"windlass worker {self.settings['app'] or 'module:app'}"
 
     def app(self, name: str | None = None) -> Windlass:
         """Import the application object."""
@@ -132,9 +178,28 @@ class Cli:
         if not target:
             raise InvalidInput(
                 "No application is named.",
-                next_step="Name it as module:name, or set `app` in windlass.toml.",
+                next_step="Name it as module:name: --app, WINDLASS_APP, or `app` in windlass.toml.",
             )
         return load_app(target)
+
+
+def _server_keeper() -> Any:
+    try:
+        from windlass.cli.server_keeper import server_keeper  # only its users have the extra
+    except ModuleNotFoundError as error:
+        raise WindlassError(
+            f"Asking a server needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install windlass[client]`.",
+        ) from None
+    return server_keeper
+
+
+def warn_of(choice: StoreChoice, store: JobStore) -> None:
+    """Say what people take for a fault of the jobs, and is one of the store's choice."""
+    if choice.warning:
+        say(f"Warning: {choice.warning}")
+    if store.capabilities.writers == "process":
+        say(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
 
 
 def load_app(target: str) -> Windlass:
@@ -160,14 +225,16 @@ def load_target(target: str) -> Any:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise InvalidInput(
                 f"There is no module {module_name!r} here.",
-                next_step="Run the command where `python -c 'import …'` finds it.",
+                next_step=f"Run the command where `python -c 'import {module_name}'` finds it.",
             ) from None
         raise InvalidInput(f"{module_name} cannot be imported: {error}.") from error
+    except StoreError:
+        raise  # it says what is wrong with the store that the module names
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
             f"The module {module_name} cannot be imported: {what}.",
-            next_step="Try `python -c 'import …'` to see all of it.",
+            next_step=f"Try `python -c 'import {module_name}'` to see all of it.",
         ) from error
     return getattr(module, name, None) if name else _only_app(module)
 
@@ -194,7 +261,7 @@ def exiting(call: Callable[[], R]) -> R:
     try:
         return call()
     except WindlassError as error:
-        say(f"Error: {error}")
+        say(f"Error: {error}{_where_to_look(error)}")
         sys.exit(exit_code(error))
     except TimeoutError:
         say("Error: the time is up.")
@@ -203,15 +270,21 @@ def exiting(call: Callable[[], R]) -> R:
         sys.exit(INTERRUPTED)
 
 
+def _where_to_look(error: WindlassError) -> str:
+    """Of what is wrong with a server, more is in its log."""
+    is_there = isinstance(error, ServerFailed | StoreUnavailable) and error.correlation_id
+    return f" In the server's log it is {error.correlation_id}." if is_there else ""
+
+
 def exit_code(error: WindlassError) -> int:
     match error:
-        case JobNotFound() | KeyNotFound():
+        case JobNotFound() | KeyNotFound() | NotThere():
             return NOT_FOUND
         case InvalidInput() | AuthMisconfigured():
             return USAGE
         case NotAuthenticated() | Forbidden():
             return NO_RIGHT
-        case StoreError():
+        case StoreError() | ServerError():
             return UNREACHABLE
         case _:
             return FAILED

@@ -12,13 +12,16 @@ from pathlib import Path
 import click
 
 from windlass.app import Windlass
+from windlass.cli.choice import StoreChoice, place_of
+from windlass.cli.options import Recycle, parse_queues, parse_recycle
 from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
 from windlass.cli.serve import open_api
-from windlass.cli.session import Cli, exiting, pass_cli
-from windlass.cli.settings import Recycle, parse_queues, parse_recycle
+from windlass.cli.session import Cli, exiting, pass_cli, warn_of
+from windlass.cli.waiting import told_when_slow
 from windlass.cli.watched import Say, supervise, watched
 from windlass.telemetry.address import Address, parse_address
+from windlass.telemetry.health import check_there_is
 from windlass.telemetry.logs import TEXT, configure_logs
 from windlass.worker.reloader import Reloader
 from windlass.worker.tuning import run_tuned
@@ -68,15 +71,16 @@ def worker(
         tell = _log_as(cli, log_format, log_level.upper())
         address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
-        app = cli.app_to_run(target)
+        app, choice = cli.app_to_run(target)
+        if _requires_broker(cli):
+            check_there_is(app.broker)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
         if not child and (count > 1 or limits != Recycle()):
-            # Fail here, and not in every child.
-            app.health_app(requires_broker=_requires_broker(cli))
-            asyncio.run(_try_the_store(app))
+            asyncio.run(_try_the_store(app, choice, tell))  # fail here, and not in every child
             return supervise(count, [*_child_command(), "--child"], address, say=tell)
-        return run_tuned(_work(cli, app, settings, address, tell))
+        told = None if child else choice
+        return run_tuned(_work(cli, app, settings, address, tell, told))
 
     sys.exit(exiting(run))
 
@@ -121,9 +125,19 @@ def _child_command() -> list[str]:
     return [sys.executable, "-m", "windlass.cli.main", *sys.argv[1:]]
 
 
-async def _try_the_store(app: Windlass) -> None:
-    async with app:
+async def _try_the_store(app: Windlass, choice: StoreChoice, tell: Say) -> None:
+    await _open(app, choice, tell)
+    await app.close()
+
+
+async def _open(app: Windlass, choice: StoreChoice, tell: Say) -> None:
+    """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
+    warn_of(choice, app.store)
+    place = place_of(app.store, choice)
+    with told_when_slow(place, app.store.capabilities.patience):
+        await app.open()
         await app.store.ping()
+    tell(f"Jobs are kept in {place} ({choice.why}).")
 
 
 async def _work(
@@ -132,8 +146,11 @@ async def _work(
     settings: WorkerSettings,
     address: Address | None,
     tell: Say,
+    told: StoreChoice | None,
     beside: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
+    if told is not None:
+        await _open(app, told, tell)
     with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
         async with app, beside or nullcontext(), app.working(settings) as running:
             _stop_on_signals(running, tell)
@@ -187,10 +204,10 @@ def dev(
         tell = _log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
-        app = cli.app_to_run(target)
+        app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, 1, Recycle())
         beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
-        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, beside))
+        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice, beside))
 
     sys.exit(exiting(run))
 

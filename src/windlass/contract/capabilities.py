@@ -28,6 +28,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     retention_completed: timedelta
     retention_dead: timedelta
     max_payload_bytes: int
+    patience: timedelta = timedelta(0)
+    """How long a verb keeps trying before it raises StoreUnavailable."""
     local_file: Path | None = None
     """The file that all processes share, beside which they can wake each other."""
 

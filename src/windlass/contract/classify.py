@@ -23,6 +23,11 @@ ErrorClassifier = Callable[[BaseException], Failure | Snoozed]
 
 _RETRYABLE_HTTP: Final = frozenset({408, 425, 429})
 _MAX_RETRY_AFTER: Final = timedelta(days=1)
+_TRACE_BEGINS: Final = (
+    "Traceback (most recent call last):",
+    "  + Exception Group Traceback (most recent call last):",
+)
+_OF_A_GROUP: Final = "  | "
 
 # (module, class) → (code, retryable, message). Looked up along the exception's whole family, so
 # a base class covers its children. First the exact causes, then the wide ones.
@@ -120,6 +125,18 @@ def _trace(error: BaseException) -> str:
         return "".join(traceback.format_exception(error, limit=-12, chain=True))
     except Exception as broken:  # a user's __str__ may raise anything
         return f"{type(error).__name__} (cannot be shown: {type(broken).__name__})"
+
+
+def exception_name(error: ErrorInfo) -> str:
+    """The class of the exception behind an error, read from its trace; empty without one."""
+    lines = [line.removeprefix(_OF_A_GROUP) for line in error.detail.split("\n")]
+    traces = [at for at, line in enumerate(lines) if line in _TRACE_BEGINS]
+    # Behind its header and its frames, which are indented, a trace names the exception. What that
+    # said may have many lines, so the last one tells nothing.
+    for line in lines[traces[-1] + 1 :] if traces else ():
+        if not line.startswith(" "):
+            return line.partition(":")[0]
+    return ""
 
 
 def _http_status(error: BaseException) -> int | None:

@@ -5,13 +5,19 @@ WindlassError
 │   ├── InvalidEnvelope     VALIDATION_ERROR, with one problem per field
 │   ├── InvalidPayload      VALIDATION_ERROR, with one problem per field of the payload
 │   ├── InvalidFormat       INVALID_FORMAT: not an envelope at all
+│   ├── UnknownJobType      UNKNOWN_JOB_TYPE: a server has no such type
 │   └── PayloadTooLarge     PAYLOAD_TOO_LARGE
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
-│   └── JobIdConflict       JOB_ID_CONFLICT
+│   ├── JobIdConflict       JOB_ID_CONFLICT
+│   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
 │   └── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
+├── RateLimited             RATE_LIMITED: too many requests; try later (429)
 ├── JobNotFound             JOB_NOT_FOUND
+│   └── JobPurged           JOB_PURGED: it was there, and has ended
+├── NotThere                NOT_FOUND: no such tenant, queue or type
+├── RequestRefused          any other code of a server, a newer one for example: see `error_code`
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
@@ -27,6 +33,10 @@ WindlassError
 │   │   └── StoreBusy       STORE_BUSY: somebody else holds the lock for too long
 │   ├── StoreCorrupt        STORE_CORRUPT
 │   └── SchemaMismatch      SCHEMA_MISMATCH: written by a newer or an altered Windlass
+├── ServerError             raised by clients; the others too, by the errorCode of the answer
+│   ├── ServerUnreachable   SERVER_UNREACHABLE: nobody answered, or not in time
+│   ├── ServerFailed        INTERNAL_ERROR: it broke, or is overloaded
+│   └── BadAnswer           BAD_ANSWER: what came is not what the API answers
 └── HandlerSignal           raised by handlers to choose an outcome
     ├── Permanent
     ├── Retry
@@ -51,6 +61,7 @@ class Code(StrEnum):
     JOB_NOT_FOUND = "JOB_NOT_FOUND"
     JOB_TYPE_DISABLED = "JOB_TYPE_DISABLED"
     QUEUE_FULL = "QUEUE_FULL"
+    RATE_LIMITED = "RATE_LIMITED"
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
@@ -84,6 +95,8 @@ class WindlassError(Exception):
     """The root. `code` is stable, the text names the cause, `next_step` what to do about it."""
 
     code: ClassVar[str] = Code.STORE_ERROR
+    correlation_id: str = ""
+    """Under which a server has it in its log; empty where no server was asked."""
 
     def __init__(self, cause: str, *, next_step: str = "") -> None:
         super().__init__(f"{cause} {next_step}".rstrip() if next_step else cause)
@@ -99,7 +112,7 @@ class Problem(NamedTuple):
 
 
 class InvalidInput(WindlassError, ValueError):
-    code = Code.VALIDATION_ERROR
+    code: ClassVar[str] = Code.VALIDATION_ERROR
 
 
 class InvalidEnvelope(InvalidInput):
@@ -120,6 +133,10 @@ class InvalidFormat(InvalidInput):
     code = Code.INVALID_FORMAT
 
 
+class UnknownJobType(InvalidInput):
+    code = "UNKNOWN_JOB_TYPE"
+
+
 class PayloadTooLarge(InvalidInput):
     code = Code.PAYLOAD_TOO_LARGE
 
@@ -130,7 +147,7 @@ class SubmitConflict(WindlassError):
     The text is constant on purpose: it must not tell a caller about somebody else's job.
     """
 
-    code = Code.IDEMPOTENCY_CONFLICT
+    code: ClassVar[str] = Code.IDEMPOTENCY_CONFLICT
 
     @classmethod
     def of_key(cls) -> "SubmitConflict":
@@ -148,11 +165,15 @@ class JobIdConflict(SubmitConflict):
     code = Code.JOB_ID_CONFLICT
 
 
+class RequestKeyReused(SubmitConflict):
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
 class SubmitRefused(WindlassError):
     """Not now: the same submit may be accepted later."""
 
     code = Code.QUEUE_FULL
-    retry_after_seconds = 5
+    retry_after_seconds: int = 5
 
 
 class QueueFull(SubmitRefused):
@@ -163,12 +184,38 @@ class JobTypeDisabled(SubmitRefused):
     code = Code.JOB_TYPE_DISABLED
 
 
+class RateLimited(WindlassError):
+    """Not so fast: the same request may be made again after a while."""
+
+    code = Code.RATE_LIMITED
+
+    def __init__(self, cause: str, *, retry_after_seconds: int) -> None:
+        super().__init__(cause)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class JobNotFound(WindlassError):
-    code = Code.JOB_NOT_FOUND
+    code: ClassVar[str] = Code.JOB_NOT_FOUND
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"There is no job {job_id}.")
         self.job_id = job_id
+
+
+class JobPurged(JobNotFound):
+    code = "JOB_PURGED"
+
+
+class NotThere(WindlassError):
+    code = "NOT_FOUND"
+
+
+class RequestRefused(WindlassError):
+    code = "REQUEST_REFUSED"
+
+    def __init__(self, cause: str, *, error_code: str) -> None:
+        super().__init__(cause)
+        self.error_code = error_code
 
 
 class IllegalTransition(WindlassError):
@@ -238,6 +285,24 @@ class StoreCorrupt(StoreError):
 
 class SchemaMismatch(StoreError):
     code = Code.SCHEMA_MISMATCH
+
+
+class ServerError(WindlassError):
+    """A server, or the way to it, does not do what it should."""
+
+    code = "SERVER_ERROR"
+
+
+class ServerUnreachable(ServerError):
+    code = "SERVER_UNREACHABLE"
+
+
+class ServerFailed(ServerError):
+    code = "INTERNAL_ERROR"
+
+
+class BadAnswer(ServerError):
+    code = "BAD_ANSWER"
 
 
 class HandlerSignal(WindlassError):

@@ -32,7 +32,14 @@ def store_from_url(url: str, *, clock: Clock) -> JobStore:
             f"No store is known for the scheme {scheme!r} of the store URL.",
             next_step=f"Use one of: {', '.join(sorted(known))} (sqlite:///windlass.db is a start).",
         )
-    factory: StoreFactory = known[scheme].load()
+    try:
+        factory: StoreFactory = known[scheme].load()
+    except ModuleNotFoundError as error:
+        extra = known[scheme].module.rpartition(".")[2]  # ours are named after their folder
+        raise StoreMisconfigured(
+            f"A {scheme} store needs the module {error.name}, which is not installed.",
+            next_step=f"Run `pip install 'windlass[{extra}]'`.",
+        ) from error
     return factory(url, clock=clock)
 
 

@@ -89,8 +89,8 @@ class Migrator(Protocol):
         """Say which steps the database has had; change nothing."""
         ...
 
-    async def migrate(self) -> None:
-        """Apply what is missing; safe beside others that do so."""
+    async def migrate(self) -> list[Migration]:
+        """Apply what is missing, and say what that was; safe beside others that do so."""
         ...
 
     def script(self, steps: Sequence[Migration]) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, Protocol, TypeVar
 from uuid import UUID
 
-from windlass.contract.errors import InvalidInput, RunOver
+from windlass.contract.errors import Code, InvalidInput, Permanent, RunOver
 from windlass.contract.job import Job
 from windlass.contract.outcome import Success
 from windlass.contract.payload import encode_result
@@ -142,15 +142,22 @@ class Context:
         self.follow_ups.append(new)
         return new.job.job_id
 
-    @asynccontextmanager
-    async def transaction(self, result: Any = None) -> AsyncIterator[Any]:
+    def transaction(self, result: Any = None) -> AbstractAsyncContextManager[Any]:
         """Write and complete in one transaction: both are committed, or neither.
 
-        Yields the driver's connection, on the database in which the jobs are. At the end of the
+        Yields the driver's connection, on the database in which the jobs are: psycopg's
+        AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on SQLite. At the end of the
         block the run is completed, with `result`, under its fence: a run that is over rolls the
         handler's writes back and raises RunOver. Keep the block short: its end is the job's end.
         What the handler returns afterwards is not used, and a second one raises RunOver.
+
+        For `async def` handlers only: a thread cannot use what belongs to the loop.
         """
+        self._refuse_in_a_thread("ctx.transaction()")
+        return self._transaction(result)
+
+    @asynccontextmanager
+    async def _transaction(self, result: Any) -> AsyncIterator[Any]:
         if self.is_settled:
             raise RunOver(f"Job {self.job_id} was completed by an earlier transaction of its run.")
         async with self._port.transaction() as transaction:
@@ -163,12 +170,17 @@ class Context:
                 raise RunOver(f"This run of job {self.job_id} is over; nothing was written.")
         self.settled = Settled(decided, answer)
 
-    async def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> bool:
+    def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> Awaitable[bool]:
         """Ask whether this is still to be done; True marks it done when the run completes.
 
         It makes a *replayed job* skip what an earlier one completed. It does not protect a step
-        inside a run that crashes.
+        inside a run that crashes. For `async def` handlers only.
         """
+        # In a thread nobody would await it, and what is not awaited is always true.
+        self._refuse_in_a_thread("ctx.once()")
+        return self._once(key, hold)
+
+    async def _once(self, key: str, hold: timedelta) -> bool:
         if not key:
             raise InvalidInput("once() needs a key.")
         mark = DedupeKey(KeyKind.ONCE, self.job.tenant_id, self.job.job_type, key, b"", hold)
@@ -176,6 +188,13 @@ class Context:
             return False
         self.once_keys.append(mark)
         return True
+
+    def _refuse_in_a_thread(self, what: str) -> None:
+        if threading.get_ident() != self._loop_thread:
+            raise Permanent(
+                Code.CONFIGURATION_ERROR,
+                f"{what} needs an `async def` handler; a `def` runs in a thread.",
+            )
 
 
 _CURRENT: ContextVar[Context | None] = ContextVar("windlass_current_job", default=None)

@@ -22,6 +22,7 @@ from windlass.api.views import (
     entity_tag,
     history_entry,
     job_document,
+    listed_job,
     status_document,
 )
 from windlass.auth.action import Action
@@ -150,7 +151,7 @@ class Reading:
         page = await self._jobs.store.find(wanted, limit=limit, after=after)
         now = self._jobs.clock.now()
         items = [
-            status_document(job, now)
+            listed_job(job, now)
             for job in page.items
             if await self._access.may(call, Action.READ, Target.of(job.job))
         ]

@@ -22,17 +22,19 @@ from windlass.contract.results import Applied, InsertResult
 from windlass.contract.submission import NewJob
 from windlass.stores.postgres import failures
 from windlass.stores.postgres.insert import refused
+from windlass.stores.postgres.keys import in_order_of_locking
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Row
 
-# The id as text, because each driver has an own idea of a UUID.
-_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {})"
+# The id as text, because each driver has an own idea of a UUID. The payload was measured already.
+_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {}, NULL)"
 
 
 async def insert_through(
     connection: Any, jobs: Sequence[NewJob], *, location: Location, now: int | None
 ) -> list[InsertResult]:
-    text = msgspec.json.encode([_envelope(new) for new in jobs]).decode()
+    order = sorted(range(len(jobs)), key=lambda place: in_order_of_locking(jobs[place].keys))
+    text = msgspec.json.encode([_envelope(jobs[place]) for place in order]).decode()
     call = _CALLS[_driver_of(connection)]
     try:
         rows = await call(connection, location, text, now)
@@ -40,8 +42,10 @@ async def insert_through(
         known = failures.of_any_driver(error)
         if known is None:
             raise
-        raise failures.translate(known) from error
-    return [_answer(row) for row in sorted(rows)]
+    else:
+        answers = {order[row[0] - 1]: _answer(row) for row in rows}
+        return [answers[place] for place in range(len(jobs))]
+    raise failures.told(known)
 
 
 def _answer(row: Row) -> InsertResult:
@@ -64,6 +68,8 @@ def _driver_of(connection: Any) -> str:
 async def _through_psycopg(
     connection: Any, location: Location, text: str, now: int | None
 ) -> list[Row]:
+    if not hasattr(connection, "info"):
+        raise _no_connection(connection)
     is_idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and is_idle:
         raise _no_transaction()
@@ -78,6 +84,8 @@ async def _through_psycopg(
 async def _through_asyncpg(
     connection: Any, location: Location, text: str, now: int | None
 ) -> list[Row]:
+    if not hasattr(connection, "is_in_transaction"):
+        raise _no_connection(connection)
     if not connection.is_in_transaction():
         raise _no_transaction()
     statement = _said(location, "$1::text::jsonb", "$2::bigint")
@@ -93,6 +101,14 @@ async def _through_sqlalchemy(
         raise StoreMisconfigured(
             "A registry of sessions is not a session: each thread has its own.",
             next_step="Call it, and give what it returns.",
+        )
+    if not hasattr(connection, "execute"):
+        raise _no_connection(connection)
+    bind = connection if hasattr(connection, "dialect") else connection.get_bind()
+    if bind.dialect.name != "postgresql":
+        raise StoreMisconfigured(
+            f"The connection is to {bind.dialect.name}; the jobs are in PostgreSQL.",
+            next_step="Use one to the database of the jobs, or submit without `connection`.",
         )
     statement = sqlalchemy.text(_said(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)"))
     values = {"jobs": text, "now": now}
@@ -110,6 +126,14 @@ _CALLS: Final = {
     "asyncpg": _through_asyncpg,
     "sqlalchemy": _through_sqlalchemy,
 }
+
+
+def _no_connection(handed_in: Any) -> StoreMisconfigured:
+    kind = type(handed_in)
+    return StoreMisconfigured(
+        f"{kind.__module__}.{kind.__qualname__} is not a connection.",
+        next_step="Give the connection or session whose transaction the job belongs to.",
+    )
 
 
 def _no_transaction() -> StoreMisconfigured:

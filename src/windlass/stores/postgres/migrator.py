@@ -35,8 +35,8 @@ class PostgresMigrator:
     async def applied(self) -> list[AppliedMigration]:
         return await self._run(lambda sql: schema.applied_migrations(sql, self._location))
 
-    async def migrate(self) -> None:
-        await self._run(lambda sql: schema.migrate(sql, self._location))
+    async def migrate(self) -> list[Migration]:
+        return await self._run(lambda sql: schema.migrate(sql, self._location))
 
     async def _run(self, work: Work[T]) -> T:
         calls = Calls(self._location)

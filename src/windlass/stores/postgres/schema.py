@@ -47,19 +47,23 @@ async def pending(
     return plan(known, await applied_migrations(sql, location))
 
 
-async def migrate(sql: Sql, location: Location, known: list[Migration] | None = None) -> None:
-    """Apply what is missing, in the transaction that the caller has begun."""
+async def migrate(
+    sql: Sql, location: Location, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
     if not await pending(sql, location, known):
-        return
+        return []
     await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
     # Not IF NOT EXISTS, which asks for the right to create one even where a DBA has done so.
     ((name,),) = await sql.rows("SELECT to_regnamespace(%s)::text", location.schema)
     if name is None:
         await sql.script(f"CREATE SCHEMA {location.schema}")
     await sql.script(HISTORY)
-    for step in await pending(sql, location, known):
+    missing = await pending(sql, location, known)
+    for step in missing:
         await sql.script(step.sql)
         await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)
+    return missing
 
 
 async def check(sql: Sql, location: Location) -> None:

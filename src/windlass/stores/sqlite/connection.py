@@ -5,7 +5,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, TypeVar
 
 from windlass.contract.errors import (
@@ -99,33 +98,6 @@ def translated(location: Location, connection: sqlite3.Connection | None = None)
         if isinstance(error, StoreError):
             raise
         raise translate(error, location) from error
-
-
-def is_open_on(connection: sqlite3.Connection, file: Path) -> bool:
-    files = [row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"]
-    return any(name and Path(name).samefile(file) for name in files)
-
-
-@contextmanager
-def joined(connection: sqlite3.Connection, location: Location) -> Iterator[None]:
-    """Write in somebody else's transaction: all of it or nothing, and isolated from the look on."""
-    if not connection.in_transaction:
-        if connection.isolation_level is None:
-            raise StoreMisconfigured(
-                "The connection has no transaction to join.", next_step="Execute BEGIN first."
-            )
-        # Python would begin one at the first write only, too late for what is looked up before.
-        with translated(location):
-            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
-    connection.execute("SAVEPOINT windlass")
-    try:
-        with translated(location):
-            yield
-    except BaseException:
-        connection.execute("ROLLBACK TO windlass")
-        raise
-    finally:
-        connection.execute("RELEASE windlass")
 
 
 def translate(error: sqlite3.Error, location: Location) -> StoreError:

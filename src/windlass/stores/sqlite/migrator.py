@@ -36,16 +36,17 @@ class SqliteMigrator:
     async def applied(self) -> list[AppliedMigration]:
         return await asyncio.to_thread(schema.applied_to, self._location.path)
 
-    async def migrate(self) -> None:
-        await asyncio.to_thread(self._migrate)
+    async def migrate(self) -> list[Migration]:
+        return await asyncio.to_thread(self._migrate)
 
-    def _migrate(self) -> None:
+    def _migrate(self) -> list[Migration]:
         location = self._location
         check_place(location)
         with closing(connect_writer(location)) as connection, translated(location):
             while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
-            schema.migrate(connection)
+            done = schema.migrate(connection)
             connection.execute("COMMIT")
+        return done
 
     def script(self, steps: Sequence[Migration]) -> str:
         return _SCRIPT.format(

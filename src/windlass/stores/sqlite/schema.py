@@ -20,14 +20,30 @@ CREATE TABLE IF NOT EXISTS windlass_migration (
 _DONE = "INSERT INTO windlass_migration VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))"
 
 
-def migrate(connection: sqlite3.Connection, known: list[Migration] | None = None) -> None:
-    """Apply what is missing, in the transaction that the caller has begun."""
+def migrate(
+    connection: sqlite3.Connection, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
     known = load_migrations(PACKAGE) if known is None else known
     connection.execute(HISTORY)
-    for step in plan(known, applied_migrations(connection)):
+    missing = plan(known, applied_migrations(connection))
+    for step in missing:
         for statement in _statements(step.sql):
             connection.execute(statement)
         connection.execute(_DONE, (step.number, step.name, step.checksum))
+    return missing
+
+
+def lacks_nothing(connection: sqlite3.Connection) -> bool:
+    """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
+    return has_history(connection) and not plan(
+        load_migrations(PACKAGE), applied_migrations(connection)
+    )
+
+
+def has_history(connection: sqlite3.Connection) -> bool:
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE name = 'windlass_migration'")
+    return names.fetchone() is not None
 
 
 def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
@@ -46,10 +62,7 @@ def applied_to(file: Path) -> list[AppliedMigration]:
         raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
     location = Location(file)
     with translated(location), closing(connect_reader(location)) as connection:
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-        if "windlass_migration" not in names:
-            return []
-        return applied_migrations(connection)
+        return applied_migrations(connection) if has_history(connection) else []
 
 
 def _statements(script: str) -> list[str]:

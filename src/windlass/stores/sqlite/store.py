@@ -2,16 +2,16 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import Clock, later_micros, to_micros
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
+from windlass.contract.errors import StoreUnavailable
 from windlass.contract.identity import new_run_token, uuid_from_bytes
 from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from windlass.contract.query import (
@@ -23,6 +23,8 @@ from windlass.contract.query import (
     Page,
     Pruned,
     PruneRule,
+    at_most,
+    in_64_bits,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -37,19 +39,20 @@ from windlass.contract.results import (
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
 from windlass.stores.sqlite import leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
-from windlass.stores.sqlite.connection import is_open_on, joined
+from windlass.stores.sqlite.callers import check_caller, joined
 from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.insert import insert
 from windlass.stores.sqlite.keys import holder, of_requests
 from windlass.stores.sqlite.location import Location, check_place
 from windlass.stores.sqlite.migrator import SqliteMigrator
 from windlass.stores.sqlite.readers import Readers
-from windlass.stores.sqlite.schema import migrate
+from windlass.stores.sqlite.schema import lacks_nothing, migrate
 from windlass.stores.sqlite.transaction import SqliteTransaction, begun
 from windlass.stores.sqlite.writer import Writer
 
@@ -131,6 +134,7 @@ class SqliteStore:
             retention_completed=timedelta(days=7),
             retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=timedelta(seconds=self._location.busy_seconds),
             local_file=self.path,
         )
 
@@ -142,6 +146,9 @@ class SqliteStore:
     def migrator(self) -> Migrator:
         return SqliteMigrator(self._location)
 
+    async def software(self) -> Mapping[str, str]:
+        return {"SQLite": sqlite3.sqlite_version}
+
     async def open(self) -> None:
         async with self._opening:
             if self._opened is None:
@@ -152,7 +159,9 @@ class SqliteStore:
             lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
         )
         try:
-            await opened.writer.run(migrate)
+            # Who submits in a transaction of its own holds the lock that a migration needs.
+            if not await opened.readers.run(lacks_nothing):
+                await opened.writer.run(migrate)
         except asyncio.CancelledError:
             opened.end()
             raise
@@ -192,14 +201,8 @@ class SqliteStore:
             lambda connection: insert(connection, jobs, self._now())
         )
 
-    async def insert_in(
-        self, connection: sqlite3.Connection, jobs: Sequence[NewJob]
-    ) -> list[InsertResult]:
-        if not is_open_on(connection, self.path):
-            raise StoreMisconfigured(
-                f"The connection is not open on {self.path}, where the jobs are.",
-                next_step="Open it on the same file, or submit without `connection`.",
-            )
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        check_caller(connection, self.path)
         jobs = tuple(jobs)
         with joined(connection, self._location):
             return insert(connection, jobs, self._now())
@@ -264,8 +267,8 @@ class SqliteStore:
             lambda connection: removal.prune(
                 connection,
                 rules,
-                limit=limit,
-                keep_events_after=keep_events_after,
+                limit=at_most(limit),
+                keep_events_after=keep_events_after and in_64_bits(keep_events_after),
                 now=self._now(),
             )
         )
@@ -280,7 +283,9 @@ class SqliteStore:
 
     async def resign(self, role: str, owner: str, term: int) -> None:
         await self._parts.keeper.run(
-            lambda connection: records.resign(connection, role, owner, term, self._now())
+            lambda connection: records.resign(
+                connection, role, owner, in_64_bits(term), self._now()
+            )
         )
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
@@ -305,45 +310,64 @@ class SqliteStore:
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, wanted, limit=limit, after=after)
+            lambda connection: query.find(connection, wanted, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.counts(connection, tenant_id, self._now())
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.dead_counts(connection, tenant_id)
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.history(connection, job_id, tenant_id)
         )
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self._parts.readers.run(
-            lambda connection: query.events(connection, after=after, limit=limit)
+            lambda connection: query.events(
+                connection, after=in_64_bits(after), limit=at_most(limit)
+            )
         )
+
+    async def last_event(self) -> int:
+        return await self._parts.readers.run(query.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self._parts.readers.run(
-            lambda connection: claims.expired(connection, limit=limit, after=after, now=self._now())
+            lambda connection: claims.expired(
+                connection, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         found = await self._parts.readers.run(
-            lambda connection: [holder(connection, key, self._now()) for key in keys]
+            lambda connection: [
+                holder(connection, key, self._now()) if is_storable("".join(key.identity)) else None
+                for key in keys
+            ]
         )
         return [uuid_from_bytes(held.job_id) if held else None for held in found]
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
+        behind = storable_start(after)
         return await self._parts.readers.run(
             lambda connection: records.read(
-                connection, namespace, prefix, after, limit, self._now()
+                connection, namespace, prefix, behind, at_most(limit), self._now()
             )
         )

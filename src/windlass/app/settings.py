@@ -1,18 +1,25 @@
-"""Settings of the command line: each declared once; from flag, environment, file, default."""
+"""Settings: each declared once; from flag, environment, file, default.
+
+The store and the trigger may be named in code too: `Windlass("sqlite:///jobs.db")`. That counts
+before environment and file, in every process alike, so that no worker looks elsewhere than where
+the application submits. Only a flag, which is for one command, comes before it.
+"""
 
 import math
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from windlass.app.windlass import DEFAULT_STORE
 from windlass.contract.errors import InvalidInput
 
 PREFIX: Final = "WINDLASS_"
 FILE: Final = "windlass.toml"
+DEFAULT_STORE: Final = "sqlite:///windlass.db"
+CODE: Final = "code"
+FLAG: Final = "flag"
+DEFAULT: Final = "default"
 
 
 class Setting(NamedTuple):
@@ -29,6 +36,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
+    Setting("url", "", "A server to ask instead, as a URL; its key is WINDLASS_API_KEY."),
     Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://…); else only polling."),
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),
@@ -39,6 +47,10 @@ SETTINGS: Final = (
     Setting("processes", "1", "How many worker processes to run."),
     Setting("health", "", "Where a worker serves health and metrics: :8081, 127.0.0.1:8081."),
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
+    Setting(
+        "rate_limit_per_key", "", "How often a key may ask the API: 50/s, 600/min:100; or not."
+    ),
+    Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
     Setting("log_format", "text", "How a worker writes its log: text or json."),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
@@ -62,7 +74,10 @@ def without_secrets(url: str) -> str:
 
 
 class Settings:
-    """All settings, resolved: flag before environment before file before default."""
+    """All settings, resolved: flag before environment before file before default.
+
+    An environment variable that is empty says nothing.
+    """
 
     def __init__(self, flags: Mapping[str, str | None], folder: Path) -> None:
         self._flags = flags
@@ -71,13 +86,13 @@ class Settings:
     def value(self, name: str) -> Value:
         setting = _BY_NAME[name]
         if (flag := self._flags.get(name)) is not None:
-            return Value(flag, "flag")
-        if (text := os.environ.get(setting.variable)) is not None:
+            return Value(flag, FLAG)
+        if text := os.environ.get(setting.variable):
             return Value(text, setting.variable)
         for file, table in self._files:
             if name in table:
                 return Value(str(table[name]), file)
-        return Value(setting.default, "default")
+        return Value(setting.default, DEFAULT)
 
     def __getitem__(self, name: str) -> str:
         return self.value(name).text
@@ -111,6 +126,11 @@ class Settings:
         return int(number)
 
 
+def named_in(code: str | None, name: str) -> Value:
+    """What an application uses: what its code names, else what the settings say."""
+    return Value(code, CODE) if code is not None else Settings({}, Path()).value(name)
+
+
 def _read_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     """windlass.toml, then [tool.windlass] in pyproject.toml: the first that has it counts."""
     places: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -123,6 +143,8 @@ def _read_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 def _read_file(file: Path, path: tuple[str, ...]) -> dict[str, Any]:
     if not file.is_file():
         return {}
+    import tomllib  # most folders have no such file
+
     try:
         table: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -143,43 +165,3 @@ def _read_file(file: Path, path: tuple[str, ...]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def parse_queues(text: str) -> dict[str, int]:
-    """Read `documents:10,default` into slots per queue; 10 where no number is given."""
-    queues: dict[str, int] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, _, slots = part.rpartition(":") if ":" in part else (part, "", "10")
-        if not name or not slots.isdigit() or int(slots) < 1:
-            raise InvalidInput(
-                f"{part!r} is not a queue with slots.", next_step="Write it as documents:10."
-            )
-        queues[name] = int(slots)
-    if text and not queues:
-        raise InvalidInput(f"{text!r} names no queue.", next_step="Write it as documents:10.")
-    return queues
-
-
-class Recycle(NamedTuple):
-    """When a worker process is to be started anew; None for never."""
-
-    jobs: int | None = None
-    memory_bytes: int | None = None
-
-
-def parse_recycle(text: str) -> Recycle:
-    """Read `10000jobs,512MB`."""
-    limits = Recycle()
-    for part in filter(None, (piece.strip().lower() for piece in text.split(","))):
-        number = part.rstrip("abcdefghijklmnopqrstuvwxyz")
-        unit = part.removeprefix(number)
-        if not number.isdigit() or unit not in ("jobs", "mb", "gb"):
-            raise InvalidInput(
-                f"{part!r} is not a limit for recycling.", next_step="Write 10000jobs,512MB."
-            )
-        if unit == "jobs":
-            limits = limits._replace(jobs=int(number))
-        else:
-            size = int(number) * 1024 ** (2 if unit == "mb" else 3)
-            limits = limits._replace(memory_bytes=size)
-    return limits

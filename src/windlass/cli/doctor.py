@@ -1,0 +1,139 @@
+"""windlass doctor: checks the settings, the store and the workers, and says what to do."""
+
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli.choice import StoreChoice, choose_store, place_of
+from windlass.cli.output import say
+from windlass.cli.session import FAILED, Cli, command, pass_cli
+from windlass.cli.table import Columns
+from windlass.contract.errors import WindlassError
+from windlass.contract.query import LaneCounts
+from windlass.contract.store import JobStore
+from windlass.contract.version import __version__
+from windlass.manager.sessions import Session, live_sessions
+from windlass.manager.switches import Switches
+from windlass.stores.software import software_of
+
+_COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
+_TOLERATED_SECONDS: Final = 5
+_MOST_NAMED: Final = 5
+
+Check = dict[str, str]
+
+
+@click.command()
+@pass_cli
+@command
+async def doctor(cli: Cli) -> None:
+    """Check the settings, the store and the workers, and say what to do.
+
+    The exit code is 1 if something is bad; a warning alone is no failure.
+    """
+    say(f"windlass {__version__}, Python {platform.python_version()}")
+    app, checks = _application(cli)
+    is_named = cli.settings.value("store").source != "default"
+    if app is not None or is_named or not cli.settings["app"]:
+        choice = choose_store(cli.settings, app)
+        async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
+            checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
+    cli.output.rows(checks, _COLUMNS, empty="")
+    if any(check["result"] == "bad" for check in checks):
+        sys.exit(FAILED)
+
+
+def _application(cli: Cli) -> tuple[Windlass | None, list[Check]]:
+    if not cli.settings["app"]:
+        return None, []
+    try:
+        app = cli.app()
+    except WindlassError as error:
+        return None, [_check("the application imports", False, str(error))]
+    names = [one.name for one in app.job_types]
+    return app, [_check(f"the application declares {len(names)} jobs", bool(names), "Declare one.")]
+
+
+async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
+    capabilities = store.capabilities
+    drift = abs((await store.ping() - cli.clock.now()).total_seconds())
+    software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
+    checks = [_check(f"jobs are kept in {place_of(store, choice)} ({choice.why})", True)]
+    if choice.warning:
+        checks.append(_check("one store is named", False, choice.warning, result="warn"))
+    if software:
+        checks.append(_check(f"the store is {software}", True))
+    return [
+        *checks,
+        _check(
+            f"durability is {capabilities.durability}",
+            capabilities.survives("power_loss"),
+            f"An answered write can be lost by {capabilities.ack_lost_on}.",
+        ),
+        _check(
+            f"the clocks of store and host differ by {drift:.1f} s",
+            drift < _TOLERATED_SECONDS,
+            "The store's clock rules; set this host's by NTP, or delays and ages look wrong here.",
+        ),
+    ]
+
+
+async def _work(cli: Cli, store: JobStore) -> list[Check]:
+    alive = [session for session in await live_sessions(store) if not session.draining]
+    switches = Switches(store)
+    await switches.refresh()
+    waiting = [lane for lane in await store.counts(tenant_id=None) if lane.queued]
+    held = [lane for lane in waiting if _advice_for_held(lane, switches)]
+    orphaned = [f"{one.job_type} in {one.queue}" for one in waiting if not _is_served(one, alive)]
+    return [
+        _check(f"{len(alive)} workers alive", bool(alive), f"Start one: {cli.worker_command}"),
+        _check(
+            "every waiting job has a worker",
+            not orphaned,
+            f"No live worker serves {_first(orphaned)}.",
+        ),
+        _check(
+            "no waiting job is held back by a switch",
+            not held,
+            " ".join(_advice_for_held(lane, switches) for lane in held[:_MOST_NAMED]),
+            result="warn",
+        ),
+    ]
+
+
+def _is_served(lane: LaneCounts, alive: Sequence[Session]) -> bool:
+    return any(lane.queue in one.queues and lane.job_type in one.job_types for one in alive)
+
+
+def _advice_for_held(lane: LaneCounts, switches: Switches) -> str:
+    """What to do about a lane that a switch stops; empty where none does."""
+    jobs = f"{lane.queued} job{'' if lane.queued == 1 else 's'}"
+    if lane.queue in switches.paused_queues:
+        return f"{jobs} in the paused queue {lane.queue}: windlass queue resume {lane.queue}."
+    if lane.job_type in switches.paused_types:
+        return f"{jobs} of the paused type {lane.job_type}: windlass type resume {lane.job_type}."
+    if lane.job_type in switches.disabled_types:
+        return (
+            f"{jobs} of the disabled type {lane.job_type} will fail: "
+            f"windlass type enable {lane.job_type}."
+        )
+    return ""
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _check(
+    what: str, good: bool, advice: str = "", *, result: Literal["warn", "bad"] = "bad"
+) -> Check:
+    return {
+        "check": what,
+        "result": "ok" if good else result,
+        "advice": "" if good else advice,
+    }

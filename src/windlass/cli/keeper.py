@@ -1,0 +1,142 @@
+"""Who keeps the jobs: the one port behind which commands find a store, or a server before one.
+
+It speaks in the documents of the API, so that a command prints the same whoever answers it. What
+only the holder of the store knows (traces, workers) stands beside them, and is None from a server.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from windlass.api.documents import (
+    HistoryEntry,
+    JobDocument,
+    JobTypeState,
+    LaneDocument,
+    ListedJob,
+    QueueDocument,
+    QueueState,
+    StatusDocument,
+)
+from windlass.cli.names import Kind, Known
+from windlass.contract.errors import WindlassError
+from windlass.contract.query import JobFilter
+from windlass.contract.status import JobStatus
+
+
+class NewJob(NamedTuple):
+    """A job as the command line says it; the payload is JSON text."""
+
+    job_type: str
+    payload: bytes
+    delay: timedelta
+    queue: str | None = None
+    priority: int | None = None
+    idempotency_key: str | None = None
+    subject_id: str | None = None
+    max_attempts: int | None = None
+
+
+class Submitted(NamedTuple):
+    job_id: UUID
+    duplicate: bool
+
+
+class Seen(NamedTuple):
+    """A job, as far as it was asked for."""
+
+    job: ListedJob
+    error_type: str | None = None
+
+
+class Happened(NamedTuple):
+    """Something that happened to a job."""
+
+    entry: HistoryEntry
+    error_type: str | None = None
+    error_detail: str | None = None
+
+
+class Whole(NamedTuple):
+    """All of a job."""
+
+    job: JobDocument
+    history: Sequence[Happened]
+    error_type: str | None = None
+
+
+class Found(NamedTuple):
+    jobs: Sequence[Seen]
+    has_more: bool
+
+
+class Acted(NamedTuple):
+    """Where an action left a job; `changed` is False when it was there already."""
+
+    job_id: UUID
+    status: JobStatus
+    changed: bool
+
+
+class TypeSeen(NamedTuple):
+    job_type: str
+    queued: int
+    running: int
+    paused: bool
+    disabled: bool
+    workers: int | None = None
+
+
+class Keeper(Protocol):
+    """Whoever keeps the jobs. Each method raises WindlassError; those with many ids answer each."""
+
+    @property
+    def whose(self) -> str:
+        """Whose jobs are meant, for people to read."""
+        ...
+
+    @property
+    def look_again_seconds(self) -> float:
+        """How often to look at a job that is watched."""
+        ...
+
+    async def submit(self, new: NewJob) -> Submitted: ...
+
+    async def job(self, job_id: UUID) -> Whole: ...
+
+    async def status(self, job_id: UUID) -> StatusDocument: ...
+
+    async def find(self, wanted: JobFilter, limit: int) -> Found:
+        """The newest jobs that match. Whose they are is the keeper's, not the filter's."""
+        ...
+
+    async def cancel(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]: ...
+
+    async def redrive(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]: ...
+
+    async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
+        """Queue dead letters again; return how many could be."""
+        ...
+
+    async def delete(self, job_ids: Sequence[UUID]) -> int:
+        """Remove jobs that have ended; return how many could be."""
+        ...
+
+    async def queues(self) -> list[QueueDocument]: ...
+
+    async def pause_queue(self, queue: str, *, paused: bool) -> QueueState: ...
+
+    async def types(self) -> list[TypeSeen]: ...
+
+    async def pause_type(self, job_type: str, *, paused: bool) -> JobTypeState: ...
+
+    async def disable_type(self, job_type: str, *, disabled: bool) -> JobTypeState: ...
+
+    async def waiting(self, job_type: str) -> int:
+        """How many jobs of a type would fail if it were disabled, as far as can be seen."""
+        ...
+
+    async def known(self, kind: Kind) -> Known: ...
+
+    async def lanes(self) -> list[LaneDocument]: ...

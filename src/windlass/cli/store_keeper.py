@@ -1,0 +1,280 @@
+"""The store as the keeper of the jobs, for who can reach it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from windlass.api.documents import (
+    JobTypeState,
+    LaneDocument,
+    QueueDocument,
+    QueueState,
+    StatusDocument,
+)
+from windlass.api.tallies import summed
+from windlass.api.views import history_entry, job_document, listed_job, status_document
+from windlass.app.job_type import JobType
+from windlass.cli.keeper import (
+    Acted,
+    Found,
+    Happened,
+    NewJob,
+    Seen,
+    Submitted,
+    TypeSeen,
+    Whole,
+)
+from windlass.cli.names import Kind, Known
+from windlass.cli.output import say
+from windlass.cli.waiting import told_when_slow
+from windlass.contract.classify import exception_name
+from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
+from windlass.contract.job import Job
+from windlass.contract.outcome import ErrorInfo
+from windlass.contract.query import Cursor, JobFilter, LaneCounts
+from windlass.contract.snapshot import JobSnapshot, LogEntry
+from windlass.contract.store import JobStore
+from windlass.contract.wakeup import Hint
+from windlass.manager.manager import Acted as ManagerActed
+from windlass.manager.manager import JobManager, Submission
+from windlass.manager.sessions import live_sessions
+from windlass.manager.switches import Switches
+
+if TYPE_CHECKING:
+    from windlass.cli.session import Cli
+
+_LOOK_AGAIN_SECONDS: Final = 0.2
+_PAGE: Final = 1000
+
+
+class StoreKeeper:
+    """Reads and decides here; acts as the user of this host."""
+
+    look_again_seconds = _LOOK_AGAIN_SECONDS
+
+    def __init__(self, cli: "Cli", store: JobStore, *, place: str) -> None:
+        self._cli = cli
+        self._place = place
+        self._store = store
+        self._manager = JobManager(store)
+        self._switches = Switches(store)
+
+    @property
+    def whose(self) -> str:
+        return f"the tenant {self._cli.tenant!r}"
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def submit(self, new: NewJob) -> Submitted:
+        if self._cli.settings["app"]:
+            submission = self._declared(new)
+        else:
+            say("No application is named (--app), so the payload is not checked.")
+            submission = self._undeclared(new)
+        (answer,) = await self._manager.submit([submission])
+        if isinstance(answer, WindlassError):
+            raise answer
+        await self._cli.hint(self._store)
+        return Submitted(answer.job_id, answer.duplicate)
+
+    def _declared(self, new: NewJob) -> Submission:
+        """The job as its declaration makes it: checked, with its subject, key and queue."""
+        known = {one.name: one for one in self._cli.app().job_types}
+        if new.job_type not in known:
+            raise InvalidInput(
+                f"The application declares no job {new.job_type!r}.",
+                next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
+            )
+        declared = known[new.job_type]
+        made = declared.prepare(
+            _decoded(declared, new.payload),
+            tenant=self._cli.tenant,
+            delay=new.delay,
+            subject=new.subject_id,
+            **_asked(new, "queue", "priority", "idempotency_key", "max_attempts"),
+        )
+        return Submission(made.job, made.delay)
+
+    def _undeclared(self, new: NewJob) -> Submission:
+        job = Job(
+            job_type=new.job_type,
+            payload=msgspec.Raw(new.payload),
+            tenant_id=self._cli.tenant,
+            created_at=self._cli.clock.now(),
+            **_asked(new, "queue", "priority", "idempotency_key", "subject_id", "max_attempts"),
+        )
+        return Submission(job, new.delay)
+
+    async def job(self, job_id: UUID) -> Whole:
+        found = await self._get(job_id)
+        history = await self._manager.history(job_id, tenant_id=self._cli.tenant)
+        document = job_document(found, self._cli.clock.now(), with_payload=True)
+        return Whole(document, [_happened(row) for row in history], _error_type(found.last))
+
+    async def status(self, job_id: UUID) -> StatusDocument:
+        with told_when_slow(self._place, self._store.capabilities.patience):
+            return status_document(await self._get(job_id), self._cli.clock.now())
+
+    async def _get(self, job_id: UUID) -> JobSnapshot:
+        (found,) = await self._manager.get([job_id], tenant_id=self._cli.tenant)
+        if found is None:
+            raise JobNotFound(job_id)
+        return found
+
+    async def find(self, wanted: JobFilter, limit: int) -> Found:
+        wanted = msgspec.structs.replace(wanted, tenant_id=self._cli.tenant)
+        now = self._cli.clock.now()
+        jobs: list[Seen] = []
+        after: Cursor | None = None
+        while len(jobs) < limit:
+            size = min(_PAGE, limit - len(jobs))
+            page = await self._manager.find(wanted, limit=size, after=after)
+            jobs += [Seen(listed_job(job, now), _error_type(job.last)) for job in page.items]
+            after = page.next
+            if after is None:
+                break
+        return Found(jobs, after is not None)
+
+    async def cancel(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
+        answers = await self._manager.cancel(
+            job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
+        )
+        await self._cli.hint(self._store, Hint.CANCEL)
+        return [_acted(answer) for answer in answers]
+
+    async def redrive(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
+        answers = await self._manager.redrive(
+            job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
+        )
+        await self._cli.hint(self._store)
+        return [_acted(answer) for answer in answers]
+
+    async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
+        return sum(isinstance(answer, Acted) for answer in await self.redrive(job_ids))
+
+    async def delete(self, job_ids: Sequence[UUID]) -> int:
+        answers = await self._manager.delete(job_ids, tenant_id=self._cli.tenant)
+        return sum(not isinstance(answer, WindlassError) for answer in answers)
+
+    # -- queues and types -------------------------------------------------------------------------
+
+    async def queues(self) -> list[QueueDocument]:
+        await self._switches.refresh()
+        lanes: dict[str, list[LaneCounts]] = {}
+        for lane in await self._store.counts(tenant_id=self._cli.tenant):
+            lanes.setdefault(lane.queue, []).append(lane)
+        for queue in sorted(self._switches.paused_queues):
+            lanes.setdefault(queue, [])
+        now = await self._store.ping()
+        return [
+            QueueDocument(
+                queue=queue,
+                paused=queue in self._switches.paused_queues,
+                max_depth=self._switches.depth_caps.get(queue),
+                **summed(counted, now),
+            )
+            for queue, counted in lanes.items()
+        ]
+
+    async def pause_queue(self, queue: str, *, paused: bool) -> QueueState:
+        await self._switches.pause_queue(queue, paused=paused)
+        await self._cli.hint(self._store)
+        caps = self._switches.depth_caps
+        return QueueState(queue=queue, paused=paused, max_depth=caps.get(queue))
+
+    async def types(self) -> list[TypeSeen]:
+        await self._switches.refresh()
+        queued: Counter[str] = Counter()
+        running: Counter[str] = Counter()
+        for lane in await self._store.counts(tenant_id=self._cli.tenant):
+            queued[lane.job_type] += lane.queued
+            running[lane.job_type] += lane.running
+        sessions = await live_sessions(self._store)
+        workers = Counter(kind for session in sessions for kind in session.job_types)
+        paused, disabled = self._switches.paused_types, self._switches.disabled_types
+        return [
+            TypeSeen(
+                name, queued[name], running[name], name in paused, name in disabled, workers[name]
+            )
+            for name in sorted(set(queued) | set(workers) | paused | disabled)
+        ]
+
+    async def pause_type(self, job_type: str, *, paused: bool) -> JobTypeState:
+        await self._switches.pause_type(job_type, paused=paused)
+        return await self._switched(job_type)
+
+    async def disable_type(self, job_type: str, *, disabled: bool) -> JobTypeState:
+        await self._switches.disable_type(job_type, disabled=disabled)
+        return await self._switched(job_type)
+
+    async def _switched(self, job_type: str) -> JobTypeState:
+        await self._cli.hint(self._store)
+        return JobTypeState(
+            job_type=job_type,
+            disabled=job_type in self._switches.disabled_types,
+            paused=job_type in self._switches.paused_types,
+        )
+
+    async def waiting(self, job_type: str) -> int:
+        lanes = await self._store.counts(tenant_id=None)
+        return sum(lane.queued for lane in lanes if lane.job_type == job_type)
+
+    async def known(self, kind: Kind) -> Known:
+        lanes = await self._store.counts(tenant_id=None)
+        sessions = await live_sessions(self._store)
+        if kind == "queue":
+            return Known(
+                frozenset(lane.queue for lane in lanes),
+                frozenset(name for session in sessions for name in session.queues),
+            )
+        return Known(
+            frozenset(lane.job_type for lane in lanes),
+            frozenset(name for session in sessions for name in session.job_types),
+        )
+
+    async def lanes(self) -> list[LaneDocument]:
+        now = await self._store.ping()
+        return [
+            LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
+            for lane in await self._store.counts(tenant_id=self._cli.tenant)
+        ]
+
+
+def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
+    codec = declared.handler.codec
+    try:
+        return codec.decode(body)
+    except InvalidInput as error:
+        fields = ", ".join(_fields_of(codec.schema()))
+        next_step = f"It has the fields {fields}." if fields else ""
+        raise InvalidInput(error.cause, next_step=next_step) from None
+
+
+def _fields_of(schema: dict[str, Any]) -> list[str]:
+    """The fields as they are called in JSON, in their order; none where it is no object."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return list(schema.get("$defs", {}).get(name, schema).get("properties", {}))
+
+
+def _asked(new: NewJob, *names: str) -> dict[str, Any]:
+    """What was said; the rest has its default."""
+    return {name: value for name in names if (value := getattr(new, name)) is not None}
+
+
+def _acted(answer: ManagerActed | WindlassError) -> Acted | WindlassError:
+    if isinstance(answer, WindlassError):
+        return answer
+    return Acted(answer.job_id, answer.status, answer.changed)
+
+
+def _happened(row: LogEntry) -> Happened:
+    detail = row.error.detail if row.error else None
+    return Happened(history_entry(row, with_session=True), _error_type(row), detail)
+
+
+def _error_type(row: LogEntry | None) -> str | None:
+    error: ErrorInfo | None = row.error if row else None
+    return (exception_name(error) or None) if error else None

@@ -1,0 +1,173 @@
+"""The asynchronous client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpx2
+
+from windlass.client.exchange import Retries
+from windlass.client.steps import Answer, Feed, Flow, Give, Pause, Reply, Request, Send, Unanswered
+from windlass.client.verbs import Verbs
+from windlass.client.wire import Reading, setup, timeout_of, too_slow, unanswered
+from windlass.contract.clock import Clock, SystemClock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _run(
+    verb: Callable[Concatenate[Verbs, P], Flow[R]],
+) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, R]]:
+    """A verb to be awaited."""
+
+    @wraps(verb)
+    async def run(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(verb(self._verbs, *args, **kwargs))
+
+    return run
+
+
+def _iterate(
+    verb: Callable[Concatenate[Verbs, P], Feed[T]],
+) -> Callable[Concatenate["AsyncClient", P], AsyncIterator[T]]:
+    """A verb whose items are iterated over with `async for`."""
+
+    @wraps(verb)
+    def iterate(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return self._iterate(verb(self._verbs, *args, **kwargs))
+
+    return iterate
+
+
+class AsyncClient:
+    """A server's jobs, for programs with an event loop; to be used in one loop.
+
+    >>> async with AsyncClient("https://jobs.example.com", api_key=key) as jobs:
+    ...     accepted = await jobs.submit("document-indexing", {"documentId": "d1"})
+    ...     status = await jobs.wait(accepted.job_id, timeout=30)
+
+    All else is as with `Client`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        tenant: str | None = None,
+        timeout_seconds: float = 30.0,
+        retries: Retries | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._verbs = Verbs(
+            tenant=tenant,
+            timeout_seconds=timeout_seconds,
+            retries=retries or Retries(),
+            clock=clock or SystemClock(),
+        )
+        chosen = setup(url, api_key)
+        self._url = chosen.url
+        self._http = httpx2.AsyncClient(transport=transport, **chosen.arguments)
+
+    submit = _run(Verbs.submit)
+    submit_and_wait = _run(Verbs.submit_and_wait)
+    submit_many = _run(Verbs.submit_many)
+    status = _run(Verbs.status)
+    job = _run(Verbs.job)
+    history = _run(Verbs.history)
+    attempts = _run(Verbs.attempts)
+    wait = _run(Verbs.wait)
+    jobs = _iterate(Verbs.jobs)
+    cancel = _run(Verbs.cancel)
+    redrive = _run(Verbs.redrive)
+    redrive_edited = _run(Verbs.redrive_edited)
+    delete = _run(Verbs.delete)
+    dead_letters = _iterate(Verbs.dead_letters)
+    dead_letter = _run(Verbs.dead_letter)
+    dead_summary = _run(Verbs.dead_summary)
+    redrive_dead_letters = _run(Verbs.redrive_dead_letters)
+    queues = _run(Verbs.queues)
+    pause_queue = _run(Verbs.pause_queue)
+    resume_queue = _run(Verbs.resume_queue)
+    cap_queue = _run(Verbs.cap_queue)
+    job_types = _run(Verbs.job_types)
+    job_type = _run(Verbs.job_type)
+    pause_type = _run(Verbs.pause_type)
+    resume_type = _run(Verbs.resume_type)
+    disable_type = _run(Verbs.disable_type)
+    enable_type = _run(Verbs.enable_type)
+    statistics = _run(Verbs.statistics)
+    scale = _run(Verbs.scale)
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self._url}>"
+
+    async def _run(self, flow: Flow[R]) -> R:
+        answer: Answer = None
+        while True:
+            try:
+                step = flow.send(answer)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            answer = await self._do(step)
+
+    async def _iterate(self, feed: Feed[T]) -> AsyncIterator[T]:
+        answer: Answer = None
+        while True:
+            try:
+                step = feed.send(answer)
+            except StopIteration:
+                return
+            if isinstance(step, Give):
+                yield step.item
+                answer = None
+            else:
+                answer = await self._do(step)
+
+    async def _do(self, step: Send | Pause) -> Answer:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            async with asyncio.timeout(step.request.timeout_seconds):
+                return await self._send(step.request)
+        except TimeoutError:
+            return too_slow(step.request)
+        except httpx2.HTTPError as error:
+            return unanswered(error)
+
+    async def _send(self, request: Request) -> Reply | Unanswered:
+        async with self._http.stream(
+            request.method,
+            self._url + request.path,
+            params=request.query or None,
+            headers=dict(request.headers),
+            content=request.body,
+            timeout=timeout_of(request),
+        ) as response:
+            reading = Reading(response)
+            async for part in response.aiter_raw():
+                if failed := reading.add(part):
+                    return failed
+            return reading.reply()

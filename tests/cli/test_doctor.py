@@ -1,0 +1,167 @@
+"""windlass doctor: what it looks at, what it says is wrong, and what it advises."""
+
+import json
+import platform
+import re
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Place
+from tests.servers.postgres import PostgresServer
+from windlass.contract.store import JobStore
+from windlass.contract.version import __version__
+from windlass.manager.sessions import Session, register
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def checked(place: Place, *flags: str) -> dict[str, dict[str, str]]:
+    """The checks by what they look at, and nothing on stdout but them."""
+    result = place.run("-o", "json", *flags, "doctor")
+    assert result.exit_code in (0, 1), result.stderr
+    rows: list[dict[str, str]] = json.loads(result.stdout)
+    is_bad = any(row["result"] == "bad" for row in rows)
+    assert result.exit_code == (1 if is_bad else 0)
+    return {row["check"]: row for row in rows}
+
+
+def a_worker(place: Place, *, queue: str, job_type: str, draining: bool = False) -> None:
+    async def registered(store: JobStore) -> None:
+        session = Session(
+            session_id=uuid4().hex,
+            host="host",
+            pid=1,
+            version="1",
+            started_at=NOW,
+            last_seen_at=NOW,
+            queues={queue: 1},
+            job_types=(job_type,),
+            draining=draining,
+        )
+        await register(store, session)
+
+    place.stored(registered)
+
+
+AN_HOUR_AHEAD = """
+CREATE OR REPLACE FUNCTION micros() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 3600000000
+$$
+"""
+SERVED = "every waiting job has a worker"
+HELD = "no waiting job is held back by a switch"
+
+
+def test_the_versions_are_told_before_the_store_is_opened(place: Place) -> None:
+    said = place.run("doctor").stderr.splitlines()[0]
+    assert said == f"windlass {__version__}, Python {platform.python_version()}"
+
+
+def test_the_software_of_a_sqlite_store_is_named(empty_store: Place) -> None:
+    assert f"the store is SQLite {sqlite3.sqlite_version}" in checked(empty_store)
+
+
+def test_the_software_of_a_postgresql_store_is_named(
+    place: Place, postgres: PostgresServer
+) -> None:
+    flags = ("--store", postgres.url(schema=f"w{uuid4().hex}"))
+    place.run(*flags, "db", "migrate")
+    with psycopg.connect(postgres.url()) as connection:
+        row = connection.execute("SHOW server_version").fetchone()
+    assert row is not None
+    software = f"the store is PostgreSQL {row[0]} with psycopg {psycopg.__version__}"
+    assert software in checked(place, *flags)
+
+
+def test_a_clock_that_differs_is_told_by_how_much(place: Place, postgres: PostgresServer) -> None:
+    schema = f"w{uuid4().hex}"
+    flags = ("--store", postgres.url(schema=schema))
+    place.run(*flags, "db", "migrate")
+    (name,) = [name for name in checked(place, *flags) if name.startswith("the clocks")]
+    assert re.fullmatch(r"the clocks of store and host differ by \d\.\d s", name)
+    with psycopg.connect(postgres.url()) as connection:
+        connection.execute(f"SET search_path TO {schema}".encode())
+        connection.execute(AN_HOUR_AHEAD)
+    (row,) = [row for name, row in checked(place, *flags).items() if name.startswith("the clocks")]
+    assert re.search(r"differ by 3(599|600)\.\d s", row["check"])
+    assert (row["result"], "NTP" in row["advice"]) == ("bad", True)
+
+
+@pytest.mark.parametrize(
+    ("switch", "advice"),
+    [
+        ("queue pause docs", "2 jobs in the paused queue docs: windlass queue resume docs."),
+        ("type pause index", "2 jobs of the paused type index: windlass type resume index."),
+        (
+            "type disable index --yes",
+            "2 jobs of the disabled type index will fail: windlass type enable index.",
+        ),
+    ],
+)
+def test_jobs_that_a_switch_holds_back_are_told_with_the_command_that_lets_them_go(
+    place: Place, switch: str, advice: str
+) -> None:
+    for _ in range(2):
+        place.submit("index", "1", "--queue", "docs")
+    a_worker(place, queue="docs", job_type="index")
+    assert checked(place)[HELD]["result"] == "ok"
+    place.run(*switch.split())
+    row = checked(place)[HELD]
+    assert (row["result"], row["advice"]) == ("warn", advice)
+    place.run(*advice.rpartition(": windlass ")[2].removesuffix(".").split())
+    assert checked(place)[HELD]["result"] == "ok"
+
+
+def test_a_switch_that_holds_nothing_back_is_not_talked_about(empty_store: Place) -> None:
+    empty_store.run("queue", "pause", "docs")
+    assert checked(empty_store)[HELD]["result"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("worker", "result"),
+    [
+        ({"queue": "docs", "job_type": "index"}, "ok"),
+        ({"queue": "docs", "job_type": "other"}, "bad"),
+        ({"queue": "default", "job_type": "index"}, "bad"),
+        ({"queue": "docs", "job_type": "index", "draining": True}, "bad"),
+        (None, "bad"),
+    ],
+    ids=["served", "another type", "another queue", "draining", "none"],
+)
+def test_a_job_that_no_live_worker_would_take_is_told(
+    place: Place, worker: dict[str, Any] | None, result: str
+) -> None:
+    place.submit("index", "1", "--queue", "docs")
+    if worker is not None:
+        a_worker(place, **worker)
+    row = checked(place)[SERVED]
+    assert row["result"] == result
+    assert row["advice"] == ("" if result == "ok" else "No live worker serves index in docs.")
+
+
+def test_of_many_jobs_without_a_worker_a_few_are_named(place: Place) -> None:
+    for number in range(7):
+        place.submit(f"type-{number}", "1")
+    assert checked(place)[SERVED]["advice"].endswith("type-4 in default and 2 more.")
+
+
+def test_a_warning_alone_is_no_failure(place: Place) -> None:
+    place.submit("index", "1")
+    a_worker(place, queue="default", job_type="index")
+    place.run("queue", "pause", "default")
+    result = place.run("-o", "json", "doctor")
+    assert (result.exit_code, '"warn"' in result.stdout) == (0, True)
+
+
+def test_the_doctor_speaks_of_the_store_though_the_application_cannot_be_imported(
+    empty_store: Place,
+) -> None:
+    flags = ("--app", "nope:jobs", "--store", "sqlite:///windlass.db")
+    rows = checked(empty_store, *flags)
+    assert rows["the application imports"]["result"] == "bad"
+    assert any(name.startswith("jobs are kept in") for name in rows)

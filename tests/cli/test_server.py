@@ -1,0 +1,337 @@
+"""--url: the same verbs against a server print the same, and leave with the same exit codes."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from tests.cli.conftest import NOBODY, Place, assert_refused
+from tests.servers.http_api import ApiProcess
+from tests.servers.scripted import ScriptedServer, answering
+from windlass.app.settings import SETTINGS
+
+# What only the holder of the store knows.
+OF_THE_STORE = ("errorType", "errorDetail", "workers")
+DOCUMENT = '{"documentId": "d1", "rowVersion": 1}'
+
+
+class Served(Place):
+    """A place whose store is served: commands can be run on either."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder)
+        self.url = url
+        self.on_server = ("--url", url)
+        self.on_store = ("--store", f"sqlite:///{self.database}")
+
+    def both(self, *words: str) -> tuple[Result, Result]:
+        return self.run(*self.on_store, *words), self.run(*self.on_server, *words)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ApiProcess]:
+    store = f"sqlite:///{folder}/windlass.db"
+    served = ApiProcess("tests.client.served:app", store=store)
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def served(
+    place: Place, folder: Path, server: ApiProcess, monkeypatch: pytest.MonkeyPatch
+) -> Served:
+    """Asked by who operates the installation; its own tenant is `default`."""
+    monkeypatch.setenv("WINDLASS_API_KEY", "system")
+    return Served(folder, server.url)
+
+
+def told(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return _without(json.loads(result.stdout))
+
+
+def _without(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_without(one) for one in data]
+    if isinstance(data, dict):
+        return {name: _without(one) for name, one in data.items() if name not in OF_THE_STORE}
+    return data
+
+
+def submitted(served: Served, *words: str) -> str:
+    job_id: str = told(served.run(*served.on_server, "-o", "json", "job", "submit", *words))[
+        "jobId"
+    ]
+    return job_id
+
+
+def test_looking_is_the_same_on_a_server_and_on_its_store(served: Served) -> None:
+    queued = submitted(served, "document-indexing", DOCUMENT, "--priority", "0")
+    dead = served.dead("document-indexing", message="no way", detail="Traceback …")
+    for words in (
+        ["job", "list"],
+        ["job", "list", "--type", "document-indexing", "--status", "failed"],
+        ["job", "list", "--limit", "1"],
+        ["job", "list", "--subject", "nobody's"],
+        ["job", "get", queued],
+        ["job", "get", dead],
+        ["dead", "show", dead],
+        ["dead", "list"],
+        ["dead", "list", "--reason", "PermanentError"],
+        ["queue", "list"],
+        ["stats"],
+    ):
+        on_store, on_server = served.both("-o", "json", *words)
+        ours, theirs = told(on_store), told(on_server)
+        for row in [*ours, *theirs] if words == ["stats"] else []:
+            row.pop("oldestSeconds")  # time has passed
+        assert theirs == ours, words
+        assert on_server.stderr == on_store.stderr
+        assert served.run(*served.on_server, *words).exit_code == 0
+    on_store, on_server = served.both("dead", "list")
+    assert on_server.stdout == on_store.stdout
+
+
+def test_types_are_those_that_the_server_declares(served: Served) -> None:
+    rows = told(served.run(*served.on_server, "-o", "json", "type", "list"))
+    assert {"document-indexing", "mail", "sweep"} <= {row["jobType"] for row in rows}
+    assert rows[0].keys() == {"jobType", "queued", "running", "paused", "disabled"}
+
+
+def test_a_submit_says_all_that_it_can(served: Served) -> None:
+    job_id = submitted(
+        served, "document-indexing", '{"documentId": "d9", "rowVersion": 9}',
+        "--queue", "elsewhere", "--priority", "1", "--delay", "3600", "--key", "k9",
+        "--subject", "s9", "--max-attempts", "7",
+    )  # fmt: skip
+    job = told(served.run(*served.on_store, "-o", "json", "job", "get", job_id))
+    assert (job["queue"], job["priority"], job["maxAttempts"]) == ("elsewhere", 1, 7)
+    assert (job["subjectId"], job["state"]) == ("s9", "Scheduled")
+    assert job["payload"]["documentId"] == "d9"
+    again = served.run(
+        *served.on_server, "-o", "json", "job", "submit", "document-indexing", "-",
+        "--key", "k9", stdin='{"rowVersion": 9, "documentId": "d9"}',
+    )  # fmt: skip
+    assert told(again) == {"jobId": job_id, "duplicate": True}
+    assert again.stderr == ""
+
+
+def test_a_job_is_cancelled_and_retried(served: Served) -> None:
+    job_id = submitted(served, "sweep")
+    words = ["-o", "json", "job", "cancel", job_id]
+    done = {"jobId": job_id, "status": "Cancelled", "changed": True}
+    assert told(served.run(*served.on_server, *words)) == [done]
+    assert told(served.run(*served.on_server, *words)) == [{**done, "changed": False}]
+    on_store, on_server = served.both(*words)
+    assert on_store.stdout == on_server.stdout
+    retried = told(served.run(*served.on_server, "-o", "json", "job", "retry", job_id))
+    assert retried == [{"jobId": job_id, "status": "Queued", "changed": True}]
+    on_store, on_server = served.both("job", "retry", job_id)
+    assert (on_server.exit_code, on_server.stderr) == (on_store.exit_code, on_store.stderr)
+    assert on_server.exit_code == 1
+
+
+def test_of_several_jobs_each_is_told(served: Served) -> None:
+    one, two = submitted(served, "sweep"), submitted(served, "sweep")
+    result = served.run(*served.on_server, "-o", "json", "job", "cancel", one, NOBODY, two)
+    assert [row["jobId"] for row in json.loads(result.stdout)] == [one, two]
+    assert result.exit_code == 3
+    assert NOBODY in result.stderr
+
+
+def test_a_job_is_watched_to_its_end(served: Served) -> None:
+    job_id = submitted(served, "sweep")
+    assert served.run(*served.on_server, "job", "cancel", job_id).exit_code == 0
+    on_store, on_server = served.both("-o", "json", "job", "watch", job_id)
+    assert json.loads(on_server.stdout) == json.loads(on_store.stdout)
+    assert (on_server.exit_code, on_server.stderr) == (1, on_store.stderr)
+    waiting = submitted(served, "sweep")
+    late = served.run(*served.on_server, "job", "watch", waiting, "--timeout", "0.1")
+    assert late.exit_code == 124
+
+
+def test_dead_letters_are_redriven_and_discarded(served: Served) -> None:
+    mine = [served.dead("mail") for _ in range(3)]
+    server = (*served.on_server, "-o", "json")
+    count = told(served.run(*server, "dead", "redrive", "--type", "mail", "--dry-run"))
+    assert count == {"matching": 3}
+    refused = served.run(*server, "dead", "redrive", "--type", "mail")
+    assert_refused(refused, 2, "redrive 3 dead letters", "--yes")
+    assert told(served.run(*server, "dead", "redrive", mine[0])) == {"redriven": 1, "failed": 0}
+    again = served.run(*server, "dead", "redrive", mine[0])
+    assert_refused(again, 1, "is Queued, not a dead letter")
+    rest = told(served.run(*server, "dead", "redrive", "--type", "mail", "--yes"))
+    assert rest == {"redriven": 2, "failed": 0}
+    gone = served.dead("other")
+    thrown = told(served.run(*server, "dead", "discard", "--all", "--type", "other", "--yes"))
+    assert thrown == {"discarded": 1, "failed": 0}
+    assert served.run(*server, "job", "get", gone).exit_code == 3
+
+
+def test_queues_and_types_are_switched(served: Served) -> None:
+    server = (*served.on_server, "-o", "json")
+    submitted(served, "sweep")
+    paused = told(served.run(*server, "queue", "pause", "default"))
+    assert paused == {"queue": "default", "paused": True, "seen": True}
+    rows = told(served.run(*served.on_store, "-o", "json", "queue", "list"))
+    assert [row["paused"] for row in rows if row["queue"] == "default"] == [True]
+    assert told(served.run(*server, "queue", "resume", "default"))["paused"] is False
+    unseen = served.run(*server, "queue", "pause", "nobody's")
+    assert told(unseen)["seen"] is False
+    assert 'There is no job of the queue "nobody\'s" that can be seen here.' in unseen.stderr
+    assert told(served.run(*server, "type", "pause", "sweep"))["paused"] is True
+    assert told(served.run(*server, "type", "resume", "sweep"))["paused"] is False
+    assert_refused(served.run(*server, "type", "disable", "sweep"), 2, "waiting job", "--yes")
+    assert told(served.run(*server, "type", "disable", "sweep", "--yes"))["disabled"] is True
+    off = served.run(*server, "job", "submit", "sweep")
+    assert_refused(off, 1, "sweep")
+    assert told(served.run(*server, "type", "enable", "sweep"))["disabled"] is False
+    assert_refused(served.run(*server, "type", "pause", "unknown"), 3, "no such job type")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["job", "get", NOBODY], 3),
+        (["job", "watch", NOBODY], 3),
+        (["job", "cancel", NOBODY], 3),
+        (["dead", "show", NOBODY], 3),
+        (["dead", "redrive", NOBODY], 3),
+        (["job", "get", "x"], 2),
+        (["job", "list", "--status", "odd"], 2),
+        (["job", "submit", "document-indexing", "{"], 2),
+        (["job", "submit", "document-indexing", '{"rowVersion": "x"}'], 2),
+        (["job", "submit", "sweep", "null", "--queue", ""], 2),
+        (["dead", "redrive"], 2),
+    ],
+)
+def test_exit_codes_are_the_same(served: Served, words: list[str], code: int) -> None:
+    on_store, on_server = served.both("--app", "tests.cli.served_app:jobs", *words)
+    assert_refused(on_store, code)
+    assert_refused(on_server, code)
+
+
+def test_a_type_that_the_server_does_not_have_is_refused_as_usage(served: Served) -> None:
+    assert_refused(served.run(*served.on_server, "job", "submit", "unknown"), 2, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "code"),
+    [
+        ("", ["stats"], 4),
+        ("mallory", ["stats"], 4),
+        ("alice", ["stats"], 4),
+        ("operator", ["queue", "pause", "default"], 4),
+        ("operator", ["type", "disable", "mail", "--yes"], 4),
+        ("eve", ["--tenant", "acme", "job", "list"], 3),
+        ("eve", ["--tenant", "acme", "job", "submit", "sweep"], 3),
+    ],
+)
+def test_without_the_right_it_is_4_and_another_tenant_is_not_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch, key: str, words: list[str], code: int
+) -> None:
+    monkeypatch.setenv("WINDLASS_API_KEY", key)
+    result = served.run(*served.on_server, *words)
+    assert_refused(result, code)
+    assert not key or f"{key}." not in result.stderr
+
+
+def test_the_tenant_is_that_of_the_key_unless_one_is_named(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = told(
+        served.run(*served.on_server, "--tenant", "acme", "-o", "json", "job", "submit", "sweep")
+    )["jobId"]
+    monkeypatch.setenv("WINDLASS_API_KEY", "operator")
+    row = told(served.run(*served.on_server, "-o", "json", "job", "get", job_id))
+    assert row["tenantId"] == "acme"
+    monkeypatch.setenv("WINDLASS_API_KEY", "eve")
+    empty = served.run(*served.on_server, "job", "list")
+    assert empty.stderr == "No jobs found for the tenant of the API key.\n"
+
+
+def test_a_server_that_is_not_there_is_5(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for words in (["job", "list"], ["job", "submit", "x"], ["stats"], ["job", "cancel", NOBODY]):
+        assert_refused(place.run("--url", f"http://127.0.0.1:{port}", *words), 5, "reached")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])
+def test_what_is_no_windlass_server_is_5(place: Place, status: str) -> None:
+    server = ScriptedServer([answering(status, b"<html>")])
+    try:
+        assert_refused(place.run("--url", server.url, "stats"), 5)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("url", ["http://jobs.example.com", "jobs", "https://me:hush@host"])
+def test_a_url_that_cannot_be_used_is_refused_as_usage(place: Place, url: str) -> None:
+    result = place.run("--url", url, "stats")
+    assert_refused(result, 2)
+    assert "hush" not in result.stderr
+
+
+def test_the_server_can_be_named_by_the_environment_or_a_file(
+    served: Served, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder / "windlass.toml").write_text(f'url = "{served.url}"\n')
+    assert served.run("type", "list").exit_code == 0
+    (place.folder / "windlass.toml").unlink()
+    monkeypatch.setenv("WINDLASS_URL", served.url)
+    assert served.run("type", "list").exit_code == 0
+    # A flag is for this one command.
+    assert told(served.run(*served.on_store, "-o", "json", "stats")) is not None
+    assert_refused(served.run(*served.on_store, *served.on_server, "stats"), 2, "--store")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["db", "status"],
+        ["db", "migrate"],
+        ["doctor"],
+        ["sessions"],
+        ["key", "list"],
+        ["key", "create", "x"],
+        ["api", "tests.cli.served_app:jobs"],
+        ["worker", "tests.cli.served_app:jobs"],
+        ["dev", "--no-reload", "tests.cli.served_app:jobs"],
+    ],
+)
+def test_what_needs_the_store_refuses_a_server(
+    place: Place, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("WINDLASS_KEY_PEPPER", "1:0123456789abcdefghijklmnopqrstuvwxyz")
+    result = place.run("--url", "https://jobs.example.com", *words)
+    assert result.exit_code == 2
+    assert "needs the store itself" in result.stderr
+    assert not place.database.exists()
+
+
+def test_a_server_of_the_environment_does_not_keep_from_the_store(
+    empty_store: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_URL", "https://jobs.example.com")
+    assert empty_store.run("db", "status").exit_code == 0
+    assert empty_store.run("sessions").exit_code == 0
+
+
+def test_the_key_is_no_setting_and_never_shown(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_API_KEY", "hush")
+    assert "api_key" not in {setting.name for setting in SETTINGS}
+    assert "hush" not in place.run("config", "show").output
+    assert "hush" not in place.run("--url", "http://127.0.0.1:9", "stats").output
+    assert place.run("--api-key", "hush", "stats").exit_code == 2
