@@ -26,11 +26,12 @@ class Heard(NamedTuple):
 class Parser:
     """The stream's text, taken apart by the rules of the standard."""
 
-    def __init__(self) -> None:
-        self.last_id = ""
+    def __init__(self, last_id: str = "") -> None:
+        self.last_id = last_id
         self.retry: int | None = None
         self.comments: list[str] = []
         self._rest = b""
+        self._id = last_id
         self._clear()
 
     def _clear(self) -> None:
@@ -44,6 +45,7 @@ class Parser:
 
     def _line(self, line: str) -> Iterator[Heard]:
         if not line:
+            self.last_id = self._id
             if self._data:
                 data = msgspec.json.decode("\n".join(self._data))
                 yield Heard(self._name or "message", data, self.last_id)
@@ -59,7 +61,7 @@ class Parser:
             case "data":
                 self._data.append(value)
             case "id":
-                self.last_id = value
+                self._id = value
             case "retry":
                 self.retry = int(value)
             case _:
