@@ -321,6 +321,21 @@ class NumbersReused(MemoryStore):
         super()._log(transition, entry, now)
 
 
+class LastNumberForgotten(MemoryStore):
+    """After pruning, the end of the log lies before what a consumer has read already."""
+
+    async def last_event(self) -> int:
+        return self._events[-1].sequence if self._events else 0
+
+
+class NumbersSkipped(MemoryStore):
+    """A consumer cannot tell whether a number that is missing was an event."""
+
+    def _log(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        self._last_sequence += 1
+        super()._log(transition, entry, now)
+
+
 class NumberedBeforeCommit(MemoryStore):
     """An event gets its number first and becomes visible later: a reader in between skips it."""
 
@@ -405,6 +420,8 @@ BROKEN: dict[type[MemoryStore], str] = {
     LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
     ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",
     NumbersReused: "events.a_number_is_never_handed_out_again",
+    LastNumberForgotten: "events.the_last_number_is_told_and_never_goes_back",
+    NumbersSkipped: "events.several_may_number_at_once",
     NumberedBeforeCommit: "events.a_reader_beside_many_writers_misses_nothing",
     PrunesTheUnread: "events.what_a_consumer_has_not_read_is_not_pruned",
     SweepsOnePage: "maintenance.the_sweep_goes_on_until_nothing_is_left",

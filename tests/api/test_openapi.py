@@ -27,6 +27,10 @@ from windlass import Windlass
 from windlass.api import ApiSettings
 from windlass.api.application import Api
 from windlass.api.problems import KINDS
+from windlass.api.streams.settings import StreamSettings
+from windlass.auth.peppers import Peppers
+from windlass.auth.stream_tokens import StreamTokens
+from windlass.contract.clock import SystemClock
 
 ROOT = Path(__file__).parent.parent.parent
 CHECKS = [
@@ -101,7 +105,14 @@ async def test_the_documentation_can_be_left_out(jobs: Windlass) -> None:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served(make_jobs("memory://").api(authenticator=ByName(), audit=AuditKept())) as url:
+    app = make_jobs("memory://").api(
+        authenticator=ByName(),
+        audit=AuditKept(),
+        # A stream would be waited for to its end.
+        settings=ApiSettings(streams=StreamSettings(longest_seconds=0.05)),
+        stream_tokens=StreamTokens(Peppers.random(), clock=SystemClock()),
+    )
+    with served(app) as url:
         for who in ("alice", "eve"):
             for name in ("a", "b"):
                 body = {"jobType": "document-indexing", "payload": {"documentId": name}}

@@ -88,10 +88,14 @@ class Access:
         Who may do it to none at all is refused.
         """
         tenant_id = named or call.principal.tenant_id
-        scope = self._gate.authorizer.scope(call.principal, action)
+        scope = self.scope(call, action)
         if scope.tenant_id not in (None, tenant_id) or scope.is_blind:
             await self.target(call, action, Target(tenant_id=tenant_id))
         return tenant_id, scope
+
+    def scope(self, call: Call, action: Action) -> Visibility:
+        """To which jobs the caller may do this."""
+        return self._gate.authorizer.scope(call.principal, action)
 
 
 def forbidden(action: Action) -> Forbidden:

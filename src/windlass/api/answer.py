@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from windlass.api.body import Receive
+
 Header = tuple[bytes, bytes]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -29,16 +31,19 @@ class Answer:
         self.body = body
         self.headers = headers
 
-    async def send(self, send: Send, *, correlation_id: str, with_body: bool = True) -> None:
-        headers = [
-            *self.headers,
-            (b"x-correlation-id", correlation_id.encode("latin-1")),
-            _NO_SNIFFING,
-        ]
+    async def send(
+        self, send: Send, receive: Receive, *, correlation_id: str, with_body: bool = True
+    ) -> None:
+        headers = self.all_headers(correlation_id)
         if self.status not in _WITHOUT_BODY:
             headers.append((b"content-length", b"%d" % len(self.body)))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body if with_body else b""})
+
+    def all_headers(self, correlation_id: str) -> list[Header]:
+        """With those that every answer has."""
+        correlation = (b"x-correlation-id", correlation_id.encode("latin-1"))
+        return [*self.headers, correlation, _NO_SNIFFING]
 
 
 def json_answer(status: int, document: Any, *headers: Header, cache: Header = NO_STORE) -> Answer:

@@ -18,6 +18,7 @@ from windlass.api.operation import Operation
 from windlass.api.operations.act import Acting
 from windlass.api.operations.dead import DeadLetters
 from windlass.api.operations.documentation import Documentation
+from windlass.api.operations.follow import Follow
 from windlass.api.operations.job_types import JobTypes
 from windlass.api.operations.queues import Queues
 from windlass.api.operations.read import Reading
@@ -30,11 +31,14 @@ from windlass.api.rate_limiter import RateLimiter
 from windlass.api.responses import Responses
 from windlass.api.served import Served
 from windlass.api.settings import ApiSettings
+from windlass.api.streams.identity import Identity
+from windlass.api.streams.streams import Streams
 from windlass.api.submitting import Submitter
 from windlass.auth.audit_log import AuditLog
 from windlass.auth.authenticator import AllowAnonymous, Authenticator
 from windlass.auth.authorizer import Authorizer, DefaultAuthorizer
 from windlass.auth.gate import Gate
+from windlass.auth.stream_tokens import StreamTokens
 from windlass.contract.audit import AuditSink
 from windlass.contract.errors import AuthMisconfigured
 
@@ -86,9 +90,14 @@ class Api:
         audit: AuditSink | None = None,
         settings: ApiSettings | None = None,
         responses: Responses | None = None,
+        stream_tokens: StreamTokens | None = None,
         pages: Mapping[str, ASGIApp] | None = None,
     ) -> None:
-        """`pages` are served beside the API, by their paths and without credentials: health."""
+        """`pages` are served beside the API, by their paths and without credentials: health.
+
+        `stream_tokens` let browsers follow jobs without a header; without them they need a cookie
+        that the authenticator knows.
+        """
         if (authenticator is not None) == allow_anonymous:
             what = "both an authenticator and allow_anonymous" if allow_anonymous else "neither"
             raise AuthMisconfigured(
@@ -102,8 +111,10 @@ class Api:
             gate=Gate(authorizer or DefaultAuthorizer(), audit or AuditLog(), clock=jobs.clock),
             settings=self.settings,
             responses=responses or Responses(),
+            stream_tokens=stream_tokens,
         )
         jobs.on_close(self._parts.endings.close)
+        jobs.on_close(self._parts.streams.close)
         operations = _operations(self._parts)
         documentation = Documentation(operations, is_shown=self.settings.show_documentation)
         self.operations = [*operations, *documentation.operations]
@@ -169,6 +180,7 @@ class Api:
                 "Idempotency-Key",
                 "If-Match",
                 "If-None-Match",
+                "Last-Event-ID",
                 "Prefer",
                 "X-Correlation-Id",
             ),
@@ -217,6 +229,7 @@ def _parts(
     gate: Gate,
     settings: ApiSettings,
     responses: Responses,
+    stream_tokens: StreamTokens | None,
 ) -> Parts:
     cache = JobCache(jobs, seconds=settings.cache_seconds, most=settings.cache_jobs)
     access = Access(jobs, gate, cache)
@@ -237,6 +250,9 @@ def _parts(
         cache=cache,
         endings=endings,
         submitter=Submitter(jobs, access, endings, settings=settings, responses=responses),
+        streams=Streams(jobs, gate.authorizer, settings.streams),
+        stream_identity=Identity(authenticator, stream_tokens),
+        stream_tokens=stream_tokens,
     )
 
 
@@ -251,6 +267,7 @@ def _operations(parts: Parts) -> list[Operation]:
         *Statistics(parts).operations,
         *Queues(parts).operations,
         *JobTypes(parts).operations,
+        *Follow(parts).operations,
     ]
 
 

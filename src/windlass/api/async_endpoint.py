@@ -18,6 +18,7 @@ from windlass.api.operation import Operation
 from windlass.api.operations.submit import SUBMIT_PROBLEMS
 from windlass.api.port import DeclaredJob
 from windlass.api.settings import ApiSettings
+from windlass.api.streams.stream import EventStream
 from windlass.api.submitting import Submitter
 
 Before = Callable[[Request, Any], Awaitable[Response | Answer | None] | Response | Answer | None]
@@ -106,6 +107,8 @@ def answer_of(response: Response) -> Answer:
 
 def response_of(answer: Answer, correlation_id: str) -> Response:
     """Our answer as Starlette's, for frameworks that want one."""
+    if isinstance(answer, EventStream):
+        return _Streaming(answer, correlation_id)
     response = Response(answer.body, answer.status)
     own = {name for name, _ in answer.headers}
     kept = [(name, value) for name, value in response.raw_headers if name not in own]
@@ -116,3 +119,18 @@ def response_of(answer: Answer, correlation_id: str) -> Response:
         (b"x-content-type-options", b"nosniff"),
     ]
     return response
+
+
+class _Streaming(Response):
+    """An event stream as a response of Starlette's."""
+
+    def __init__(self, stream: EventStream, correlation_id: str) -> None:
+        super().__init__(status_code=stream.status)
+        self._stream = stream
+        self._correlation_id = correlation_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with_body = scope["method"] != "HEAD"
+        await self._stream.send(
+            send, receive, correlation_id=self._correlation_id, with_body=with_body
+        )

@@ -23,6 +23,7 @@ class Call:
         "correlation_id",
         "headers",
         "is_read",
+        "is_told",
         "parameters",
         "principal",
         "query",
@@ -45,6 +46,8 @@ class Call:
         """Whether all that was sent has arrived and been read."""
         self.quota: Quota | None = None
         """What the rate limits leave to the principal, where there are any."""
+        self.is_told = False
+        """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
 
     @property
     def root(self) -> str:

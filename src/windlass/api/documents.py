@@ -302,3 +302,21 @@ class ScaleDocument(Document, frozen=True, kw_only=True):
     running: int
     demand: int
     oldest_age_seconds: float
+
+
+# -- following ----------------------------------------------------------------------------------
+
+
+class StreamTokenDocument(Document, frozen=True, kw_only=True):
+    """A token that opens one event stream for a short time, only to read."""
+
+    token: str
+    url: str
+    """Where the stream is, with the token; for an EventSource."""
+    expires_at: Instant
+
+
+class ResetDocument(Document, frozen=True, kw_only=True):
+    """The data of `event: reset`: something was missed that cannot be told any more."""
+
+    detail: str

@@ -65,9 +65,8 @@ class FrontDesk:
             return
         finally:
             self._under_way -= 1
-        await answer.send(
-            send, correlation_id=call.correlation_id, with_body=scope["method"] != "HEAD"
-        )
+        with_body = scope["method"] != "HEAD"
+        await answer.send(send, receive, correlation_id=call.correlation_id, with_body=with_body)
 
     def received(self, scope: Scope) -> tuple[Call, Refused | None]:
         """A call of a request, and what is wrong already with how it is marked."""
@@ -123,14 +122,18 @@ class FrontDesk:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
+            call.is_told = principal is not None
             call.principal = principal or await self._principal(served, call)
             await self._limiter.admit(call)
         await served.read(call, receive, limit=self._settings.max_body_bytes)
         return await operation.run(call)
 
     async def _principal(self, served: Servable, call: Call) -> Principal:
+        identify = served.operation.identify
         try:
-            principal = await self._authenticator.authenticate(call.credentials)
+            principal = await (
+                identify(call) if identify else self._authenticator.authenticate(call.credentials)
+            )
         except NotAuthenticated as error:
             raise await self._unauthenticated(served, call, error) from None
         if principal is None:

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from windlass.api.documents import ProblemDocument
-from windlass.api.operation import Html, Operation
+from windlass.api.documents import ProblemDocument, ResetDocument, StatusDocument
+from windlass.api.operation import EventText, Html, Operation
 from windlass.api.problems import KINDS, ApiCode, Kind
+from windlass.api.streams.identity import COOKIE, PARAMETER
 from windlass.contract.errors import Code
+from windlass.contract.status import Event
 from windlass.contract.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
@@ -31,6 +33,22 @@ _DESCRIPTION: Final = (
     "Durable background jobs. A submit answers 202 with the URL of the job's status; every error "
     "is a problem (RFC 9457) with a stable errorCode and the correlationId of the request."
 )
+_STREAM_TOKENS: Final = {
+    "streamToken": {
+        "type": "apiKey",
+        "in": "query",
+        "name": PARAMETER,
+        "description": "A stream token: short-lived, for one stream, only to read.",
+    },
+    "streamCookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "The same token in the cookie that comes with it.",
+    },
+}
+_HAPPENINGS: Final = [event.value for event in Event if event is not Event.CLAIMED]
+_EVENT_NAMES: Final = ["state", "progress", *_HAPPENINGS, "reset"]
 _PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "jobId": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -64,7 +82,8 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "An API key or a JSON Web Token, as the server is set up.",
-                }
+                },
+                **_STREAM_TOKENS,
             },
         },
         "security": [{"bearer": []}],
@@ -75,7 +94,7 @@ class _Schemas:
     """The JSON Schemas of all structs, by reference."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        types: list[Any] = [ProblemDocument]
+        types: list[Any] = [ProblemDocument, StatusDocument, ResetDocument]
         for operation in operations:
             shown = (operation.body_shown or operation.body, *operation.answers.values())
             types += [one for one in shown if _is_struct(one) and one not in types]
@@ -104,6 +123,8 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     }
     if operation.is_public:
         document["security"] = []
+    elif operation.identify is not None:
+        document["security"] = [{"bearer": []}, *({name: []} for name in _STREAM_TOKENS)]
     if operation.body is not None:
         shown = operation.body_shown or operation.body
         content = {"application/json": {"schema": schemas.of(shown)}}
@@ -168,11 +189,34 @@ def _answer(status: int, type_: Any, schemas: _Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": _STATUS_TEXT[status]}
     if type_ is Html:
         answer["content"] = {"text/html": {"schema": {"type": "string"}}}
+    elif type_ is EventText:
+        answer["content"] = {"text/event-stream": {"schema": _event(schemas)}}
     elif type_ is not None:
         answer["content"] = {"application/json": {"schema": schemas.of(type_)}}
     if names := _ANSWER_HEADERS.get(status):
         answer["headers"] = {name: {"schema": {"type": "string"}} for name in names}
     return answer
+
+
+def _event(schemas: _Schemas) -> dict[str, Any]:
+    """One event of a stream."""
+    documents = [schemas.of(StatusDocument), schemas.of(ResetDocument)]
+    return {
+        "type": "object",
+        "description": "Server-sent events: `state` is where a job stands, `progress` that it went "
+        "on, `reset` that something was missed that cannot be told any more; the others are what "
+        "happened.",
+        "properties": {
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "event": {"type": "string", "enum": _EVENT_NAMES},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": documents},
+            },
+        },
+        "required": ["event", "data"],
+    }
 
 
 def _problems(operation: Operation) -> dict[int, list[Kind]]:

@@ -8,12 +8,20 @@ import msgspec
 from windlass.api.answer import Answer
 from windlass.api.call import Call
 from windlass.api.sent import NoQuery, Sent
+from windlass.auth.principal import Principal
 
 Run = Callable[[Call], Awaitable[Answer]]
 
 
+Identify = Callable[[Call], Awaitable[Principal | None]]
+
+
 class Html:
     """Marks an answer that is a page."""
+
+
+class EventText:
+    """Marks an answer that is a stream of events."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True):
@@ -34,7 +42,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     run: Run
     answers: Mapping[int, Any]
-    """The document of each status that is no problem; None for no body, Html for a page."""
+    """The document of each status that is no problem; None for no body, Html for a page, EventText
+    for a stream."""
     problems: tuple[str, ...] = ()
     """The codes of problems that only this operation has."""
     query: type[Sent] = NoQuery
@@ -45,3 +54,5 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[RequestHeader, ...] = ()
     is_public: bool = False
     """Whether it is for everybody, without credentials."""
+    identify: Identify | None = None
+    """How to tell who asks, where that can be told otherwise than by credentials."""

@@ -9,7 +9,10 @@ from windlass.api.job_cache import JobCache
 from windlass.api.port import Jobs
 from windlass.api.responses import Responses
 from windlass.api.settings import ApiSettings
+from windlass.api.streams.identity import Identity
+from windlass.api.streams.streams import Streams
 from windlass.api.submitting import Submitter
+from windlass.auth.stream_tokens import StreamTokens
 
 
 class Parts(NamedTuple):
@@ -21,3 +24,6 @@ class Parts(NamedTuple):
     cache: JobCache
     endings: Endings
     submitter: Submitter
+    streams: Streams
+    stream_identity: Identity
+    stream_tokens: StreamTokens | None

@@ -32,6 +32,8 @@ class ApiCode(StrEnum):
     JOB_PURGED = "JOB_PURGED"
     BODY_TIMEOUT = "BODY_TIMEOUT"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
+    STREAM_TOKENS_OFF = "STREAM_TOKENS_OFF"
+    TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     OVERLOADED = "OVERLOADED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -91,6 +93,13 @@ _KINDS: Final = (
         404,
         "There is no such job",
         "It never existed, has been removed, or belongs to somebody else.",
+    ),
+    Kind(
+        ApiCode.STREAM_TOKENS_OFF,
+        404,
+        "This server gives no stream tokens",
+        "They need a pepper that all API processes share: make one with `windlass key pepper`, and "
+        "set WINDLASS_KEY_PEPPER. Who is known by a cookie needs no token.",
     ),
     Kind(
         ApiCode.METHOD_NOT_ALLOWED,
@@ -177,6 +186,13 @@ _KINDS: Final = (
         "Too many requests",
         "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
         1,
+    ),
+    Kind(
+        ApiCode.TOO_MANY_STREAMS,
+        429,
+        "Too many event streams are open",
+        "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….",
+        10,
     ),
     Kind(
         ApiCode.INTERNAL_ERROR,

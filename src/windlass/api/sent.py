@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass.api.documents import Document, Instant
+from windlass.auth.stream_tokens import LONGEST
 from windlass.contract.retry import MAX_DELAY
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -18,6 +19,8 @@ IdempotencyKey = Annotated[str, Meta(max_length=512)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 CursorText = Annotated[str, Meta(max_length=128)]
+StreamTokenText = Annotated[str, Meta(max_length=LONGEST)]
+EventId = Annotated[str, Meta(max_length=128)]
 
 
 class Sent(Document, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +137,24 @@ class ScaleQuery(Sent, frozen=True, kw_only=True):
     queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     tenant_id: Name | None = None
+
+
+class JobEventsQuery(Sent, frozen=True, kw_only=True):
+    """How to follow a job, for clients that can send no headers."""
+
+    token: StreamTokenText | None = None
+    last_event_id: EventId | None = None
+
+
+class EventsQuery(Sent, frozen=True, kw_only=True):
+    """Which jobs to follow: every given field must match."""
+
+    job_id: Annotated[list[UUID], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    subject_id: Subject | None = None
+    tenant_id: Name | None = None
+    token: StreamTokenText | None = None
+    last_event_id: EventId | None = None
 
 
 class NoQuery(Sent, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from windlass.api.streams.server_watch import tell_stopping
 from windlass.contract.errors import WindlassError
 
 _HEAD_SECONDS: Final = 10.0
@@ -64,10 +65,12 @@ class ApiServer:
 
     def __init__(self, app: Any, *, host: str, port: int, has_lifespan: bool = False) -> None:
         """Take the address; raise WindlassError where that cannot be done."""
+        self._app = app
         self._socket = _listening(host, port)
         self._server = _Server(
             uvicorn.Config(
-                app,
+                self._serve_one,
+                interface="asgi3",
                 http=ImpatientProtocol,
                 ws="none",
                 lifespan="on" if has_lifespan else "off",
@@ -92,6 +95,10 @@ class ApiServer:
     async def serve(self) -> None:
         """Answer requests; returns when `stop` was called and those under way are answered."""
         await self._server.serve(sockets=[self._socket])
+
+    async def _serve_one(self, scope: Any, receive: Any, send: Any) -> None:
+        tell_stopping(scope, lambda: self._server.should_exit)
+        await self._app(scope, receive, send)
 
     def stop(self) -> None:
         """Take no more requests, and answer those under way."""

@@ -3,6 +3,7 @@
 import msgspec
 
 from windlass.api.rate_limits import RateLimits
+from windlass.api.streams.settings import StreamSettings
 from windlass.contract.errors import InvalidInput
 
 
@@ -34,6 +35,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     rate_limits: RateLimits = RateLimits()
     """How often each key and each tenant may ask; without a limit by default."""
+    streams: StreamSettings = StreamSettings()
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may call the API from a browser; none by default."""
     mounted_at: str = ""

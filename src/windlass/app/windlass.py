@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from windlass.api.port import DeclaredJob
     from windlass.auth.authenticator import Authenticator
     from windlass.auth.authorizer import Authorizer
+    from windlass.auth.stream_tokens import StreamTokens
     from windlass.contract.audit import AuditSink
     from windlass.telemetry.loop_watch import LoopWatch
     from windlass.telemetry.routes import Routes
@@ -392,10 +393,15 @@ class Windlass(Declarations):
         audit: "AuditSink | None" = None,
         settings: "ApiSettings | None" = None,
         responses: "Responses | None" = None,
+        stream_tokens: "StreamTokens | None" = None,
     ) -> "Api":
-        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted."""
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted.
+
+        Without `stream_tokens` those of WINDLASS_KEY_PEPPER are given out, if it is set.
+        """
         try:
             from windlass.api.application import Api  # only its users have the extra
+            from windlass.auth.stream_tokens import StreamTokens
         except ModuleNotFoundError as error:
             raise WindlassError(
                 f"The API needs the module {error.name}, which is not installed.",
@@ -409,6 +415,7 @@ class Windlass(Declarations):
             audit=audit,
             settings=settings,
             responses=responses,
+            stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
             pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
         )
 

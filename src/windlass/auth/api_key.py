@@ -13,6 +13,8 @@ from windlass.contract.errors import InvalidEnvelope, Problem
 from windlass.contract.job import DEFAULT_TENANT
 from windlass.contract.text import name_problem
 
+KIND: Final = "key"
+"""What the id of a key's principal begins with."""
 MOST_NAMES: Final = 1000
 _NAME_LIMIT: Final = 128
 _SUBJECT_LIMIT: Final = 512
@@ -32,7 +34,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def principal(self, key_id: str) -> Principal:
         return Principal(
-            id=f"key:{key_id}",
+            id=f"{KIND}:{key_id}",
             tenant_id=self.tenant_id,
             roles=self.roles,
             scopes=self.scopes,

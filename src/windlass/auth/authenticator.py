@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -53,6 +53,23 @@ class Authenticator(Protocol):
         ...
 
 
+@runtime_checkable
+class Revoking(Protocol):
+    """An authenticator that can tell of a principal whether its credentials are still good.
+
+    For what was made with them and is sent in their place: stream tokens.
+    """
+
+    async def is_revoked(self, principal: Principal) -> bool:
+        """Tell whether a principal of this authenticator's kind would not be let in any more."""
+        ...
+
+
+async def is_revoked(authenticator: Authenticator, principal: Principal) -> bool:
+    """Ask, where it can be asked; else the time that a token lives is all there is."""
+    return isinstance(authenticator, Revoking) and await authenticator.is_revoked(principal)
+
+
 class AnyOf:
     """Several authenticators; the first that knows the kind of credentials decides."""
 
@@ -72,6 +89,9 @@ class AnyOf:
             if principal is not None:
                 return principal
         return None
+
+    async def is_revoked(self, principal: Principal) -> bool:
+        return any([await is_revoked(each, principal) for each in self._authenticators])
 
 
 class AllowAnonymous:

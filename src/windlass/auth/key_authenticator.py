@@ -6,7 +6,7 @@ import secrets
 from datetime import datetime
 from typing import Final
 
-from windlass.auth.api_key import KeyState, StoredKey, StoredSecret
+from windlass.auth.api_key import KIND, KeyState, StoredKey, StoredSecret
 from windlass.auth.api_keys import ApiKeys, mac_of
 from windlass.auth.authenticator import Credentials
 from windlass.auth.key_text import PREFIX, KeyText, read_key_text
@@ -48,6 +48,13 @@ class ApiKeyAuthenticator:
             raise
         await self._keys.note_use(text.key_id)
         return checked.grant.principal(text.key_id)
+
+    async def is_revoked(self, principal: Principal) -> bool:
+        kind, _, key_id = principal.id.partition(":")
+        if kind != KIND:
+            return False
+        stored = await self._keys.lookup(key_id)
+        return stored is None or stored.state(self._keys.clock.now()) is not KeyState.ACTIVE
 
     def _checked(self, text: KeyText, stored: StoredKey | None) -> StoredKey:
         now = self._keys.clock.now()

@@ -6,13 +6,14 @@ A browser's EventSource sends no headers, and an API key never goes into a URL.
 import base64
 import binascii
 import hmac
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from windlass.auth.action import Action
-from windlass.auth.peppers import Peppers
+from windlass.auth.peppers import PEPPER_VARIABLE, Peppers
 from windlass.auth.principal import Principal
 from windlass.contract.clock import Clock
 from windlass.contract.errors import InvalidCredentials, InvalidInput
@@ -48,6 +49,18 @@ class StreamTokens:
         self._peppers = peppers
         self._clock = clock
         self.lifetime = lifetime
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str], clock: Clock
+    ) -> "StreamTokens | None":
+        """Sign with `WINDLASS_KEY_PEPPER`; None where it is not set. Raise AuthMisconfigured.
+
+        Never with a pepper of the process's own: others would not take what it has given out.
+        """
+        if not environment.get(PEPPER_VARIABLE, "").strip():
+            return None
+        return cls(Peppers.from_environment(environment), clock=clock)
 
     def issue(self, principal: Principal, stream: str) -> str:
         """Make a token for one stream: a job's id, or a name for the multiplexed one."""

@@ -84,6 +84,14 @@ class JobReader(Protocol):
         """
         ...
 
+    async def last_event(self) -> int:
+        """Tell which sequence number was handed out last, 0 before the first.
+
+        It never goes back, also when that row is removed: a number up to it that `events` does not
+        give belonged to a job that is gone.
+        """
+        ...
+
 
 class StoreTransaction(Protocol):
     """A transaction of the handler's own, in which its run can be settled too."""
@@ -198,7 +206,11 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def sequence(self, *, limit: int) -> int:
-        """Number committed log rows that have no number yet; return how many were numbered."""
+        """Number committed log rows that have no number yet; return how many were numbered.
+
+        Numbers have no holes when they are handed out. Cheap where there is nothing to number;
+        several may call it at once.
+        """
         ...
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:

@@ -16,7 +16,7 @@ class Hint(Enum):
     WATCHED = b"a"
     """Somebody waits for jobs to end: tell when some did, for a while."""
     ENDED = b"e"
-    """Jobs that somebody waits for may have ended."""
+    """Jobs that somebody waits for may have ended, or their events have been numbered."""
 
 
 OnHint = Callable[[Hint], None]

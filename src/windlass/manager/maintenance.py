@@ -67,7 +67,8 @@ class Maintenance:
         self._term = leadership.term if leadership else None
         if leadership is None:
             return None
-        sequenced, reaped = await self._sequencer.run_once(), await self._reaper.run_once()
+        # What is reaped is numbered at once, not in the next round.
+        reaped, sequenced = await self._reaper.run_once(), await self._sequencer.run_once()
         if time.monotonic() < self._sweep_at:
             return MaintenanceReport(leadership.term, sequenced, reaped)
         self._sweep_at = time.monotonic() + self._sweep_every.total_seconds()

@@ -36,6 +36,7 @@ from windlass.worker.completer import Completer
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.executor import Executor, RunHook
 from windlass.worker.lease_keeper import LeaseKeeper
+from windlass.worker.numberer import Numberer
 from windlass.worker.processes import ProcessPool
 from windlass.worker.registry import HandlerRegistry
 from windlass.worker.reporter import Reporter
@@ -195,6 +196,7 @@ class Worker:
             lease_seconds=self._settings.lease.total_seconds(),
             told=self._told,
         )
+        self._numberer = Numberer(self._store, told=self._tell_that_jobs_ended)
         self._deadlines = Deadlines()
         self._executor = Executor(
             self._registry,
@@ -258,6 +260,7 @@ class Worker:
         left = [Ending(active.run_as_known, Released()) for active in self._active.values()]
         if left:
             await self._manager.settle(left)
+            self._numberer.soon()
 
     async def _wait_for_runs(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -266,6 +269,7 @@ class Worker:
 
     async def _close(self) -> None:
         await self._completer.drained()
+        await self._numberer.finish()
         self._deadlines.close()
         await self._keeper.stop()
         await self._wakeup.close()
@@ -351,6 +355,7 @@ class Worker:
             self._forget([active.ref])
             self._wakeup.notify()
             self._tell_that_jobs_ended()
+            self._numberer.soon()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
@@ -375,6 +380,7 @@ class Worker:
         if follow_ups:
             self._wakeup.notify(job_id=follow_ups[0].job.job_id)
         self._tell_that_jobs_ended()
+        self._numberer.soon()
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
         if self._is_worn_out():

@@ -40,6 +40,7 @@ class Acting:
         self._cache = parts.cache
         self._endings = parts.endings
         self._submitter = parts.submitter
+        self._streams = parts.streams
 
     @property
     def operations(self) -> list[Operation]:
@@ -100,6 +101,7 @@ class Acting:
             version=_version(call, job),
         )
         done = _done(acted)
+        self._streams.look()
         if done.status is JobStatus.RUNNING:
             self._jobs.wakeup.notify(Hint.CANCEL, job_id=done.job_id)
             return await self._standing(call, job, status=202)
@@ -115,6 +117,7 @@ class Acting:
             version=_version(call, job),
         )
         _done(acted)
+        self._streams.look()
         self._cache.forget(job.job.job_id)
         self._jobs.wakeup.notify(job_id=job.job.job_id)
         return await self._standing(call, job, status=200)

@@ -468,6 +468,9 @@ class MemoryStore:
             start = bisect.bisect_right(self._events, after, key=lambda event: event.sequence)
             return self._events[start : start + limit]
 
+    async def last_event(self) -> int:
+        return self._last_sequence
+
     async def sequence(self, *, limit: int) -> int:
         return 0  # rows are numbered when they are written, under the lock
 

@@ -51,9 +51,9 @@ from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
 from windlass.stores.postgres.pool import full_conninfo
+from windlass.stores.postgres.sequencing import Sequencing, last_event
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
-from windlass.stores.postgres.tally import fold
 from windlass.stores.postgres.transaction import PostgresTransaction
 
 # How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
@@ -68,6 +68,7 @@ class _Opened:
         self.lanes = Lanes(calls)
         self.claims = Claims(calls, self.lanes)
         self.counts = Counts()
+        self.sequencing = Sequencing()
 
 
 class PostgresStore:
@@ -257,13 +258,8 @@ class PostgresStore:
         )
 
     async def sequence(self, *, limit: int) -> int:
-        async def number(sql: Sql) -> int:
-            rows = await sql.rows("SELECT windlass.sequence_events(%s)", limit)
-            if rows[0][0]:  # else there is little to add up; what there is, `prune` does
-                await fold(sql)
-            return int(rows[0][0])
-
-        return await self.calls.run(number)
+        sequencing = self._parts.sequencing
+        return await self.calls.run(lambda sql: sequencing.number(sql, limit))
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await self.calls.run(
@@ -312,6 +308,9 @@ class PostgresStore:
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self.calls.run(lambda sql: query.events(sql, after=after, limit=limit))
+
+    async def last_event(self) -> int:
+        return await self.calls.run(last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(

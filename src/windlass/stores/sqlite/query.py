@@ -356,3 +356,11 @@ def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[Lo
         (after, limit),
     )
     return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]
+
+
+def last_event(connection: sqlite3.Connection) -> int:
+    """By SQLite's own counter, which knows of rows that are gone too."""
+    row = connection.execute(
+        "SELECT seq FROM sqlite_sequence WHERE name = 'windlass_log'"
+    ).fetchone()
+    return 0 if row is None else int(row[0])

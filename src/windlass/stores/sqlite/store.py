@@ -328,6 +328,9 @@ class SqliteStore:
             lambda connection: query.events(connection, after=after, limit=limit)
         )
 
+    async def last_event(self) -> int:
+        return await self._parts.readers.run(query.last_event)
+
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self._parts.readers.run(
             lambda connection: claims.expired(connection, limit=limit, after=after, now=self._now())

@@ -72,6 +72,37 @@ async def a_number_is_never_handed_out_again(bench: Bench) -> None:
 
 
 @rule
+async def the_last_number_is_told_and_never_goes_back(bench: Bench) -> None:
+    assert await bench.store.last_event() == 0
+    await bench.bring_to(JobStatus.COMPLETED)
+    last = (await read(bench))[-1].sequence
+    assert await bench.store.last_event() == last
+    bench.clock.advance(HOUR)
+    await bench.store.prune([PruneRule(JobStatus.COMPLETED, bench.clock.now())], limit=10)
+    assert await bench.store.last_event() == last
+
+
+@rule
+async def several_may_number_at_once(bench: Bench) -> None:
+    """Every row gets one number, and the numbers have no holes: who misses one has missed a row."""
+    handles = [bench, await bench.another(), await bench.another()]
+    await bench.submit_many(30)
+
+    async def settle_and_number(handle: Bench, runs: list[Run]) -> None:
+        for run in runs:
+            assert await handle.store.apply([_completed(run)]) == [Applied(3)]
+            await Sequencer(handle.store).run_once()
+
+    runs = await bench.claim()
+    await asyncio.gather(
+        *(settle_and_number(handle, runs[n::3]) for n, handle in enumerate(handles))
+    )
+    seen = await read(bench)
+    assert [event.sequence for event in seen] == list(range(1, 31))
+    assert len({event.entry.job_id for event in seen}) == 30
+
+
+@rule
 async def what_a_consumer_has_not_read_is_not_pruned(bench: Bench) -> None:
     first, _ = await bench.bring_to(JobStatus.COMPLETED)
     second, _ = await bench.bring_to(JobStatus.COMPLETED)

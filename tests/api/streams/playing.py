@@ -1,0 +1,49 @@
+"""Playing worker and client, so that a test says what there is to be heard."""
+
+from typing import Any
+
+from tests.api import playing
+from tests.api.conftest import Asker
+from tests.api.playing import claim, success
+from tests.api.streams.event_stream import Heard
+from tests.api.test_submit import DOCUMENT, submit
+from windlass import Windlass
+from windlass.api import ApiSettings
+from windlass.api.streams.settings import StreamSettings
+from windlass.contract.outcome import Outcome
+from windlass.contract.snapshot import Run
+from windlass.contract.wakeup import Hint
+
+HASTY = ApiSettings(
+    streams=StreamSettings(progress_seconds=0.01, check_seconds=0.01, ping_seconds=0.05)
+)
+OPERATOR_DETAIL = ("Traceback", "secret detail", "payload", "host-1-worker", "documentId")
+
+
+def streams(**settings: Any) -> ApiSettings:
+    return ApiSettings(streams=StreamSettings(**settings))
+
+
+async def new_job(ask: Asker, body: Any = DOCUMENT, who: str = "alice") -> str:
+    job_id: str = (await submit(ask, body, who)).json()["jobId"]
+    return job_id
+
+
+async def settle(jobs: Windlass, run: Run, outcome: Outcome) -> None:
+    """As a worker does it, which tells those who wait."""
+    await playing.settle(jobs, run, outcome)
+    jobs.wakeup.notify(Hint.ENDED)
+
+
+async def run_all(jobs: Windlass, outcome: Outcome | None = None) -> None:
+    """Run what is due, with one outcome for all."""
+    for run in await claim(jobs):
+        await settle(jobs, run, outcome or success())
+
+
+def names(heard: list[Heard]) -> list[str]:
+    return [event.name for event in heard]
+
+
+def ids(heard: list[Heard]) -> list[str]:
+    return [event.last_id for event in heard]

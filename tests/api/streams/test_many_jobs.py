@@ -1,0 +1,101 @@
+"""One stream for many jobs: those named, those of a type or a subject, or all."""
+
+from uuid import uuid4
+
+from tests.api.conftest import Asker
+from tests.api.playing import claim, success
+from tests.api.streams.event_stream import (
+    Listener,
+)
+from tests.api.streams.playing import (
+    ids,
+    names,
+    new_job,
+    run_all,
+    settle,
+)
+from tests.api.test_submit import DOCUMENT, MAIL, OTHER, submit
+from windlass import Windlass
+from windlass.contract.snapshot import Progress
+
+
+async def test_one_stream_tells_of_many_jobs(ask: Asker, listen: Listener, jobs: Windlass) -> None:
+    mine = [await new_job(ask, {**DOCUMENT, "payload": {"documentId": f"d{n}"}}) for n in range(3)]
+    other = await new_job(ask, MAIL)
+    query = "&".join(f"jobId={job_id}" for job_id in mine)
+    stream = await listen("alice", f"/api/events?{query}")
+    states = [await stream.hears() for _ in mine]
+    assert {event.data["jobId"] for event in states} == set(mine)
+    assert names(states) == ["state"] * 3
+    (run, *runs) = [run for run in await claim(jobs) if str(run.job.job_id) in mine]
+    await jobs.store.progress([Progress(run.ref, 50)])
+    while (await stream.hears()).data["progress"] != 50:
+        pass
+    for one in (run, *runs):
+        await settle(jobs, one, success())
+    ended: set[str] = set()
+    while len(ended) < 3:
+        (*_, event) = await stream.hears_until("completed")
+        ended.add(event.data["jobId"])
+    assert ended == set(mine)
+    assert other not in stream.body.decode()
+
+
+async def test_a_stream_of_a_type_or_a_subject_tells_of_those_only(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    document, other, mail = (
+        await new_job(ask),
+        await new_job(ask, OTHER),
+        await new_job(ask, MAIL),
+    )
+    by_type = await listen("alice", "/api/events?jobType=mail")
+    by_subject = await listen("alice", "/api/events?subjectId=d2")
+    everything = await listen("alice", "/api/events")
+    assert (await by_type.hears()).data["jobId"] == mail
+    assert (await by_subject.hears()).data["jobId"] == other
+    assert {(await everything.hears()).data["jobId"] for _ in range(3)} == {document, other, mail}
+    await run_all(jobs)
+    assert {(await everything.hears()).data["jobId"] for _ in range(3)} == {document, other, mail}
+    assert (await by_type.hears()).data["jobId"] == mail
+    assert (await by_subject.hears()).data["jobId"] == other
+    assert (by_type.so_far(), by_subject.so_far()) == ([], [])
+
+
+async def test_a_named_job_may_be_submitted_later(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    job_id = str(uuid4())
+    stream = await listen("alice", f"/api/events?jobId={job_id}")
+    await submit(ask, {**DOCUMENT, "jobId": job_id})
+    assert (await stream.hears()).shown == ("state", "Queued")
+    await run_all(jobs)
+    assert (await stream.hears_until("completed"))[-1].data["jobId"] == job_id
+
+
+async def test_a_thousand_events_reach_everybody_once(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    streams = [await listen("viewer", "/api/events") for _ in range(3)]
+    for first in range(0, 600, 200):
+        batch = [{"jobType": "sweep", "payload": None} for _ in range(200)]
+        assert (await ask("alice", "POST", "/api/jobs/batch", {"jobs": batch})).status_code == 202
+        while runs := await claim(jobs, limit=50):
+            for run in runs:
+                await settle(jobs, run, success())
+        for stream in streams:
+            heard = [await stream.hears() for _ in range(200)]
+            assert ids(heard) == [str(first + number) for number in range(1, 201)]
+
+
+async def test_missed_events_of_many_jobs_come_in_order_and_then_the_new_ones(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    for number in range(250):
+        await submit(ask, {"jobType": "sweep", "payload": None, "queue": f"q{number % 3}"})
+    await run_all(jobs)
+    stream = await listen("viewer", "/api/events?jobType=sweep", last="7")
+    await submit(ask, {"jobType": "sweep", "payload": None})
+    await run_all(jobs)
+    heard = [await stream.hears() for _ in range(244)]
+    assert ids(heard) == [str(number) for number in range(8, 252)]
