@@ -182,6 +182,7 @@ def test_a_pepper_can_be_made(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         (("create", "x", "--expires-in", "0s"), "must live for some time"),
         (("create", "x", "--expires-in", "-1d"), "write 90d"),
         (("create", "x", "--subject", ""), "#/subjects: is empty"),
+        (("create", "x", "--rate-limit", "fast"), "'fast' is not a rate limit"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

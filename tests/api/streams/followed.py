@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from tests.api.application import ByName
 from windlass import Context, Fixed, Retry, Windlass
-from windlass.api import Api, ApiSettings
+from windlass.api import ApiSettings
+from windlass.api.application import Api
 from windlass.api.streams.settings import StreamSettings
 from windlass.auth.peppers import Peppers
 from windlass.auth.stream_tokens import StreamTokens
