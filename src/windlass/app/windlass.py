@@ -32,7 +32,7 @@ from windlass.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
-from windlass.contract.wakeup import Wakeup
+from windlass.contract.wakeup import Hint, Wakeup
 from windlass.manager.manager import JobManager
 from windlass.manager.observer import tell
 from windlass.manager.switches import Switches
@@ -128,7 +128,7 @@ class Windlass(Declarations):
         self.broker = broker_from_url(self.trigger)
         """The application's way to the broker: `broker.is_connected` tells readiness."""
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
-        self.switches = Switches(self.store, thrown=self.wakeup.notify)
+        self.switches = Switches(self.store, thrown=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._admission = Admission(self.store, self.switches)
         self.manager = JobManager(
             self.store,

@@ -181,7 +181,7 @@ class StoreKeeper:
 
     async def pause_queue(self, queue: str, *, paused: bool) -> QueueState:
         await self._switches.pause_queue(queue, paused=paused)
-        await self._cli.hint(self._store)
+        await self._cli.hint(self._store, Hint.SWITCHED)
         caps = self._switches.depth_caps
         return QueueState(queue=queue, paused=paused, max_depth=caps.get(queue))
 
@@ -211,7 +211,7 @@ class StoreKeeper:
         return await self._switched(job_type)
 
     async def _switched(self, job_type: str) -> JobTypeState:
-        await self._cli.hint(self._store)
+        await self._cli.hint(self._store, Hint.SWITCHED)
         return JobTypeState(
             job_type=job_type,
             disabled=job_type in self._switches.disabled_types,

@@ -112,7 +112,7 @@ def error_of(
 
 def _error_of(problem: ProblemDocument, job_id: UUID | None, after: int | None) -> WindlassError:
     code, detail = problem.error_code, _text(problem.detail)
-    if code == Code.RATE_LIMITED:
+    if code in (Code.RATE_LIMITED, ApiCode.TOO_MANY_STREAMS):
         return RateLimited(detail, retry_after_seconds=after or _DEFAULT_RETRY_AFTER_SECONDS)
     if code == Code.VALIDATION_ERROR:
         problems = [Problem(_text(one.pointer or "#"), _text(one.detail)) for one in problem.errors]

@@ -13,6 +13,8 @@ class Hint(Enum):
     """Jobs may be due."""
     CANCEL = b"c"
     """A running job may have been cancelled."""
+    SWITCHED = b"s"
+    """A switch was thrown: something is paused, disabled, or goes on."""
     WATCHED = b"a"
     """Somebody waits for jobs to end: tell when some did, for a while."""
     ENDED = b"e"

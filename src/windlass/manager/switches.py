@@ -25,11 +25,12 @@ class Switches:
         self._store = store
         self._thrown = thrown
         self._read_at: float | None = None
+        self._doubts = 0
         self._keep(())
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
         """Read them anew, unless that was done not so long ago."""
-        before, now = self._read_at, time.monotonic()
+        before, now, doubts = self._read_at, time.monotonic(), self._doubts
         if before is not None:
             if now - before < max_age_seconds:
                 return
@@ -40,7 +41,12 @@ class Switches:
             self._read_at = before
             raise
         self._keep(records)
-        self._read_at = time.monotonic()
+        self._read_at = time.monotonic() if doubts == self._doubts else None
+
+    def doubt(self) -> None:
+        """One was thrown elsewhere: read them at the next `refresh`, however young they are."""
+        self._doubts += 1
+        self._read_at = None
 
     def _keep(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]

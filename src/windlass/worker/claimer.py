@@ -24,7 +24,7 @@ from windlass.worker.slots import Slots
 _log = logging.getLogger("windlass.worker")
 
 _FIRST_WAIT_SECONDS: Final = 0.02
-_QUIET_SWITCHES_SECONDS: Final = 10.0
+_SWITCHES_SECONDS: Final = 5.0
 
 
 class Claimer:
@@ -53,7 +53,6 @@ class Claimer:
         self._start = start
         self._give_back = give_back
         self._woken = asyncio.Event()
-        self._was_woken = False
         self._may_claim = asyncio.Event()
         self._may_claim.set()
         self._there_is_more = asyncio.Event()
@@ -98,7 +97,6 @@ class Claimer:
                 self.looked_at = monotonic()
                 # Runs tend to end together: let those of this turn of the loop end first.
                 await asyncio.sleep(0)
-            self._was_woken = self._woken.is_set()
             self._woken.clear()
             if await self._claim():
                 wait = _FIRST_WAIT_SECONDS
@@ -126,10 +124,8 @@ class Claimer:
             return False
 
     async def _claim_some(self) -> bool:
-        # A switch that is thrown comes with a hint; without one there is no hurry.
-        await self._switches.refresh(
-            max_age_seconds=1.0 if self._was_woken else _QUIET_SWITCHES_SECONDS
-        )
+        # A switch that is thrown comes with a hint of its own, where hints come at all.
+        await self._switches.refresh(max_age_seconds=_SWITCHES_SECONDS)
         job_types = self._switches.running(self._registry.job_types)
         wanted = self._slots.requests(job_types, self._switches.paused_queues)
         if not wanted or not job_types:

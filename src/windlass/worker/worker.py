@@ -243,6 +243,9 @@ class Worker:
                 self._claimer.wake()
             case Hint.CANCEL:
                 self._keeper.beat_now()
+            case Hint.SWITCHED:
+                self._switches.doubt()
+                self._claimer.wake()
             case Hint.WATCHED:
                 self._be_watched()
             case Hint.ENDED:
