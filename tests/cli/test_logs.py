@@ -68,6 +68,17 @@ def test_every_line_is_an_event_and_those_of_a_run_say_which(
     assert "hush" not in program.stderr
 
 
+def test_the_api_says_nothing_but_events_either(shop: Place) -> None:
+    words = ("api", "--allow-anonymous", "--port", "0", "--log-format", "json")
+    with shop.process(*words) as program:
+        program.wait_for("Serving http")
+        program.process.send_signal(signal.SIGTERM)
+        assert program.exit_code() == 0, program.stderr
+    messages = [json.loads(line)["message"] for line in program.stderr.splitlines()]
+    assert messages[0].startswith("Everybody who can reach this address")
+    assert messages[-1] == "Stopped."
+
+
 def test_an_unknown_format_is_refused_with_the_choices(
     shop: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

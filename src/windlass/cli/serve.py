@@ -18,10 +18,9 @@ from windlass.auth.key_authenticator import ApiKeyAuthenticator
 from windlass.auth.peppers import Peppers
 from windlass.auth.principal import Principal, Role
 from windlass.auth.rate_limit import read_rate_limit
-from windlass.cli.output import say
 from windlass.cli.session import Cli, exiting, load_target, pass_cli, warn_of
+from windlass.cli.talking import Say, log_as
 from windlass.contract.errors import InvalidInput, WindlassError
-from windlass.telemetry.logs import configure_logs
 from windlass.worker.tuning import run_tuned
 
 if TYPE_CHECKING:
@@ -59,22 +58,22 @@ def api(
     """
 
     def run() -> int:
-        configure_logs(log_format or cli.settings.choice("log_format", "text", "json"), "INFO")
+        tell = log_as(cli, log_format, "INFO")
         server_class = _server_class()
         found = load_target(target or cli.settings["app"])
         if not isinstance(found, Windlass):
             server = server_class(found, host=host, port=port, has_lifespan=True)
-            return run_tuned(_serve(server))
+            return run_tuned(_serve(server, tell))
         jobs, choice = cli.app_to_run(target)
-        warn_of(choice, jobs.store)
+        warn_of(choice, jobs.store, tell=tell)
         if allow_anonymous:
-            say("Everybody who can reach this address may operate the jobs.")
+            tell("Everybody who can reach this address may operate the jobs.")
         made = jobs.api(
             authenticator=None if allow_anonymous else _by_key(jobs),
             allow_anonymous=allow_anonymous,
             settings=_settings(cli),
         )
-        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port)))
+        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port), tell))
 
     sys.exit(exiting(run))
 
@@ -95,16 +94,16 @@ def _by_key(jobs: Windlass) -> ApiKeyAuthenticator:
     return ApiKeyAuthenticator(ApiKeys(jobs.store, peppers, clock=jobs.clock))
 
 
-async def _serve_jobs(jobs: Windlass, server: "ApiServer") -> int:
+async def _serve_jobs(jobs: Windlass, server: "ApiServer", tell: Say) -> int:
     async with jobs:
-        return await _serve(server)
+        return await _serve(server, tell)
 
 
-async def _serve(server: "ApiServer") -> int:
+async def _serve(server: "ApiServer", tell: Say) -> int:
     stop_on_signals(server.stop, server.stop_now)
-    say(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
+    tell(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
     await server.serve()
-    say("Stopped.")
+    tell("Stopped.")
     return 0
 
 

@@ -194,12 +194,12 @@ def _server_keeper() -> Any:
     return server_keeper
 
 
-def warn_of(choice: StoreChoice, store: JobStore) -> None:
+def warn_of(choice: StoreChoice, store: JobStore, *, tell: Callable[[str], None] = say) -> None:
     """Say what people take for a fault of the jobs, and is one of the store's choice."""
     if choice.warning:
-        say(f"Warning: {choice.warning}")
+        tell(f"Warning: {choice.warning}")
     if store.capabilities.writers == "process":
-        say(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
+        tell(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
 
 
 def load_app(target: str) -> Windlass:

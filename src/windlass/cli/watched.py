@@ -1,19 +1,18 @@
 """Health ports of workers: one for a worker, or one for a supervisor and all its children."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from windlass.app import Windlass
+from windlass.cli.talking import Say
 from windlass.telemetry.address import Address
 from windlass.telemetry.fleet import Fleet, fleet_routes
 from windlass.telemetry.loop_watch import LoopWatch
 from windlass.telemetry.server import HealthServer
 from windlass.worker.supervisor import Supervisor
-
-Say = Callable[[str], None]
 
 
 @contextmanager

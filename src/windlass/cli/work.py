@@ -1,7 +1,6 @@
 """windlass worker and dev: processes that run jobs."""
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -14,15 +13,14 @@ import click
 from windlass.app import Windlass
 from windlass.cli.choice import StoreChoice, place_of
 from windlass.cli.options import Recycle, parse_queues, parse_recycle
-from windlass.cli.output import say
 from windlass.cli.seconds import Seconds
 from windlass.cli.serve import open_api
 from windlass.cli.session import Cli, exiting, pass_cli, warn_of
+from windlass.cli.talking import Say, log_as
 from windlass.cli.waiting import told_when_slow
-from windlass.cli.watched import Say, supervise, watched
+from windlass.cli.watched import supervise, watched
 from windlass.telemetry.address import Address, parse_address
 from windlass.telemetry.health import check_there_is
-from windlass.telemetry.logs import TEXT, configure_logs
 from windlass.worker.reloader import Reloader
 from windlass.worker.tuning import run_tuned
 from windlass.worker.worker import Worker, WorkerSettings
@@ -68,7 +66,7 @@ def worker(
     """Run jobs of the application MODULE:APP until stopped."""
 
     def run() -> int:
-        tell = _log_as(cli, log_format, log_level.upper())
+        tell = log_as(cli, log_format, log_level.upper())
         address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
         app, choice = cli.app_to_run(target)
@@ -104,13 +102,6 @@ def _settings(
     )
 
 
-def _log_as(cli: Cli, log_format: str | None, level: str, *, text: str = TEXT) -> Say:
-    """Set the log up; return how to talk to people, which in JSON is the log as well."""
-    chosen = log_format or cli.settings.choice("log_format", "text", "json")
-    configure_logs(chosen, level, text=text)
-    return logging.getLogger("windlass.cli").info if chosen == "json" else say
-
-
 def _address(cli: Cli, health: str | None) -> Address | None:
     text = cli.settings["health"] if health is None else health
     return parse_address(text) if text else None
@@ -132,9 +123,9 @@ async def _try_the_store(app: Windlass, choice: StoreChoice, tell: Say) -> None:
 
 async def _open(app: Windlass, choice: StoreChoice, tell: Say) -> None:
     """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
-    warn_of(choice, app.store)
+    warn_of(choice, app.store, tell=tell)
     place = place_of(app.store, choice)
-    with told_when_slow(place, app.store.capabilities.patience):
+    with told_when_slow(place, app.store.capabilities.patience, tell=tell):
         await app.open()
         await app.store.ping()
     tell(f"Jobs are kept in {place} ({choice.why}).")
@@ -201,7 +192,7 @@ def dev(
     """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
-        tell = _log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
+        tell = log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
         if reload and not child:
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app, choice = cli.app_to_run(target)
