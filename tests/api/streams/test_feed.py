@@ -231,7 +231,7 @@ async def test_on_postgres_nothing_is_missed_though_nobody_else_numbers(
         live = await listen("alice", f"/api/jobs/{job_id}/events")
         first = await live.hears()
         await run_all(jobs)
-        assert names(await live.ends()) == ["completed"]
+        assert names(await live.ends())[-1] == "completed"
         other = await new_job(ask, {**DOCUMENT, "payload": {"documentId": "d2"}})
         path = f"/api/jobs/{other}/events"
         before = await (await listen("alice", path)).hears()

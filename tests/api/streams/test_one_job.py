@@ -1,5 +1,6 @@
 """The stream of a job: where it stands, then all that happens to it, once each, to its end."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,8 @@ from windlass import Windlass
 from windlass.contract.snapshot import Progress
 from windlass.testing.clock import FakeClock
 from windlass.testing.faults import Call, intercepted
+
+Happens = Callable[[], Awaitable[None]]
 
 
 async def test_a_job_is_followed_from_where_it_stands_to_its_end(
@@ -213,6 +216,56 @@ async def test_a_cancel_is_told_at_once(ask: Asker, listen: Listener, jobs: Wind
     heard = await stream.hears_until("cancel_requested")
     assert heard[-1].shown == ("cancel_requested", "Cancelling")
     await stream.hang_up()
+
+
+async def test_what_is_in_the_state_told_first_is_not_told_again(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    """An event comes about after the stream has joined, and before it has read the job."""
+    job_id = await new_job(ask)
+    (run,) = await claim(jobs)
+    OnSecondRead(jobs, before=lambda: settle(jobs, run, RETRYABLE))
+    stream = await listen("alice", f"/api/jobs/{job_id}/events")
+    heard = await stream.hears_up_to(1)
+    assert [event.shown for event in heard] == [("state", "Retrying")]
+    assert heard[0].data["errorCode"] == "NETWORK_ERROR"
+
+
+async def test_who_comes_back_is_not_told_an_older_state_than_what_he_missed(
+    ask: Asker, listen: Listener, jobs: Windlass
+) -> None:
+    """A job ends after its state was read, and before it is known what was missed."""
+    job_id = await new_job(ask)
+    (run,) = await claim(jobs)
+    OnSecondRead(jobs, after=lambda: settle(jobs, run, success()))
+    stream = await listen("alice", f"/api/jobs/{job_id}/events", last="0")
+    assert names(await stream.ends()) == ["completed"]
+
+
+class OnSecondRead:
+    """Lets something happen beside the second reading of jobs: that of a stream that opens."""
+
+    def __init__(
+        self, jobs: Windlass, *, before: Happens | None = None, after: Happens | None = None
+    ) -> None:
+        self._jobs = jobs
+        self._store = jobs.store
+        self._before = before
+        self._after = after
+        self._reads = 0
+        jobs.store = intercepted(jobs.store, self._around)
+
+    async def _around(self, verb: str, call: Call) -> Any:
+        self._reads += verb == "get"
+        if verb != "get" or self._reads != 2:
+            return await call()
+        self._jobs.store = self._store
+        if self._before is not None:
+            await self._before()
+        found = await call()
+        if self._after is not None:
+            await self._after()
+        return found
 
 
 async def test_a_job_that_is_removed_ends_its_stream(

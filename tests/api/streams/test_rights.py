@@ -176,6 +176,13 @@ class Changing:
             raise InvalidCredentials("The key is revoked.")
         return self.principal
 
+    async def is_asked_twice(self) -> None:
+        """Then what was answered first has been heeded."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for _ in range(2):
+                self.asked.clear()
+                await self.asked.wait()
+
 
 async def test_a_revoked_key_ends_the_stream(ask: Asker, jobs: Windlass) -> None:
     who = Changing()
@@ -225,14 +232,22 @@ async def test_rights_that_are_taken_away_narrow_the_stream_of_many(
     async with listening_to(api) as listen:
         stream = await listen("alice", "/api/events")
         who.principal = msgspec.structs.replace(PRINCIPALS["alice"], job_types=frozenset({"mail"}))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            for _ in range(2):
-                who.asked.clear()
-                await who.asked.wait()
+        await who.is_asked_twice()
         document, mail = await new_job(ask), await new_job(ask, MAIL)
         await run_all(jobs)
         assert (await stream.hears()).data["jobId"] == mail
         assert document not in stream.body.decode()
+
+
+async def test_rights_that_are_given_widen_the_stream_of_many(ask: Asker, jobs: Windlass) -> None:
+    who = Changing()
+    async with listening_to(jobs.api(authenticator=who, settings=HASTY)) as listen:
+        stream = await listen("alice", "/api/events")
+        who.principal = msgspec.structs.replace(PRINCIPALS["alice"], subjects=frozenset({"d2"}))
+        await who.is_asked_twice()
+        granted = await new_job(ask, OTHER, "bob")
+        await run_all(jobs)
+        assert (await stream.hears()).data["jobId"] == granted
 
 
 async def test_every_event_is_asked_for_one_by_one(ask: Asker, jobs: Windlass) -> None:

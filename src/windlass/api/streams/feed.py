@@ -9,12 +9,13 @@ import logging
 import math
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
 from windlass.api.port import Jobs
 from windlass.api.streams.happening import Happening, is_of
-from windlass.api.streams.subscription import Subscription
+from windlass.api.streams.subscription import End, Subscription
 from windlass.api.streams.tail import Tail
 from windlass.contract.errors import StoreUnavailable
 from windlass.contract.snapshot import JobSnapshot, LoggedEvent
@@ -108,6 +109,9 @@ class Feed:
         except Exception as error:
             self._reading = None
             self._refuse(error)
+            # Nobody reads for them any more. They come back, and somebody does.
+            for subscription in {*self._broad, *chain.from_iterable(self._by_job.values())}:
+                subscription.finish(End.STOPPING)
         finally:
             await wakeup.close()
 

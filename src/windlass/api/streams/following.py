@@ -66,6 +66,7 @@ class Following:
         self._opening = opening
         self._settings = settings
         self._position = opening.position
+        self._told_position = opening.position
         self._shown: dict[UUID, _Shown] = {}
         self._time = asyncio.get_running_loop().time
         self._check_at = self._time() + settings.check_seconds
@@ -150,6 +151,7 @@ class Following:
             self._position = happening.number
             if not self._is_shown(happening) and await self._may_be_told(happening):
                 self._remember(happening)
+                self._told_position = happening.number
                 yield happening.text
                 if happening.ends and self._end_with(happening.job.job_id):
                     return
@@ -218,8 +220,9 @@ class Following:
 
     def _moved_on(self) -> int | None:
         """The position that was reached without anything to tell, if it is a new one."""
-        position = self._feed.position
-        if position <= self._position or not self._subscription.is_empty:
+        if self._subscription.is_empty:
+            self._position = max(self._position, self._feed.position)
+        if self._position == self._told_position:
             return None
-        self._position = position
-        return position
+        self._told_position = self._position
+        return self._position

@@ -48,7 +48,8 @@ WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORD
 _EVENTS = f"""
 SELECT batch.last, batch.first + item.place - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
 FROM (
-    SELECT * FROM windlass.event_batch WHERE last > %(after)s ORDER BY last LIMIT %(batches)s
+    SELECT * FROM windlass.event_batch
+    WHERE last > %(after)s AND last <= %(upto)s ORDER BY last LIMIT %(most)s
 ) AS batch
 CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
 {looked_up_if_there("log", "id", "item.log_id")}
@@ -56,7 +57,7 @@ CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
 WHERE batch.first + item.place - 1 > %(after)s
 ORDER BY 2
 """  # noqa: S608  # constants only
-_BATCHES_AT_ONCE: Final = 20
+_SPANS = "SELECT last, first FROM windlass.event_batch WHERE last > %s ORDER BY last LIMIT %s"
 
 _COUNTS = """
 WITH ended AS (
@@ -384,16 +385,27 @@ async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntr
 
 
 async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
+    """Quiet, a batch is one event; busy, a thousand: first see how many batches are enough."""
     found: list[LoggedEvent] = []
     while len(found) < limit:
-        values = {"after": after, "batches": _BATCHES_AT_ONCE}
-        rows = await sql.named(_EVENTS, values)
-        if not rows:
+        spans = await sql.rows(_SPANS, after, limit - len(found))
+        if not spans:
             break
+        upto = _far_enough(spans, limit)
         found += [
             LoggedEvent(row[1], row[2], row[3], log_from_row(row[4:]))
-            for row in rows
+            for row in await sql.named(_EVENTS, {"after": after, "upto": upto, "most": limit})
             if row[2] is not None
         ]
-        after = rows[-1][1]
+        after = upto
     return found[:limit]
+
+
+def _far_enough(spans: list[Row], limit: int) -> int:
+    """The last number of the batch with which so many events are read."""
+    size = 0
+    for last, first in spans:
+        size += last - first + 1
+        if size >= limit:
+            return int(last)
+    return int(spans[-1][0])
