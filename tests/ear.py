@@ -29,9 +29,19 @@ class Ear:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._heard.get()
 
+    async def hears_work(self) -> None:
+        """That there is work, whatever else."""
+        while await self.hears() is not Hint.WORK:
+            pass
+
     async def hears_all(self) -> None:
         """Every kind of hint, as after each connect."""
         assert [await self.hears() for _ in Hint] == list(Hint)
+
+    def forget(self) -> None:
+        """Leave out what was heard until now."""
+        while self.has_more:
+            self._heard.get_nowait()
 
     @property
     def has_more(self) -> bool:
@@ -51,10 +61,20 @@ class LogEar(logging.Handler):
 
     async def hears(self, level: int) -> str:
         """The next line, which has to be of this level."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            record = await self._lines.get()
+        record = await self._next()
         assert record.levelno == level, record.getMessage()
         return record.getMessage()
+
+    async def hears_something(self) -> str:
+        return (await self._next()).getMessage()
+
+    def all(self) -> list[str]:
+        """All lines that nobody has heard yet."""
+        return [self._lines.get_nowait().getMessage() for _ in range(self._lines.qsize())]
+
+    async def _next(self) -> logging.LogRecord:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._lines.get()
 
     @property
     def has_more(self) -> bool:

@@ -4,19 +4,21 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from uuid import uuid4
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from uuid import UUID, uuid4
 
 import pytest
 from psycopg import AsyncConnection
 
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
+from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.wakeup import Hint, PostgresChannel
+from windlass.contract.wakeup import Hint, OnHint, PostgresChannel
 from windlass.stores import store_from_url
 from windlass.wakeups.postgres import postgres_wakeup
 from windlass.wakeups.remote import Pace, RemoteWakeup
@@ -43,7 +45,7 @@ async def log() -> AsyncIterator[LogEar]:
         yield ear
 
 
-def channel_on(server: PostgresServer) -> PostgresChannel:
+def channel_on(server: PostgresServer | Gate) -> PostgresChannel:
     schema = new_schema()
     return PostgresChannel(server.url(application_name=schema), f"{schema}.wake")
 
@@ -132,7 +134,7 @@ async def test_hints_of_different_kinds_do_not_swallow_each_other(postgres: Post
             assert await ear.hears() is Hint.WORK
             sender.notify(Hint.CANCEL)
             sender.notify()
-        assert {await ear.hears(), await ear.hears()} == set(Hint)
+        assert {await ear.hears(), await ear.hears()} == {Hint.WORK, Hint.CANCEL}
 
 
 async def test_a_sender_outlives_the_event_loop_that_opened_it(postgres: PostgresServer) -> None:
@@ -164,26 +166,80 @@ async def test_a_listener_whose_connection_is_ended_comes_back_and_looks_for_eve
     assert not log.has_more
 
 
-# It has hung three times in a whole run and never alone; until that is understood, apart from CI.
-@pytest.mark.chaos
+@contextmanager
+def standing_still(server: PostgresServer) -> Iterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
 async def test_a_frozen_server_is_noticed_and_after_it_everything_is_looked_for(
     own_server: PostgresServer, log: LogEar
 ) -> None:
     channel = channel_on(own_server)
     async with listening(channel) as (wakeup, ear), sending(channel) as sender:
         sender.notify()
-        assert await ear.hears() is Hint.WORK
-        own_server.pause()
-        try:
-            assert "through PostgreSQL" in await log.hears(logging.WARNING)
-            assert not is_up(wakeup)
-        finally:
-            own_server.resume()  # what is closed while the server stands still waits for it
+        await ear.hears_work()
+        with standing_still(own_server):
+            # Not by the log alone: on a busy machine an answer may have come late before.
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while is_up(wakeup):
+                    await log.hears_something()
+        ear.forget()
         await ear.hears_all()
-        assert is_up(wakeup)
-        assert "are back" in await log.hears(logging.INFO)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "are back" not in await log.hears_something():
+                pass
         sender.notify()
-        assert await ear.hears() is Hint.WORK
+        await ear.hears_work()
+
+
+async def test_closing_does_not_wait_for_an_answer(postgres: PostgresServer, log: LogEar) -> None:
+    """A question that was cut short while it was cancelled once ended the cancellation instead."""
+    asking = HASTY._replace(heartbeat_seconds=0.0)
+    async with gate_to(postgres) as gate:
+        wakeup, ear = postgres_wakeup(channel_on(gate), asking), Ear()
+        await wakeup.open(ear)
+        await ear.hears_all()
+        with gate.shut():
+            await gate.someone_asks()
+            await wakeup.close()
+    assert log.all() == []
+
+
+async def test_closing_does_not_wait_for_a_hint_that_does_not_get_out(
+    postgres: PostgresServer, log: LogEar
+) -> None:
+    patient = HASTY._replace(answer_seconds=2.0)
+    async with gate_to(postgres) as gate:
+        wakeup = postgres_wakeup(channel_on(gate), patient)
+        await wakeup.open(None)
+        with gate.shut():
+            wakeup.notify()
+            await gate.someone_asks()
+            await wakeup.close()
+    assert not any("left behind" in line for line in log.all())
+
+
+async def test_a_link_that_does_not_end_is_left_behind(log: LogEar) -> None:
+    may_end = threading.Event()
+
+    class Stubborn:
+        async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
+            connected()
+            may_end.wait(PATIENCE_SECONDS)  # a driver that blocks its loop
+
+        async def send(self, hint: Hint, job_id: UUID | None) -> None: ...
+
+        async def close(self) -> None: ...
+
+    wakeup = RemoteWakeup(Stubborn, what="stubborn wake-ups", pace=HASTY, always_connected=True)
+    await wakeup.open(None)
+    await wakeup.close()
+    assert "stubborn wake-ups does not end" in await log.hears(logging.WARNING)
+    may_end.set()
 
 
 async def test_after_a_restart_the_first_hint_of_an_old_sender_gets_through(

@@ -170,6 +170,21 @@ async def test_a_frozen_broker_is_noticed(broker: RabbitServer, url: str, log: L
         await ear.hears_all()
 
 
+async def test_closing_does_not_wait_for_a_frozen_broker(
+    broker: RabbitServer, url: str, log: LogEar
+) -> None:
+    wakeup, ear = rabbitmq_wakeup(parse_trigger(url), HASTY), Ear()
+    await wakeup.open(ear)
+    await ear.hears_all()
+    broker.pause()
+    try:
+        wakeup.notify()
+        await wakeup.close()
+    finally:
+        broker.resume()
+    assert not any("left behind" in line for line in log.all())
+
+
 # -- the application ------------------------------------------------------------------------------
 
 

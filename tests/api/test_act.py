@@ -97,6 +97,23 @@ async def test_if_match_keeps_from_acting_on_another_state(
     assert (await act(ask, job_id, verb, if_match=f'"other", {new}')).status_code in (200, 202)
 
 
+async def test_what_changes_after_it_was_matched_is_412_too(
+    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await submitted(ask)
+    tag = (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).headers["etag"]
+    cancel = jobs.manager.cancel
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        await claim(jobs)  # a worker is faster
+        return await cancel(*args, **kwargs)
+
+    monkeypatch.setattr(jobs.manager, "cancel", late)
+    assert (await act(ask, job_id, "cancel", if_match=tag)).status_code == 412
+    assert (await standing(jobs, job_id)).derived(jobs.clock.now()) is None
+    assert (await act(ask, job_id, "cancel")).status_code == 202
+
+
 async def test_if_match_star_takes_any_state(ask: Asker) -> None:
     job_id = await submitted(ask)
     assert (await act(ask, job_id, "cancel", if_match="*")).status_code == 200

@@ -185,6 +185,18 @@ async def test_a_list_has_only_what_the_caller_may_see(ask: Asker) -> None:
     assert (await ask("alice", "GET", "/api/jobs?tenantId=evil")).status_code == 404
 
 
+async def test_a_list_is_narrowed_before_it_is_paged(ask: Asker, clock: FakeClock) -> None:
+    """What others have does not make pages short, nor does their number show."""
+    own = [await submitted(ask, {**DOCUMENT, "payload": {"documentId": str(n)}}) for n in range(3)]
+    clock.advance(timedelta(seconds=1))
+    for number in range(5):
+        await submitted(ask, {**DOCUMENT, "payload": {"documentId": f"x{number}"}}, "operator")
+    for path in ("/api/jobs?limit=3", "/api/jobs?limit=3&status=Queued"):
+        page = (await ask("alice", "GET", path)).json()
+        assert sorted(item["jobId"] for item in page["items"]) == sorted(own)
+        assert page["nextCursor"] is None
+
+
 async def test_pages_lead_from_one_to_the_next_and_lose_nothing(
     ask: Asker, clock: FakeClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from uuid import uuid4
 
 import pytest
 
@@ -33,8 +34,9 @@ PAYLOAD = '"hush"'
 
 @pytest.fixture
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    (place.folder / "shop.py").write_text(SHOP)
-    monkeypatch.setenv("WINDLASS_APP", "shop:jobs")
+    name = f"shop_{uuid4().hex}"  # a module is imported once for all tests
+    (place.folder / f"{name}.py").write_text(SHOP.replace("on the loop", "\\x1b[31mon the loop"))
+    monkeypatch.setenv("WINDLASS_APP", f"{name}:jobs")
     return place
 
 
@@ -59,7 +61,7 @@ def test_every_line_is_an_event_and_those_of_a_run_say_which(
     assert any(message.startswith("Working on") for message in by_message)
     assert any(message.startswith("Health, readiness") for message in by_message)
     assert by_message["Stopped."]["logger"] == "windlass.cli"
-    assert by_message["on the loop"]["jobId"] == jobs["add"]
+    assert by_message["\x1b[31mon the loop"]["jobId"] == jobs["add"]
     assert by_message["in a process"]["jobId"] == jobs["add-in-a-process"]
     ended = {event["jobId"] for event in events if event["logger"] == "windlass.worker"}
     assert ended >= set(jobs.values())
@@ -74,9 +76,8 @@ def test_an_unknown_format_is_refused_with_the_choices(
 
 
 def test_text_for_people_does_not_act_on_their_terminal(shop: Place) -> None:
-    (shop.folder / "shop.py").write_text(SHOP.replace("on the loop", "\\x1b[31mred"))
     shop.submit("add", PAYLOAD)
     with shop.process("worker") as program:
-        program.wait_for("\\x1b[31mred")
+        program.wait_for("\\x1b[31mon the loop")
         program.wait_for("completed in")
         assert "\x1b" not in program.stderr

@@ -105,7 +105,9 @@ def test_sessions_show_the_worker_until_it_stops(shop: Place) -> None:
         (session,) = alive(shop)
         assert session["pid"] == program.process.pid
         assert session["queues"] == {"default": 10, "docs": 10}
+        assert "default:10,docs:10" in shop.run("sessions").stdout
         assert set(session["jobTypes"]) == {"add", "hold"}
+        assert "serves" not in session
         assert {"sessionId", "host", "version", "startedAt", "draining"} <= session.keys()
         assert shop.run("doctor").exit_code == 0
         stop(program)

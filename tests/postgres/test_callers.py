@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import re
 import sqlite3
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # has no types
@@ -21,6 +24,7 @@ from windlass import JobStatus, Windlass
 from windlass.app.job_type import JobType
 from windlass.contract.errors import (
     JobIdConflict,
+    PayloadTooLarge,
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
@@ -33,6 +37,7 @@ pytestmark = pytest.mark.matrix
 every_driver = pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
 every_sync_driver = pytest.mark.parametrize("connects", drivers.SYNC.values(), ids=drivers.SYNC)
 
+PRIVATE = "hush hush"
 # Keys out of order, what jsonb refuses or rounds, and more than one plane of Unicode.
 AWKWARD = {"b": 1, "a": "\x00 NUL", "big": 2**63, "float": 0.1, "text": "ß 漢 🦊 \\ \" '", "": None}
 
@@ -246,6 +251,23 @@ async def test_a_broken_transaction_is_told_in_our_words(
         await caller.commit()
 
 
+@every_driver
+async def test_no_error_shows_the_payload(order: JobType[Any, None], connected: Connected) -> None:
+    """SQLAlchemy's own repeat all parameters of the statement."""
+    async with connected() as caller:
+        with pytest.raises(Exception, match="division by zero"):
+            await caller.run("SELECT 1 / 0")
+        with pytest.raises(StoreError, match="transaction is aborted") as told:
+            await order.submit(PRIVATE, connection=caller.connection)
+        await caller.rollback()
+    assert PRIVATE not in "".join(traceback.format_exception(told.value))
+    behind: BaseException | None = told.value
+    while behind is not None:
+        assert PRIVATE not in f"{behind!r} {behind}"
+        assert "[parameters: " not in str(behind)  # of which the middle is left out
+        behind = behind.__cause__ or behind.__context__
+
+
 async def test_a_connection_to_a_database_without_our_schema_is_told(
     jobs: Windlass, order: JobType[Any, None], postgres: PostgresServer
 ) -> None:
@@ -430,6 +452,17 @@ async def test_python_and_plain_sql_agree_on_what_is_the_same_job(
         ('{"jobType": "mail", "scheduledAt": "soon"}', "invalid input syntax for type timestamp"),
         ('{"jobType": "mail", "payloadText": "{"}', "payloadText of job 1 is not JSON"),
         ('{"jobType": "mail", "payload": "\\u0000"}', "unsupported Unicode escape sequence"),
+        ('{"jobType": "mail", "prio": 1}', 'job 1 has an unknown field "prio"'),
+        ('{"jobType": "mail", "payloadText": "1", "payload": 1}', "both payload and payloadText"),
+        ('{"jobType": "mail", "requestKey": "k"}', "requestKey of job 1 is not a JSON object"),
+        ('{"jobType": "mail", "requestKey": {"ke": 1}}', 'an unknown field "requestKey.ke"'),
+        ('{"jobType": "mail", "requestKey.key": "k"}', 'an unknown field "requestKey.key"'),
+        ('{"jobType": "mail", "requestKey": {"key": "k"}}', "job 1 has no requestKey.scope"),
+        ('{"jobType": "mail", "traceContext": "x"}', "traceContext of job 1 is not a JSON object"),
+        ('{"jobType": 7}', "jobType of job 1 is not a text"),
+        (json.dumps({"jobType": "a", "payload": "x" * 65535}), "payload of job 1 has 65537 bytes"),
+        (json.dumps({"jobType": "a", "payload": "ä" * 32768}), "payload of job 1 has 65538 bytes"),
+        (json.dumps({"jobType": "a", "payloadText": f'"{"x" * 65535}"'}), "has 65537 bytes"),
         ("{", "invalid input syntax for type json"),
         (None, "a job is a JSON object"),
     ],
@@ -439,3 +472,47 @@ async def test_bad_input_in_plain_sql_is_told_clearly(
 ) -> None:
     with pytest.raises(psycopg.Error, match=said):
         await submit_sql(envelope)
+
+
+async def test_an_unknown_field_is_told_with_those_that_are_known_and_documented(
+    submit_sql: SubmitSql,
+) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as told:
+        await submit_sql('{"jobType": "mail", "no such field": 1}')
+    hint = (told.value.diag.message_hint or "").removeprefix("Known are ").removesuffix(".")
+    page = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text()
+    documented = re.findall(
+        r"^\| `([A-Za-z.]+)`", page.partition("### The fields")[2], re.MULTILINE
+    )
+    assert sorted(documented) == sorted(hint.split(", "))
+
+
+async def test_a_payload_may_have_the_limit_that_is_given(
+    jobs: Windlass, postgres: PostgresServer, schema: str
+) -> None:
+    def envelope(size: int) -> str:
+        return json.dumps({"jobType": "mail", "payload": "x" * (size - 2)})
+
+    async with await psycopg.AsyncConnection.connect(postgres.url()) as connection:
+        plain = f"SELECT * FROM {schema}.submit(%s)".encode()
+        limited = f"SELECT * FROM {schema}.submit(%s, p_max_payload_bytes => %s)".encode()
+        await connection.execute(plain, (envelope(65536),))
+        await connection.execute(limited, (envelope(100_000), 100_000))
+        await connection.execute(limited, (envelope(1_000_000), None))
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as told:
+            await connection.execute(limited, (envelope(101), 100))
+        assert "p_max_payload_bytes" in (told.value.diag.message_hint or "")
+
+
+async def test_an_application_s_own_limit_holds_in_a_caller_s_transaction(
+    url: str, postgres: PostgresServer
+) -> None:
+    async with Windlass(url, payload_limit=200_000) as jobs:
+
+        @jobs.job("large")
+        async def large(value: str) -> None: ...
+
+        async with await psycopg.AsyncConnection.connect(postgres.url()) as connection:
+            await large.submit("x" * 100_000, connection=connection)
+            with pytest.raises(PayloadTooLarge):
+                await large.submit("x" * 200_000, connection=connection)

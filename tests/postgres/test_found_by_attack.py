@@ -1,7 +1,8 @@
 """What a hostile review found, kept as rules."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from threading import Event as Signal
 from typing import Any
@@ -12,16 +13,21 @@ import pytest
 
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import StoreUnavailable
+from windlass.contract.errors import InvalidInput, StoreError, StoreUnavailable
+from windlass.contract.outcome import Outcome, Success
+from windlass.contract.query import JobFilter
 from windlass.contract.records import RecordWrite
 from windlass.contract.results import Applied, Conflict
-from windlass.contract.snapshot import Run
-from windlass.contract.transition import Transition
+from windlass.contract.snapshot import Progress, Run, RunRef
+from windlass.contract.status import JobStatus
+from windlass.contract.submission import DedupeKey, KeyKind
+from windlass.contract.transition import StateGuard, Transition
+from windlass.manager.manager import Ending
 from windlass.stores.postgres import failures, records
+from windlass.stores.postgres.sql import Sql
 from windlass.testing.conformance import Bench
-from windlass.testing.factories import wanting
-
-_LEASE = timedelta(seconds=60)
+from windlass.testing.conformance.bench import LEASE, PERMANENT
+from windlass.testing.factories import make_new, wanting
 
 
 @pytest.fixture
@@ -124,7 +130,7 @@ async def test_an_instant_that_no_client_can_read_is_refused(
                     (f'{{"jobType": "far", "{field}": "20000-01-01T00:00:00Z"}}',),
                 )
             await connection.rollback()
-    assert await bench.store.claim("w", uuid4(), wanting("far"), lease=_LEASE) == []
+    assert await bench.store.claim("w", uuid4(), wanting("far"), lease=LEASE) == []
 
 
 @pytest.mark.parametrize("state", ["08006", "08P01", "57P05", "57P04", "25P04"])
@@ -148,3 +154,176 @@ async def test_no_function_can_be_led_astray_by_a_search_path(bench: Bench) -> N
             (location.schema,),
         )
         assert await rows.fetchall() == []
+
+
+# -- the order of keys -----------------------------------------------------------------------------
+
+# Out of order; and in the order of bytes, which is not that of a dictionary, "B" is the first.
+NAMES = ["b", "a", "B", "ä", "z", "a b", "a-b", "\U0001f98a", "\ufb01"]
+IS_FIRST = "scope = 'test' AND key = 'B' AND kind = 'job'"
+
+
+class Keys:
+    """All jobs of `NAMES`, and somebody who holds the first of their keys."""
+
+    def __init__(self, bench: Bench) -> None:
+        assert isinstance(bench.harness, PostgresHarness)
+        self._bench = bench
+        self._location = bench.harness.location
+
+    async def insert(self) -> None:
+        """In a transaction of our own, which waits as long as it has to."""
+        new = [make_new(name, idempotency_key=name) for name in NAMES]
+        async with await psycopg.AsyncConnection.connect(self._location.conninfo) as caller:
+            assert await self._bench.store.insert_in(caller, new) == [Applied(1)] * len(new)
+
+    async def runs(self) -> list[Run]:
+        runs = await self._bench.claim()
+        return sorted(runs, key=lambda run: NAMES.index(run.job.idempotency_key))
+
+    async def settle(self, outcome: Outcome) -> Awaitable[object]:
+        endings = [Ending(run, outcome) for run in await self.runs()]
+        return self._bench.manager.settle(endings)
+
+    async def check(self, step: Awaitable[object]) -> None:
+        """Who has to wait for the first key has locked no other."""
+        first = f"SELECT FROM windlass.dedupe WHERE {IS_FIRST} FOR UPDATE"
+        others = """
+            SELECT key FROM windlass.dedupe WHERE scope = 'test' AND key <> 'B'
+            FOR UPDATE SKIP LOCKED
+        """
+        async with await psycopg.AsyncConnection.connect(self._location.conninfo) as holder:
+            await holder.execute(self._location.sql(first))
+            waiting = asyncio.ensure_future(step)
+            await self._until_somebody_waits()
+            async with await psycopg.AsyncConnection.connect(self._location.conninfo) as other:
+                free = await (await other.execute(self._location.sql(others))).fetchall()
+            await holder.rollback()
+        await waiting
+        assert {key for (key,) in free} == set(NAMES) - {"B"}
+
+    async def _until_somebody_waits(self) -> None:
+        waiting = f"""
+            SELECT FROM pg_stat_activity
+            WHERE wait_event_type = 'Lock' AND query LIKE '%{self._location.schema}.%'
+        """.encode()
+        connected = psycopg.AsyncConnection.connect(self._location.conninfo, autocommit=True)
+        async with await connected as watch, asyncio.timeout(20):
+            while not await (  # noqa: ASYNC110  # only the server can tell
+                await watch.execute(waiting)
+            ).fetchall():
+                await asyncio.sleep(0.01)
+
+
+async def test_keys_are_locked_in_one_order_on_every_path(bench: Bench) -> None:
+    """Else two that touch the same ones wait for each other."""
+    keys = Keys(bench)
+    await keys.insert()
+    await keys.check(await keys.settle(Success()))  # holding
+    bench.clock.advance(timedelta(days=30))
+    await keys.check(keys.insert())  # taking what has expired
+    once = tuple(DedupeKey(KeyKind.ONCE, "default", "zzz", name) for name in NAMES)
+    await keys.check(await keys.settle(Success(once=once)))  # holding, and marking
+    bench.clock.advance(timedelta(days=30))
+    await keys.insert()
+    await keys.check(await keys.settle(PERMANENT))  # freeing
+    await keys.insert()
+    runs = await keys.runs()
+    await bench.manager.settle([Ending(run, Success()) for run in runs])
+    gone = [(run.job.job_id, StateGuard(JobStatus.COMPLETED, run.job.tenant_id)) for run in runs]
+    await keys.check(bench.store.delete(gone))
+
+
+WATCH = """
+CREATE TABLE windlass.touched (place bigserial, tenant text, scope text, key text, kind text);
+CREATE FUNCTION windlass.touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO windlass.touched (tenant, scope, key, kind)
+    VALUES (NEW.tenant, NEW.scope, NEW.key, NEW.kind);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER touch BEFORE INSERT ON windlass.dedupe
+FOR EACH ROW EXECUTE FUNCTION windlass.touch();
+"""
+
+
+async def test_new_keys_are_taken_in_that_order_too(bench: Bench) -> None:
+    assert isinstance(bench.harness, PostgresHarness)
+    location = bench.harness.location
+    async with await psycopg.AsyncConnection.connect(location.conninfo) as admin:
+        await admin.execute(location.sql(WATCH))
+        await admin.commit()
+        new = [
+            make_new(
+                name,
+                idempotency_key=name,
+                request_key=DedupeKey(KeyKind.REQUEST, "default", "test", name, b"", LEASE),
+            )
+            for name in NAMES
+        ]
+        assert await bench.store.insert(new) == [Applied(1)] * len(new)
+        touched = location.sql(
+            "SELECT tenant, scope, key, kind FROM windlass.touched ORDER BY place"
+        )
+        rows = await (await admin.execute(touched)).fetchall()
+    assert len(rows) == 2 * len(NAMES)
+    assert rows == sorted(rows)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_moves_while_it_is_listed_is_listed_once_as_it_stood(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving, other, runs = await bench.submit(), await bench.another(), list[Run]()
+    asked = Sql.rows
+
+    async def rows(sql: Sql, text: str, *values: object) -> list[Any]:
+        found = await asked(sql, text, *values)
+        with monkeypatch.context() as patch:
+            patch.setattr(Sql, "rows", asked)
+            runs.extend(await other.claim())
+        return found
+
+    live = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
+    for wanted in (live, frozenset({JobStatus.QUEUED})):
+        with monkeypatch.context() as patch:
+            patch.setattr(Sql, "rows", rows)
+            page = await bench.store.find(JobFilter(statuses=wanted), limit=10)
+        assert [(job.job.job_id, job.status) for job in page.items] == [(moving, JobStatus.QUEUED)]
+        await bench.store.apply([Transition.released(runs.pop())])
+
+
+# -- what cannot be kept ---------------------------------------------------------------------------
+
+UNSOUND = {
+    "the role of a leader": lambda store: store.lead("a\x00b", "owner", lease=LEASE),
+    "its owner": lambda store: store.lead("role", "a\ud800b", lease=LEASE),
+    "a session": lambda store: store.claim("a\ud800b", uuid4(), wanting(), lease=LEASE),
+    "a queue": lambda store: store.claim("w", uuid4(), wanting(queue="a\x00b"), lease=LEASE),
+    "a type": lambda store: store.insert([make_new(1, job_type="a\ud800b")]),
+    "a tenant": lambda store: store.insert([make_new(1, tenant_id="a\x00b")]),
+    "a version": lambda store: store.insert([make_new(1, payload_version=2**40)]),
+    "a phase": lambda store: store.progress([Progress(RunRef(uuid4(), uuid4()), 1.0, "\ud800")]),
+}
+
+
+@pytest.mark.parametrize("verb", UNSOUND.values(), ids=UNSOUND)
+async def test_what_cannot_be_kept_is_refused_in_our_words(
+    bench: Bench, verb: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(InvalidInput, match="PostgreSQL cannot take this"):
+        await verb(bench.store)
+    await bench.submit()
+
+
+async def test_no_error_shows_a_payload(bench: Bench) -> None:
+    """The server repeats a row that breaks a rule, in hexadecimal."""
+    new = make_new("hush hush", attempt=5, max_attempts=1)
+    with pytest.raises(StoreError) as told:
+        await bench.store.insert([new])
+    said = "".join(traceback.format_exception(told.value))
+    assert "violates check constraint" in said
+    assert b"hush hush".hex() not in said
+    assert told.value.__context__ is None

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -80,12 +81,10 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Let every process of the server stand still, as a host that hangs does."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._pids():
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def ask_for_a_password(self, user: str) -> None:
         """Let one user in by password only; the others stay trusted."""
@@ -104,10 +103,13 @@ class PostgresServer:
             self.halt("immediate")
         shutil.rmtree(self.folder)
 
-    def _pids(self) -> list[int]:
+    def _signal(self, number: signal.Signals) -> None:
+        """The main process first: while it stands still, no other is born."""
         main = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
-        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        return [*map(int, children), main]
+        os.kill(main, number)
+        for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+            with suppress(ProcessLookupError):  # it was just ending
+                os.kill(int(child), number)
 
     def _call(self, program: str, *arguments: str | Path) -> None:
         # A file, not a pipe: the server that pg_ctl starts would hold the pipe open.

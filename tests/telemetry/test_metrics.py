@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
@@ -128,9 +129,10 @@ async def test_types_and_queues_that_nobody_declared_are_other(place: Any) -> No
     await store.insert([make_new(0, job_type="well", queue=f"q{number}") for number in range(5)])
     place.clock.advance(timedelta(seconds=30))
     await store.insert([make_new(0, job_type="unheard-of", queue="of-a-tenant")])
+    await store.insert([make_new(0, job_type="type-9")])
     page = await samples(shop(store).health_app())
     depth = "windlass_queue_depth"
-    assert page.get(depth, queue="default", job_type="other") == 5
+    assert page.get(depth, queue="default", job_type="other") == 6
     assert page.get(depth, queue="other", job_type="well") == 5
     assert page.get(depth, queue="other", job_type="other") == 1
     assert len(page.labels(depth)) == 3
@@ -243,6 +245,23 @@ async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
     assert page.get("windlass_leases_lost_total", job_type="well") == 1
     assert page.get("windlass_leases_lost_total", job_type="other") == 1
     assert page.get("windlass_retries_total", job_type="well") == 0
+
+
+async def test_a_run_that_was_over_is_not_counted() -> None:
+    """What the store refused did not happen; whoever has the job now will tell."""
+    store = MemoryStore(clock=FakeClock())
+    jobs = shop(store)
+    app = jobs.health_app()
+    await store.insert([make_new(0, job_type="well")])
+    (run,) = await jobs.manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
+    stale = msgspec.structs.replace(run, token=uuid4())
+    for ending in (Ending(stale, failure, 1.0), Ending(run, failure, 1.0)):
+        await jobs.manager.settle([ending])
+    page = await samples(app)
+    labels = {"job_type": "well", "status": "Failed"}
+    assert page.get("windlass_jobs_finished_total", **labels) == 1
+    assert page.get("windlass_job_run_seconds_count", job_type="well") == 1
 
 
 async def test_what_nobody_handles_is_counted_when_it_is_given_up() -> None:

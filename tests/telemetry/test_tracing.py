@@ -4,10 +4,12 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from opentelemetry import trace
@@ -16,7 +18,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.telemetry.recorder import Recorder
 from tests.traced_jobs import current_trace, group
 from windlass import Context, InvalidInput, JobFailed, Permanent, SubmitConflict, Windlass
+from windlass.contract.outcome import Success
 from windlass.telemetry.names import Attribute
+from windlass.testing.factories import wanting
+from windlass.worker.deadlines import Deadlines
+from windlass.worker.executor import Executor
+from windlass.worker.processes import ProcessPool
+from windlass.worker.run_port import StoreRunPort
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CARRIER = {"traceparent": PARENT, "tracestate": "vendor=1"}
@@ -137,6 +145,30 @@ async def test_the_run_is_the_current_span_wherever_the_handler_runs(
         current = await (await by_name(jobs, kind).submit(1)).result(timeout=30)
     assert current == recorder.one(f"process {kind}").traceparent[3:-3]
     assert current_trace() == "", "and of nothing else"
+
+
+async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Recorder) -> None:
+    jobs = shop()
+    async with jobs:
+        await by_name(jobs, "on-the-loop").submit(1)
+        wanted = wanting("on-the-loop")
+        (run,) = await jobs.manager.claim("w", uuid4(), wanted, lease=timedelta(minutes=5))
+        with ThreadPoolExecutor(1) as threads:
+            executor = Executor(
+                jobs.registry,
+                StoreRunPort(jobs.store, jobs.manager),
+                clock=jobs.clock,
+                threads=threads,
+                processes=ProcessPool(),
+                deadlines=(deadlines := Deadlines()),
+                tracer=jobs.tracing,
+            )
+            active = executor.resolve(run)
+            assert active is not None
+            assert isinstance(await executor.run(active), Success)
+            deadlines.close()
+    assert recorder.one("process on-the-loop").is_ended
+    assert current_trace() == ""
 
 
 async def test_a_run_that_fails_says_why(recorder: Recorder) -> None:

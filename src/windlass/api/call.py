@@ -44,10 +44,10 @@ class Call:
         self.raw_body = b""
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
-        self.quota: Quota | None = None
-        """What the rate limits leave to the principal, where there are any."""
         self.is_told = False
         """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
+        self.quota: Quota | None = None
+        """What the rate limits leave to the principal, where there are any."""
 
     @property
     def root(self) -> str:

@@ -181,18 +181,18 @@ _KINDS: Final = (
         "Repeat the very same request, or use a new key.",
     ),
     Kind(
-        Code.RATE_LIMITED,
-        429,
-        "Too many requests",
-        "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
-        1,
-    ),
-    Kind(
         ApiCode.TOO_MANY_STREAMS,
         429,
         "Too many event streams are open",
         "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….",
         10,
+    ),
+    Kind(
+        Code.RATE_LIMITED,
+        429,
+        "Too many requests",
+        "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
+        1,
     ),
     Kind(
         ApiCode.INTERNAL_ERROR,

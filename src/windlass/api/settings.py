@@ -33,9 +33,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     that sees to it: it keeps a web page from reaching the API by a name of its own (rebinding)."""
     show_metrics: bool = False
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
+    streams: StreamSettings = StreamSettings()
     rate_limits: RateLimits = RateLimits()
     """How often each key and each tenant may ask; without a limit by default."""
-    streams: StreamSettings = StreamSettings()
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may call the API from a browser; none by default."""
     mounted_at: str = ""

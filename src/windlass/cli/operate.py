@@ -1,5 +1,6 @@
 """windlass stats, sessions and config: looking at a running system."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -17,7 +18,7 @@ _STATS: Final = Columns(
     ("queue", "jobType", *COUNTED, "oldestSeconds"), expendable=(*RARELY_ASKED, "oldestSeconds")
 )
 _SESSIONS: Final = Columns(
-    ("sessionId", "lastSeenAt", "queues", "startedAt", "version", "host", "pid"),
+    ("sessionId", "lastSeenAt", "serves", "startedAt", "version", "host", "pid"),
     # What a session id begins with anyway goes first.
     expendable=("pid", "host", "version", "startedAt"),
 )
@@ -48,9 +49,17 @@ async def stats(cli: Cli) -> None:
 async def sessions(cli: Cli) -> None:
     """List the worker processes that are alive."""
     async with cli.opened() as (store, _):
-        rows = [msgspec.to_builtins(session) for session in await live_sessions(store)]
+        rows = [
+            {**msgspec.to_builtins(session), "serves": _as_typed(session.queues)}
+            for session in await live_sessions(store)
+        ]
         empty = f"No worker is alive. Start one: {cli.worker_command}"
         cli.output.rows(rows, _SESSIONS, empty=empty)
+
+
+def _as_typed(queues: Mapping[str, int]) -> str:
+    """As one would type them behind -q."""
+    return ",".join(f"{name}:{slots}" for name, slots in queues.items())
 
 
 @click.group()

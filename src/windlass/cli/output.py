@@ -75,7 +75,7 @@ class Output:
                 click.echo("\n" + "\n".join(lines))
 
 
-_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why"})
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves"})
 
 
 def _data(row: Row) -> dict[str, Any]:

@@ -135,8 +135,8 @@ class Cli:
     async def migrator(self) -> AsyncIterator[Migrator]:
         """The schema of the store, whether it can be opened or not."""
         store = self.choice.make(self.clock)
-        warn_of(self.choice, store)
         migrator = migrator_of(store)
+        warn_of(self.choice, store)
         with told_when_slow(place_of(store, self.choice), store.capabilities.patience):
             yield migrator
 

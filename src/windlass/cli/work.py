@@ -21,6 +21,7 @@ from windlass.cli.session import Cli, exiting, pass_cli, warn_of
 from windlass.cli.waiting import told_when_slow
 from windlass.cli.watched import Say, supervise, watched
 from windlass.telemetry.address import Address, parse_address
+from windlass.telemetry.health import check_there_is
 from windlass.telemetry.logs import TEXT, configure_logs
 from windlass.worker.reloader import Reloader
 from windlass.worker.tuning import run_tuned
@@ -71,12 +72,12 @@ def worker(
         address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
         app, choice = cli.app_to_run(target)
+        if _requires_broker(cli):
+            check_there_is(app.broker)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain_seconds, limits)
         if not child and (count > 1 or limits != Recycle()):
-            # Fail here, and not in every child.
-            app.health_app(requires_broker=_requires_broker(cli))
-            asyncio.run(_try_the_store(app, choice, tell))
+            asyncio.run(_try_the_store(app, choice, tell))  # fail here, and not in every child
             return supervise(count, [*_child_command(), "--child"], address, say=tell)
         told = None if child else choice
         return run_tuned(_work(cli, app, settings, address, tell, told))

@@ -9,6 +9,10 @@ import msgspec
 from windlass.contract.job import DEFAULT_TENANT, Job
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
+from windlass.contract.text import is_storable
+
+_MOST_ROWS: Final = 2**31 - 1
+_LARGEST: Final = 2**63 - 1
 
 
 class Visibility(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,14 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
         """The subjects that count; a job without one is nobody's by it."""
         return self.subjects - {""}
 
+    def possible(self) -> "Visibility":
+        """The same by the owner and the subjects that a job can have."""
+        subjects = frozenset(filter(is_storable, self.subjects))
+        owner = self.owner if is_storable(self.owner or "") else ""
+        if (owner, subjects) == (self.owner, self.subjects):
+            return self
+        return msgspec.structs.replace(self, owner=owner, subjects=subjects)
+
     def _is_theirs(self, job: Job) -> bool:
         if self.owner is None or (job.created_by and job.created_by == self.owner):
             return True
@@ -74,11 +86,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     def narrowed(self) -> "JobFilter | None":
         """The same with tenant and types narrowed to what is visible; None where nothing can be.
 
-        What is left to a store is `whose`.
+        Texts that no store can keep are left out, for no job has them. What is left to a store is
+        `whose`.
         """
-        seen = self.visible_to
+        seen = self.visible_to and self.visible_to.possible()
         if seen is None:
-            return self
+            return self._possible()
         tenants = {self.tenant_id, seen.tenant_id} - {None}
         types = self.job_types
         if seen.job_types is not None:
@@ -86,7 +99,18 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         if len(tenants) > 1 or (not types and seen.job_types is not None) or seen.is_blind:
             return None
         tenant = next(iter(tenants), None)
-        return msgspec.structs.replace(self, tenant_id=tenant, job_types=types)
+        narrow = msgspec.structs.replace(self, tenant_id=tenant, job_types=types, visible_to=seen)
+        return narrow._possible()
+
+    def _possible(self) -> "JobFilter | None":
+        texts = (self.tenant_id, self.subject_id, self.created_by, self.correlation_id)
+        if not all(text is None or is_storable(text) for text in texts):
+            return None
+        choices = {"job_types": self.job_types, "queues": self.queues, "reasons": self.reasons}
+        possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
+        if any(some and not possible[name] for name, some in choices.items()):
+            return None
+        return self if possible == choices else msgspec.structs.replace(self, **possible)
 
     def admits(self, job: Job) -> bool:
         """Whether who asks may see this job at all, whatever else he asks."""
@@ -96,6 +120,16 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     def whose(self) -> Visibility | None:
         """Who asks, if he sees only what is his own."""
         return self.visible_to if self.visible_to and self.visible_to.owner is not None else None
+
+
+def at_most(limit: int) -> int:
+    """How many rows a limit means: none below zero, and never more than could be read."""
+    return max(0, min(limit, _MOST_ROWS))
+
+
+def in_64_bits(number: int) -> int:
+    """The nearest number that every store can compare with; none of its own is as large."""
+    return max(-_LARGEST, min(number, _LARGEST))
 
 
 class Cursor(msgspec.Struct, frozen=True):

@@ -4,6 +4,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass.contract.errors import InvalidInput
+from windlass.contract.text import is_storable
+
 
 class Record(msgspec.Struct, frozen=True):
     """One record as it stands.
@@ -34,6 +37,10 @@ class RecordWrite(msgspec.Struct, frozen=True):
     value: bytes | None
     expected: int | None = None
     time_to_live: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if not is_storable(self.namespace + self.key):
+            raise InvalidInput("The name of a record contains a NUL or a lone surrogate.")
 
 
 def write_is_allowed(write: RecordWrite, current: Record | None) -> bool:

@@ -24,6 +24,16 @@ def storable(text: str, limit: int) -> str:
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
+def is_storable(text: str) -> bool:
+    """Whether a store can keep it as it is. Nothing that is kept equals a text of which not."""
+    return _UNSTORABLE.search(text) is None
+
+
+def storable_start(text: str) -> str:
+    """Cut a text before what no store can keep, to go on reading behind it."""
+    return _UNSTORABLE.split(text, maxsplit=1)[0]
+
+
 def error_code(text: str) -> str:
     """Bring a code into its stable shape, UPPER_SNAKE."""
     plain = _NOT_IN_A_CODE.sub("_", text.upper()).strip("_")

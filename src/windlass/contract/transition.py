@@ -76,6 +76,9 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         if self.actor:
             actor = text.storable(self.actor, text.LABEL_LIMIT)
             msgspec.structs.force_setattr(self, "actor", actor)
+        if self.result_omitted:
+            why = text.storable(self.result_omitted, text.LABEL_LIMIT)
+            msgspec.structs.force_setattr(self, "result_omitted", why)
 
     @property
     def from_status(self) -> JobStatus:

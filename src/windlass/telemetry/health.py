@@ -6,6 +6,7 @@ from windlass.contract.errors import InvalidInput
 from windlass.telemetry.checks import WELL, Check, StoreCheck, Watched, check_broker, check_workers
 from windlass.telemetry.loop_watch import LoopWatch
 from windlass.telemetry.routes import Response
+from windlass.wakeups.remote import RemoteWakeup
 
 LOOP_MAY_BE_SILENT_SECONDS: Final = 3.0
 
@@ -21,11 +22,8 @@ class Health:
         expects_worker: bool = False,
         requires_broker: bool = False,
     ) -> None:
-        if requires_broker and watched.broker is None:
-            raise InvalidInput(
-                "Readiness is to require a broker, but there is none.",
-                next_step="Name one with WINDLASS_TRIGGER, or do not require it.",
-            )
+        if requires_broker:
+            check_there_is(watched.broker)
         self._watched = watched
         self._watch = watch
         self._expects_worker = expects_worker
@@ -48,6 +46,15 @@ class Health:
         if self._watch is None or self._watch.silent_seconds <= LOOP_MAY_BE_SILENT_SECONDS:
             return WELL
         return Check(ok=False, message="The event loop is blocked.")
+
+
+def check_there_is(broker: RemoteWakeup | None) -> None:
+    """Raise InvalidInput where a broker is required that nobody has named."""
+    if broker is None:
+        raise InvalidInput(
+            "Readiness is to require a broker, but there is none.",
+            next_step="Name one with WINDLASS_TRIGGER, or do not require it.",
+        )
 
 
 def answer(checks: dict[str, Check]) -> Response:

@@ -5,23 +5,44 @@ for it. LISTEN does not work through a pooler that lends a connection per transa
 """
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, waiting
+from psycopg.abc import PQGen
 from psycopg.sql import SQL, Composed, Identifier
 
 from windlass.contract.wakeup import Hint, OnHint, PostgresChannel
 from windlass.wakeups.remote import Pace, RemoteWakeup
 
-Connection = AsyncConnection[tuple[Any, ...]]
-
 _HINTS: Final = {hint.value.decode(): hint for hint in Hint}
+_LOOK_SECONDS: Final = 0.1  # as psycopg has it
+
+RV = TypeVar("RV")
+
+
+class _Connection(AsyncConnection[tuple[Any, ...]]):
+    """One that is left at once. Nothing that it asks for is worth an orderly end."""
+
+    async def wait(
+        self,
+        gen: PQGen[RV],
+        interval: float = _LOOK_SECONDS,
+        timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
+    ) -> RV:
+        """Wait for the server; when cancelled, hang up.
+
+        psycopg would ask the server to stop and wait for its answer. One that stands still gives
+        none, and an error that comes instead of it would be raised in place of the cancellation.
+        """
+        try:
+            return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
+        except asyncio.CancelledError:
+            self.pgconn.finish()
+            raise
 
 
 def postgres_wakeup(channel: PostgresChannel, pace: Pace | None = None) -> RemoteWakeup:
@@ -41,7 +62,7 @@ class PostgresLink:
     def __init__(self, channel: PostgresChannel, pace: Pace) -> None:
         self._channel = channel
         self._pace = pace
-        self._sending: Connection | None = None
+        self._sending: _Connection | None = None
 
     async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
         connection = await self._connect()
@@ -61,7 +82,7 @@ class PostgresLink:
     async def send(self, hint: Hint, job_id: UUID | None) -> None:
         if self._sending is not None:
             # It may have died long ago without anybody noticing.
-            with suppress(psycopg.Error):
+            with suppress(psycopg.Error, TimeoutError):
                 await self._notify(self._sending, hint)
                 return
             await self.close()
@@ -73,33 +94,15 @@ class PostgresLink:
         if sending is not None:
             await sending.close()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> _Connection:
         async with asyncio.timeout(self._pace.answer_seconds):
-            return await AsyncConnection.connect(self._channel.conninfo, autocommit=True)
+            return await _Connection.connect(self._channel.conninfo, autocommit=True)
 
-    async def _notify(self, connection: Connection, hint: Hint) -> None:
+    async def _notify(self, connection: _Connection, hint: Hint) -> None:
         name, payload = self._channel.name, hint.value.decode()
         await self._run(connection, SQL("SELECT pg_notify({}, {})").format(name, payload))
 
-    async def _run(self, connection: Connection, statement: SQL | Composed) -> None:
-        with _cut_after(self._pace.answer_seconds, connection):
+    async def _run(self, connection: _Connection, statement: SQL | Composed) -> None:
+        async with asyncio.timeout(self._pace.answer_seconds):
             # Unprepared, so that a pooler in front of the server does no harm.
             await connection.execute(statement, prepare=False)
-
-
-@contextmanager
-def _cut_after(seconds: float, connection: Connection) -> Iterator[None]:
-    """Break the connection when time is up.
-
-    A timeout would not do: psycopg meets a cancellation by asking the silent server to cancel.
-    """
-    cutting = asyncio.get_running_loop().call_later(seconds, _cut, connection)
-    try:
-        yield
-    finally:
-        cutting.cancel()
-
-
-def _cut(connection: Connection) -> None:
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)

@@ -4,17 +4,23 @@ A thread, because an application is used from several event loops, and some end 
 """
 
 import asyncio
+import logging
 import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from windlass.contract.wakeup import Hint, OnHint
 from windlass.wakeups.courier import Courier
 from windlass.wakeups.outage import Outage
+
+_log = logging.getLogger("windlass.wakeup")
+
+# Each may take as long as an answer: sending what waits, ending what listens, ending the loop.
+_STEPS_TO_CLOSE: Final = 3
 
 
 class Pace(NamedTuple):
@@ -53,6 +59,7 @@ class RemoteWakeup:
         self._make_link = make_link
         self._pace = pace
         self._always_connected = always_connected
+        self._what = what
         self._outage = Outage(what)
         self._thread: threading.Thread | None = None
         self._courier: Courier | None = None
@@ -82,11 +89,13 @@ class RemoteWakeup:
             courier.take(hint, job_id)
 
     async def close(self) -> None:
-        """Send what is still waiting, and let the server go."""
+        """Send what is still waiting, and let the server go: in seconds, whatever it does."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop()
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, _STEPS_TO_CLOSE * self._pace.answer_seconds)
+            if thread.is_alive():  # it ends with the process, or when its driver comes back
+                _log.warning("the connection of %s does not end; it is left behind", self._what)
 
     async def _live(self, heard: OnHint | None, opened: Future[None]) -> None:
         pace, loop, stopped = self._pace, asyncio.get_running_loop(), asyncio.Event()
@@ -103,16 +112,19 @@ class RemoteWakeup:
         opened.set_result(None)
         await stopped.wait()
         self._courier = None
-        await courier.carry()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pace.answer_seconds):
+                await courier.carry()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(tasks, timeout=pace.answer_seconds)
         await link.close()
 
     async def _send(self, link: Link, hint: Hint, job_id: UUID | None) -> bool:
         try:
             await link.send(hint, job_id)
         except Exception as error:
+            _stop_if_cancelled()
             self._outage.begin("sending", error)
             return False
         self._outage.end("sending")
@@ -125,6 +137,7 @@ class RemoteWakeup:
             try:
                 await self._hold(link, heard)
             except Exception as error:
+                _stop_if_cancelled()
                 self._outage.begin("listening", error)
             # Counted on when it was up only for a moment, or a flapping server would be hammered.
             failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
@@ -144,6 +157,13 @@ class RemoteWakeup:
         if heard is not None:
             for hint in Hint:
                 heard(hint)
+
+
+def _stop_if_cancelled() -> None:
+    """A driver that is cancelled and meets an error may raise the error alone."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, on_hint: OnHint) -> OnHint:

@@ -177,7 +177,8 @@ class Worker:
         """
         if not self._is_open or self.is_draining:
             return False
-        within = within or max(_LOOKS_WITHIN, 5 * self._settings.poll)
+        if within is None:
+            within = max(_LOOKS_WITHIN, 5 * self._settings.poll)
         age = monotonic() - self._claimer.looked_at
         return age <= within.total_seconds() or not self._claimer.has_room
 

@@ -30,6 +30,7 @@ from windlass.contract.query import (
     Page,
     Pruned,
     PruneRule,
+    at_most,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -300,7 +301,7 @@ class MemoryStore:
                 for job_id, entry in sorted(self._running.items())
                 if entry.lease and entry.lease.until <= now and (after is None or job_id > after)
             ]
-            return late[:limit]
+            return late[: at_most(limit)]
 
     # -- apply ------------------------------------------------------------------------------------
 
@@ -419,6 +420,7 @@ class MemoryStore:
         return entry if entry and tenant_id in (None, entry.job.tenant_id) else None
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        limit = at_most(limit)
         with self._lock:
             found = [entry for entry in self._jobs.values() if entry.matches(wanted)]
             if after:
@@ -466,7 +468,7 @@ class MemoryStore:
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         with self._lock:
             start = bisect.bisect_right(self._events, after, key=lambda event: event.sequence)
-            return self._events[start : start + limit]
+            return self._events[start : start + at_most(limit)]
 
     async def last_event(self) -> int:
         return self._last_sequence
@@ -504,6 +506,7 @@ class MemoryStore:
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
+        limit = at_most(limit)
         with self._lock:
             now = self._clock.now()
             unread = {
@@ -544,7 +547,7 @@ class MemoryStore:
     ) -> list[Record]:
         with self._lock:
             found = self._side_data.read(namespace, prefix, after, self._clock.now())
-            return found[:limit]
+            return found[: at_most(limit)]
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         with self._lock:

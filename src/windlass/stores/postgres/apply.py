@@ -102,6 +102,7 @@ async def _apply_one_by_one(
     allowed = [
         (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
     ]
+    await keys.lock(sql, _keys_of(allowed))
     together = await change.insert_together(
         [one for _, one, _ in allowed if _reaches_beyond_its_job(one)]
     )
@@ -109,6 +110,13 @@ async def _apply_one_by_one(
         answers[place] = await change.add(one, head, has_cargo_aboard=together)
     await change.write()
     return {place: answer for place, answer in answers.items() if answer is not None}
+
+
+def _keys_of(changes: Sequence[tuple[int, Transition, Head]]) -> Iterator[DedupeKey]:
+    for _, transition, head in changes:
+        if key := head.key:
+            yield key
+        yield from transition.once
 
 
 class _Change:

@@ -4,6 +4,7 @@ psycopg asks every element for its type; we know it. For 500 UUIDs that is 130 a
 """
 
 from collections.abc import Sequence
+from functools import cache
 from os import urandom
 from struct import Struct
 from typing import ClassVar, Final
@@ -117,6 +118,7 @@ class Booleans(Array):
         return _TRUTHS[bool(value)]
 
 
+@cache
 def _dumper_of(kind: type[Array]) -> type[Dumper]:
     class ArrayDumper(Dumper):
         format = Format.BINARY

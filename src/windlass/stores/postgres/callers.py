@@ -22,17 +22,19 @@ from windlass.contract.results import Applied, InsertResult
 from windlass.contract.submission import NewJob
 from windlass.stores.postgres import failures
 from windlass.stores.postgres.insert import refused
+from windlass.stores.postgres.keys import in_order_of_locking
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.sql import Row
 
-# The id as text, because each driver has an own idea of a UUID.
-_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {})"
+# The id as text, because each driver has an own idea of a UUID. The payload was measured already.
+_SUBMIT: Final = "SELECT place, outcome, job_id::text, by_kind FROM windlass.submit({}, {}, NULL)"
 
 
 async def insert_through(
     connection: Any, jobs: Sequence[NewJob], *, location: Location, now: int | None
 ) -> list[InsertResult]:
-    text = msgspec.json.encode([_envelope(new) for new in jobs]).decode()
+    order = sorted(range(len(jobs)), key=lambda place: in_order_of_locking(jobs[place].keys))
+    text = msgspec.json.encode([_envelope(jobs[place]) for place in order]).decode()
     call = _CALLS[_driver_of(connection)]
     try:
         rows = await call(connection, location, text, now)
@@ -40,8 +42,10 @@ async def insert_through(
         known = failures.of_any_driver(error)
         if known is None:
             raise
-        raise failures.translate(known) from error
-    return [_answer(row) for row in sorted(rows)]
+    else:
+        answers = {order[row[0] - 1]: _answer(row) for row in rows}
+        return [answers[place] for place in range(len(jobs))]
+    raise failures.told(known)
 
 
 def _answer(row: Row) -> InsertResult:

@@ -6,14 +6,16 @@ An attempt whose answer was lost is simply made again: all verbs survive that.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Final, TypeVar
 
 import psycopg
 
-from windlass.contract.errors import StoreUnavailable
+from windlass.contract.errors import StoreBusy, StoreUnavailable
 from windlass.stores.postgres import failures
+from windlass.stores.postgres.bounded import Bounded
+from windlass.stores.postgres.connection import Connection, connect, is_being_cancelled
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.pool import Pool
 from windlass.stores.postgres.sql import Sql
@@ -23,6 +25,10 @@ Work = Callable[[Sql], Awaitable[T]]
 
 _FIRST_WAIT_SECONDS: Final = 0.02
 _LONGEST_WAIT_SECONDS: Final = 1.0
+
+
+async def nothing(sql: Sql) -> None:
+    """The work of a call for which all that is to be done comes before."""
 
 
 class Purpose(Enum):
@@ -42,51 +48,68 @@ class Calls:
         self, location: Location, *, before_commit: Callable[[], None] | None = None
     ) -> None:
         self._location = location
+        self._seconds = location.deadline.total_seconds()
         self._before_commit = before_commit
         self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
+        self._connected = 0
         self._closed = False
-        self.losses = 0
-        """How often a connection was lost. What is on the other side may be an older database."""
+        self.are_durable = True
+        """Whether every connection so far keeps what it has committed."""
 
     async def run(
-        self, work: Work[T], *, purpose: Purpose = Purpose.VERBS, atomic: bool = False
+        self,
+        work: Work[T],
+        *,
+        purpose: Purpose = Purpose.VERBS,
+        atomic: bool = False,
+        before: Work[None] | None = None,
     ) -> T:
-        """Do `work`; as one transaction where it takes several statements."""
+        """Do `work`; as one transaction where it takes several statements.
+
+        What has to be done `before`, is done in every attempt: on the same connection, but not in
+        that transaction.
+        """
         pool = self._pool(purpose)
-        seconds = self._location.deadline.total_seconds()
         failed: list[psycopg.Error] = []
         try:
-            async with asyncio.timeout(seconds):
-                return await self._until_it_works(pool, work, atomic, failed)
+            async with asyncio.timeout(self._seconds):
+                return await self._until_it_works(pool, work, atomic, before, failed)
         except TimeoutError:
-            if failed:
-                raise failures.translate(failed[-1]) from failed[-1]
-            raise StoreUnavailable(
-                f"PostgreSQL has not answered within {seconds:g} s.",
-                next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",
-            ) from None
+            pass
+        raise failures.told(failed[-1]) if failed else self._silence()
 
     async def _until_it_works(
-        self, pool: Pool, work: Work[T], atomic: bool, failed: list[psycopg.Error]
+        self,
+        pool: Pool,
+        work: Work[T],
+        atomic: bool,
+        before: Work[None] | None,
+        failed: list[psycopg.Error],
     ) -> T:
-        wait = _FIRST_WAIT_SECONDS
+        wait, is_repeated = _FIRST_WAIT_SECONDS, False
         while True:
+            was_sent = False
             try:
                 async with pool.connection() as connection:
-                    return await self._attempt(Sql(connection, self._location), work, atomic)
-            except psycopg.Error as error:
+                    sql = Sql(connection, self._location, is_repeated=is_repeated)
+                    if before is not None:
+                        await before(sql)
+                    was_sent = True
+                    return await self._attempt(sql, work, atomic)
+            except failures.RAISED as error:
                 _stop_if_cancelled()
-                if not failures.is_worth_another_attempt(error):
-                    raise failures.translate(error) from error
-                if failures.is_lost(error):
-                    self.losses += 1
-                    await pool.drop_idle()
-                failed.append(error)
+                failed.append(failures.as_error(error))
+            if not failures.is_worth_another_attempt(failed[-1]):
+                raise failures.told(failed[-1])
+            if failures.is_lost(failed[-1]):
+                is_repeated |= was_sent and failures.may_be_done(failed[-1])
+                await pool.drop_idle()
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
     async def _attempt(self, sql: Sql, work: Work[T], atomic: bool) -> T:
-        if not atomic and self._before_commit is None:
+        by_itself = not atomic and self._before_commit is None
+        if by_itself and sql.connection.is_read_committed:
             return await work(sql)
         async with sql.connection.transaction():
             answer = await work(sql)
@@ -98,23 +121,56 @@ class Calls:
     async def transaction(self) -> AsyncIterator[Sql]:
         """Begin a transaction of a handler's own. Never repeated: its statements are not ours.
 
-        Nor are their errors: what is raised in the block leaves it as it is.
+        Nor are their errors: what is raised in the block leaves it as it is. The block may take as
+        long as it likes; its beginning and its end have a deadline each.
         """
-        raised: BaseException | None = None
+        pool, raised = self._pool(Purpose.HANDLERS), list[BaseException]()
         try:
             async with (
-                self._pool(Purpose.HANDLERS).connection() as connection,
-                connection.transaction(),
+                self._bounded(pool.connection_for_others(), pool) as connection,
+                self._bounded(connection.transaction()),
             ):
                 try:
                     yield Sql(connection, self._location)
                 except BaseException as error:
-                    raised = error
+                    raised.append(error)
                     raise
+            return
         except psycopg.Error as error:
-            if error is raised:
+            if error in raised:
                 raise
-            raise failures.translate(error) from error
+            failed = error
+        raise failures.told(failed)
+
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """Wait for something that is done on a handler's connection no longer than for a call."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await work
+        except TimeoutError:
+            raise self._silence() from None
+
+    def _bounded(
+        self, inner: AbstractAsyncContextManager[T], pool: Pool | None = None
+    ) -> Bounded[T]:
+        def too_late() -> StoreUnavailable:
+            return self._none_free() if pool and pool.is_exhausted else self._silence()
+
+        return Bounded(inner, seconds=self._seconds, too_late=too_late)
+
+    def _silence(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"PostgreSQL has not answered within {self._seconds:g} s.",
+            next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",
+        )
+
+    def _none_free(self) -> StoreBusy:
+        return StoreBusy(
+            f"All {self._location.connections} connections for transactions of handlers have been "
+            f"in use for {self._seconds:g} s.",
+            next_step="Do not begin one inside another, end them sooner, or allow more with "
+            "`connections` in the store URL.",
+        )
 
     def _pool(self, purpose: Purpose) -> Pool:
         if self._closed:
@@ -124,8 +180,16 @@ class Calls:
         if pool is None:
             self._forget_loops_that_ended()
             size = 1 if purpose is Purpose.CONTROL else self._location.connections
-            pool = self._pools[place] = Pool(self._location, size)
+            pool = self._pools[place] = Pool(self._connect, size)
         return pool
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._location)
+        # Counted when it is there: one that took long may have reached another server by then.
+        self._connected += 1
+        connection.number = self._connected
+        self.are_durable &= connection.is_durable
+        return connection
 
     def _forget_loops_that_ended(self) -> None:
         for loop, purpose in list(self._pools):
@@ -140,6 +204,5 @@ class Calls:
 
 def _stop_if_cancelled() -> None:
     """A cancellation that meets an error of the server is hidden by it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if is_being_cancelled():
         raise asyncio.CancelledError

@@ -83,12 +83,15 @@ class Claims:
         lease: timedelta,
         now: int | None,
     ) -> list[Run]:
-        wanted = [
-            _Wanted(queue, limit, await self._lanes.numbers(queue, job_types))
-            for (queue, job_types), limit in _merged(requests).items()
-        ]
-        claim = _Claim(session, claim_id, lease, now, wanted)
-        return await self._calls.run(lambda sql: self._claim(sql, claim))
+        claim = _Claim(session, claim_id, lease, now, wanted=[])
+
+        async def look_up(sql: Sql) -> None:
+            claim.wanted[:] = [
+                _Wanted(queue, limit, await self._lanes.numbers(sql, queue, job_types))
+                for (queue, job_types), limit in _merged(requests).items()
+            ]
+
+        return await self._calls.run(lambda sql: self._claim(sql, claim), before=look_up)
 
     async def _claim(self, sql: Sql, claim: _Claim) -> list[Run]:
         looks_behind = self._floors.begin()

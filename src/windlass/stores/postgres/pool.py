@@ -5,97 +5,59 @@ some of which end without a word.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
 
 import psycopg
-from psycopg import AsyncConnection, waiting
-from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from windlass.stores.postgres import arrays
-from windlass.stores.postgres.location import Location
-from windlass.stores.postgres.sql import Row
+from windlass.stores.postgres.connection import Connection
 
-# So that a host that is gone is noticed in seconds, not hours. The URL may say otherwise.
-_DEFAULTS: Final[dict[str, Any]] = {
-    "application_name": "windlass",
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
-_PREPARE_AFTER: Final = 2
-_GOODBYE_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.1  # as psycopg has it
+Connect = Callable[[], Awaitable[Connection]]
 
-RV = TypeVar("RV")
-
-
-class _Connection(AsyncConnection[Row]):
-    """One that a call can leave at once."""
-
-    async def wait(
-        self,
-        gen: PQGen[RV],
-        interval: float = _LOOK_SECONDS,
-        timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
-    ) -> RV:
-        """Wait for the server; when cancelled, ask it to stop too and hang up.
-
-        psycopg would wait for its answer, and a server that stands still gives none for as long as
-        it likes.
-        """
-        try:
-            return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
-        except asyncio.CancelledError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                with suppress(psycopg.Error):
-                    await self.cancel_safe(timeout=_GOODBYE_SECONDS)
-                self.pgconn.finish()
-            raise
-
-
-def full_conninfo(location: Location) -> str:
-    return make_conninfo(**_DEFAULTS | conninfo_to_dict(location.conninfo))
-
-
-async def connect(location: Location) -> AsyncConnection[Row]:
-    """Open one connection; it commits by itself unless told otherwise."""
-    connection = await _Connection.connect(
-        full_conninfo(location),
-        autocommit=True,
-        prepare_threshold=_PREPARE_AFTER if location.prepare else None,
-    )
-    arrays.register(connection.adapters)
-    return connection
+_RESET_SECONDS: Final = 5.0
 
 
 class Pool:
     """Lends connections, at most so many at once."""
 
-    def __init__(self, location: Location, size: int) -> None:
-        self._location = location
+    def __init__(self, connect: Connect, size: int) -> None:
+        self._connect = connect
         self._free = asyncio.Semaphore(size)
-        self._idle: list[AsyncConnection[Row]] = []
+        self._idle: list[Connection] = []
         self._closed = False
 
+    @property
+    def is_exhausted(self) -> bool:
+        return self._free.locked()
+
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+    async def connection(self) -> AsyncIterator[Connection]:
         async with self._free:
-            connection = self._idle.pop() if self._idle else await connect(self._location)
+            connection = self._idle.pop() if self._idle else await self._connect()
             try:
                 yield connection
             finally:
-                # Not idle: an error or a cancellation left it in the middle of something.
-                is_sound = connection.pgconn.transaction_status == TransactionStatus.IDLE
-                if is_sound and not self._closed:
-                    self._idle.append(connection)
-                else:
-                    await connection.close()
+                await self._take_back(connection)
+
+    @asynccontextmanager
+    async def connection_for_others(self) -> AsyncIterator[Connection]:
+        """One for code that is not ours: like new for each, whatever the one before did with it."""
+        async with self.connection() as connection:
+            lent = await connection.lend()
+            try:
+                yield lent
+            finally:
+                lent.part_with()
+                await _clean(connection)
+
+    async def _take_back(self, connection: Connection) -> None:
+        # Not idle: an error or a cancellation left it in the middle of something.
+        if _is_idle(connection) and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
 
     async def drop_idle(self) -> None:
         """Forget what is not in use: after one was lost, the others are as old."""
@@ -111,3 +73,18 @@ class Pool:
     async def close(self) -> None:
         self._closed = True
         await self.drop_idle()
+
+
+def _is_idle(connection: Connection) -> bool:
+    return connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+async def _clean(connection: Connection) -> None:
+    """Reset the session, or hang up where that does not work: what was done stays done."""
+    if not _is_idle(connection):
+        return
+    try:
+        async with asyncio.timeout(_RESET_SECONDS):
+            await connection.reset()
+    except (psycopg.Error, TimeoutError):
+        await connection.close()

@@ -1,7 +1,7 @@
 """Reading: jobs as they stand, pages of them, counts, history and events."""
 
-import heapq
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -37,8 +37,9 @@ FROM windlass.job
 LEFT JOIN LATERAL (
     SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
-WHERE job.id = ANY (%s)
+WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
+_BY_ID = _SNAPSHOT.format("%s")
 _HISTORY = f"""
 SELECT {LOG_COLUMNS} FROM windlass.log
 WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
@@ -152,7 +153,7 @@ _LAST_REASON: Final = (
 
 
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
-    rows = await sql.rows(_SNAPSHOT, Uuids(list(dict.fromkeys(job_ids))))
+    rows = await sql.rows(_BY_ID, Uuids(list(dict.fromkeys(job_ids))))
     found = {row[2]: row for row in rows}
     asked = [found.get(job_id) for job_id in job_ids]
     return [
@@ -197,28 +198,36 @@ def _snapshot(row: Row) -> JobSnapshot:
 
 
 async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """Keyset scans, merged; then the jobs of the page are read as they stand.
+    """One keyset scan per status, merged, and the jobs of the page.
 
-    One scan per status, and where somebody sees only what is his own, one per way to see a job: so
-    each follows an index in the order of the list.
+    Where somebody sees only what is his own, one per way to see a job: so each follows an index in
+    the order of the list. All in one statement, which has one snapshot: else a job that moves would
+    be found twice, or not at all, or in a status that nobody asked for.
     """
     visible = wanted.narrowed()
-    if visible is None:
+    if visible is None or not limit:
         return Page((), None)
     wanted = visible
     statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
-    scans = [
-        await _places_of(sql, wanted, status, limit + 1, after, way)
-        for status in statuses
-        for way in await _ways(sql, wanted, status)
-    ]
-    found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
-    ids = [job_id for _, job_id in found[:limit]]
-    jobs = await get(sql, ids, wanted.tenant_id) if ids else []
-    # Looked at once more: an id may have been taken by another's job meanwhile.
-    items = tuple(job for job in jobs if job and wanted.admits(job.job))
-    last = found[limit - 1] if len(found) > limit > 0 else None
-    return Page(items, Cursor(from_micros(last[0]), last[1]) if last else None)
+    scans, values = [], list[object]()
+    for status in statuses:
+        for way in await _ways(sql, wanted, status):
+            scan, of_scan = _scan(wanted, status, limit + 1, after, way)
+            scans.append(f"({scan})")
+            values += of_scan
+    # A union, because a job that is seen in two ways is one.
+    page = f"""ARRAY(
+        SELECT id FROM ({" UNION ".join(scans)}) AS place
+        ORDER BY created_at DESC, id DESC LIMIT %s)
+    """  # noqa: S608  # built from constants; every value is a parameter
+    rows = await sql.rows(_SNAPSHOT.format(page), *values, limit + 1)
+    found = sorted(map(_snapshot, rows), key=_place, reverse=True)
+    next_page = Cursor(*_place(found[limit - 1])) if len(found) > limit else None
+    return Page(tuple(found[:limit]), next_page)
+
+
+def _place(job: JobSnapshot) -> tuple[datetime, UUID]:
+    return job.job.created_at, job.job.job_id
 
 
 class _Way(NamedTuple):
@@ -264,15 +273,14 @@ async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
     return int(found) <= _FEW
 
 
-async def _places_of(
-    sql: Sql,
+def _scan(
     wanted: JobFilter,
     status: JobStatus | None,
     limit: int,
     after: Cursor | None,
     way: _Way | None,
-) -> list[Row]:
-    """The (created_at, id) of matching jobs in one status, newest first."""
+) -> tuple[str, list[object]]:
+    """Say how to find the (created_at, id) of matching jobs in one status, newest first."""
     source, tenant, created_at, job_id = place = _JOBS if way else _PLACES.get(status, _ENDED)
     conditions, values = _conditions(wanted, way)
     if way and status:
@@ -287,24 +295,19 @@ async def _places_of(
     if after:
         conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
-    where = " AND ".join(conditions) or "true"
-    statement = f"""
-        SELECT {created_at}, {job_id}
+    scan = f"""
+        SELECT {created_at} AS created_at, {job_id} AS id
         FROM {source} {looked_up("lane", "id", "job.lane")}
-        WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
+        WHERE {" AND ".join(conditions) or "true"}
+        ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
     """  # noqa: S608  # built from constants; every value is a parameter
     if way is None:
-        return await sql.rows(statement, *values, limit)
-    return await sql.rows(
-        f"""
-        SELECT place.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({statement}) AS place
-        ORDER BY 1 DESC, 2 DESC LIMIT %s
-        """,  # noqa: S608  # built from constants; every value is a parameter
-        Texts(way.names),
-        *values,
-        limit,
-        limit,
-    )
+        return scan, [*values, limit]
+    by_name = f"""
+        SELECT place.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({scan}) AS place
+        ORDER BY created_at DESC, id DESC LIMIT %s
+    """  # noqa: S608  # built from constants; every value is a parameter
+    return by_name, [Texts(way.names), *values, limit, limit]
 
 
 def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:

@@ -50,19 +50,20 @@ _ANY_ROW = 2**63 - 1
 async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
     found = await heads(sql, [job_id for job_id, _ in jobs])
     answers: list[DeleteResult] = []
+    gone: list[Head] = []
     for job_id, guard in jobs:
         head = found.get(job_id)
         if head is None or head.tenant != guard.tenant_id:
             answers.append(NotFound())
         elif _guard_holds(guard, head):
             # Taken out of the dictionary: the same job named twice is gone the second time.
-            del found[job_id]
-            if key := head.key:
-                await sql.run(keys.FREE, key.tenant_id, key.scope, key.key, job_id)
-            await _remove(sql, [head])
+            gone.append(found.pop(job_id))
             answers.append(Applied(head.version))
         else:
             answers.append(Stale())
+    await keys.free(sql, {head.job_id: head.key for head in gone if head.key})
+    if gone:
+        await _remove(sql, gone)
     return answers
 
 

@@ -1,13 +1,14 @@
 """One connection, spoken to in our SQL: statements name the schema `windlass`, rows are tuples."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncCursor
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
 
+from windlass.stores.postgres.connection import Connection
+from windlass.stores.postgres.connection import Row as Row
 from windlass.stores.postgres.location import Location
-
-Row = tuple[Any, ...]
 
 
 def looked_up(table: str, column: str, value: str) -> str:
@@ -30,19 +31,23 @@ def looked_up_if_there(table: str, column: str, value: str) -> str:
 class Sql:
     """Runs statements. What it is given stays one round trip each."""
 
-    def __init__(self, connection: AsyncConnection[Row], location: Location) -> None:
+    def __init__(
+        self, connection: Connection, location: Location, *, is_repeated: bool = False
+    ) -> None:
+        """`is_repeated` tells that the same work may have been done already, its answer lost."""
         self.connection = connection
+        self.is_repeated = is_repeated
         self._location = location
 
     async def rows(self, text: str, *values: object) -> list[Row]:
         """Run a statement; return all its rows."""
-        async with self.connection.cursor(binary=True) as cursor:
+        async with self._cursor() as cursor:
             await cursor.execute(self._location.sql(text), values or None)
             return await cursor.fetchall()
 
     async def named(self, text: str, values: Mapping[str, object]) -> list[Row]:
         """The same with values by name, for those that come more than once."""
-        async with self.connection.cursor(binary=True) as cursor:
+        async with self._cursor() as cursor:
             await cursor.execute(self._location.sql(text), values)
             return await cursor.fetchall()
 
@@ -52,7 +57,7 @@ class Sql:
 
     async def run(self, text: str, *values: object) -> int:
         """Run a statement that gives no rows; return how many it touched."""
-        async with self.connection.cursor(binary=True) as cursor:
+        async with self._cursor() as cursor:
             await cursor.execute(self._location.sql(text), values or None)
             return cursor.rowcount
 
@@ -64,5 +69,11 @@ class Sql:
         """Run a statement once per row, without waiting for each."""
         if not rows:
             return
-        async with self.connection.cursor(binary=True) as cursor:
+        async with self._cursor() as cursor:
             await cursor.executemany(self._location.sql(text), rows)
+
+    def _cursor(self) -> AsyncCursor[Row]:
+        # Not the connection's: a handler may have told its own to give rows of another kind.
+        cursor = AsyncCursor(self.connection, row_factory=tuple_row)
+        cursor.format = Format.BINARY
+        return cursor

@@ -22,6 +22,7 @@ from windlass.contract.query import (
     Page,
     Pruned,
     PruneRule,
+    at_most,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -36,21 +37,22 @@ from windlass.contract.results import (
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.contract.wakeup import PostgresChannel
 from windlass.stores.migrations import Migrator
 from windlass.stores.postgres import leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
-from windlass.stores.postgres.calls import Calls, Purpose
+from windlass.stores.postgres.calls import Calls, Purpose, nothing
 from windlass.stores.postgres.claim import Claims, expired
+from windlass.stores.postgres.connection import full_conninfo
 from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.insert import as_first_time, insert, places_of
 from windlass.stores.postgres.keys import holder, of_requests
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
-from windlass.stores.postgres.pool import full_conninfo
 from windlass.stores.postgres.sequencing import Sequencing, last_event
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
@@ -65,7 +67,7 @@ class _Opened:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.lanes = Lanes(calls)
+        self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
         self.counts = Counts()
         self.sequencing = Sequencing()
@@ -89,11 +91,10 @@ class PostgresStore:
         self._make_calls = make_calls
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
-        self._sync_commit = "on"
 
     @property
     def capabilities(self) -> Capabilities:
-        survives = self._sync_commit != "off"
+        survives = self._opened is None or self._opened.calls.are_durable
         return Capabilities(
             durability="power_loss" if survives else "process",
             ack_lost_on="the loss of the disk, or a failover to a standby that is not synchronous"
@@ -144,8 +145,6 @@ class PostgresStore:
             await schema.migrate(sql, self.location)
         else:
             await schema.check(sql, self.location)
-        row = await sql.row("SELECT current_setting('synchronous_commit')")
-        self._sync_commit = row[0] if row else "on"
 
     async def close(self) -> None:
         async with self._opening:
@@ -190,26 +189,28 @@ class PostgresStore:
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        attempts, lanes = 0, self._parts.lanes
-        await lanes.learn(places_of(jobs))
+        lanes = self._parts.lanes
 
         async def write(sql: Sql) -> list[InsertResult]:
-            nonlocal attempts
-            attempts += 1
-            return await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+            answers = await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+            return as_first_time(answers, jobs) if sql.is_repeated else answers
 
-        answers = await self.calls.run(write, atomic=len(jobs) > 1)
-        return answers if attempts == 1 else as_first_time(answers, jobs)
+        return await self.calls.run(
+            write, atomic=len(jobs) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+        )
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        # Not in the caller's transaction: others would wait for its end to know the lane.
-        await self._parts.lanes.learn_what_is_free(places_of(jobs))
+        lanes = self._parts.lanes
+        places = tuple(places_of(jobs))
+        if not lanes.knows(places):
+            # Not in the caller's transaction: others would wait for its end to know the lane.
+            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, places))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresTransaction]:
         async with self.calls.transaction() as sql:
-            yield PostgresTransaction(sql, self._parts.lanes, self._now())
+            yield PostgresTransaction(sql, self._parts.lanes, self.calls, self._now())
 
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
@@ -237,10 +238,10 @@ class PostgresStore:
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
         transitions, lanes = tuple(transitions), self._parts.lanes
-        await lanes.learn(places_of(follow_ups_of(transitions)))
         return await self.calls.run(
             lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
             atomic=not all(map(is_plain, transitions)),
+            before=lambda sql: lanes.learn(sql, places_of(follow_ups_of(transitions))),
         )
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
@@ -252,14 +253,18 @@ class PostgresStore:
     ) -> Pruned:
         return await self.calls.run(
             lambda sql: removal.prune(
-                sql, rules, limit=limit, keep_events_after=keep_events_after, now=self._now()
+                sql,
+                rules,
+                limit=at_most(limit),
+                keep_events_after=keep_events_after,
+                now=self._now(),
             ),
             atomic=True,
         )
 
     async def sequence(self, *, limit: int) -> int:
         sequencing = self._parts.sequencing
-        return await self.calls.run(lambda sql: sequencing.number(sql, limit))
+        return await self.calls.run(lambda sql: sequencing.number(sql, at_most(limit)))
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await self.calls.run(
@@ -292,43 +297,62 @@ class PostgresStore:
         return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self.calls.run(lambda sql: query.find(sql, wanted, limit=limit, after=after))
+        return await self.calls.run(
+            lambda sql: query.find(sql, wanted, limit=at_most(limit), after=after)
+        )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.counts.get(
             tenant_id,
             lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
-        return await self.calls.run(lambda sql: query.events(sql, after=after, limit=limit))
+        return await self.calls.run(
+            lambda sql: query.events(sql, after=after, limit=at_most(limit))
+        )
 
     async def last_event(self) -> int:
         return await self.calls.run(last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(
-            lambda sql: expired(sql, limit=limit, after=after, now=self._now())
+            lambda sql: expired(sql, limit=at_most(limit), after=after, now=self._now())
         )
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         async def look(sql: Sql) -> list[UUID | None]:
-            found = [await holder(sql, key, self._now()) for key in keys]
-            return [held.job_id if held else None for held in found]
+            possible = [key for key in keys if is_storable("".join(key.identity))]
+            found = {key.identity: await holder(sql, key, self._now()) for key in possible}
+            held = [found.get(key.identity) for key in keys]
+            return [one.job_id if one else None for one in held]
 
         return await self.calls.run(look)
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
         return await self.calls.run(
             lambda sql: records.read(
-                sql, namespace, prefix=prefix, after=after, limit=limit, now=self._now()
+                sql,
+                namespace,
+                prefix=prefix,
+                after=storable_start(after),
+                limit=at_most(limit),
+                now=self._now(),
             )
         )

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import psycopg
-
 from windlass.contract.results import ApplyResult
 from windlass.contract.transition import Transition
 from windlass.stores.postgres import failures
 from windlass.stores.postgres.apply import apply
+from windlass.stores.postgres.calls import Calls, nothing
 from windlass.stores.postgres.insert import places_of
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.sql import Sql
@@ -16,9 +15,10 @@ from windlass.stores.postgres.sql import Sql
 class PostgresTransaction:
     """Its connection is psycopg's. The guard is checked in the transaction, under a lock."""
 
-    def __init__(self, sql: Sql, lanes: Lanes, now: int | None) -> None:
+    def __init__(self, sql: Sql, lanes: Lanes, calls: Calls, now: int | None) -> None:
         self._sql = sql
         self._lanes = lanes
+        self._calls = calls
         self._now = now
 
     @property
@@ -26,8 +26,14 @@ class PostgresTransaction:
         return self._sql.connection
 
     async def apply(self, transition: Transition) -> ApplyResult:
-        await self._lanes.learn(places_of(transition.follow_ups))
+        places = tuple(places_of(transition.follow_ups))
+        if places:
+            await self._calls.run(nothing, before=lambda sql: self._lanes.learn(sql, places))
         try:
-            return (await apply(self._sql, [transition], lanes=self._lanes, now=self._now))[0]
-        except psycopg.Error as error:
-            raise failures.translate(error) from error
+            return await self._calls.in_time(self._apply(transition))
+        except failures.RAISED as error:
+            failed = failures.as_error(error)
+        raise failures.told(failed)
+
+    async def _apply(self, transition: Transition) -> ApplyResult:
+        return (await apply(self._sql, [transition], lanes=self._lanes, now=self._now))[0]

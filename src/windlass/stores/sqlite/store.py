@@ -23,6 +23,8 @@ from windlass.contract.query import (
     Page,
     Pruned,
     PruneRule,
+    at_most,
+    in_64_bits,
 )
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.results import (
@@ -37,6 +39,7 @@ from windlass.contract.results import (
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from windlass.contract.submission import DedupeKey, NewJob
+from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
@@ -264,8 +267,8 @@ class SqliteStore:
             lambda connection: removal.prune(
                 connection,
                 rules,
-                limit=limit,
-                keep_events_after=keep_events_after,
+                limit=at_most(limit),
+                keep_events_after=keep_events_after and in_64_bits(keep_events_after),
                 now=self._now(),
             )
         )
@@ -280,7 +283,9 @@ class SqliteStore:
 
     async def resign(self, role: str, owner: str, term: int) -> None:
         await self._parts.keeper.run(
-            lambda connection: records.resign(connection, role, owner, term, self._now())
+            lambda connection: records.resign(
+                connection, role, owner, in_64_bits(term), self._now()
+            )
         )
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
@@ -305,27 +310,35 @@ class SqliteStore:
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, wanted, limit=limit, after=after)
+            lambda connection: query.find(connection, wanted, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.counts(connection, tenant_id, self._now())
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.dead_counts(connection, tenant_id)
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
         return await self._parts.readers.run(
             lambda connection: query.history(connection, job_id, tenant_id)
         )
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self._parts.readers.run(
-            lambda connection: query.events(connection, after=after, limit=limit)
+            lambda connection: query.events(
+                connection, after=in_64_bits(after), limit=at_most(limit)
+            )
         )
 
     async def last_event(self) -> int:
@@ -333,20 +346,28 @@ class SqliteStore:
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self._parts.readers.run(
-            lambda connection: claims.expired(connection, limit=limit, after=after, now=self._now())
+            lambda connection: claims.expired(
+                connection, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         found = await self._parts.readers.run(
-            lambda connection: [holder(connection, key, self._now()) for key in keys]
+            lambda connection: [
+                holder(connection, key, self._now()) if is_storable("".join(key.identity)) else None
+                for key in keys
+            ]
         )
         return [uuid_from_bytes(held.job_id) if held else None for held in found]
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
+        behind = storable_start(after)
         return await self._parts.readers.run(
             lambda connection: records.read(
-                connection, namespace, prefix, after, limit, self._now()
+                connection, namespace, prefix, behind, at_most(limit), self._now()
             )
         )

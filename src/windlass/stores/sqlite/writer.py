@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
-from windlass.contract.errors import StoreError, StoreUnavailable
+from windlass.contract.errors import InvalidInput, StoreError, StoreUnavailable
 from windlass.stores.sqlite.connection import connect_writer, translate, while_busy
 from windlass.stores.sqlite.location import Location
 
@@ -166,6 +166,8 @@ class Writer:
     def _translated(self, error: BaseException) -> BaseException:
         if isinstance(error, sqlite3.Error):
             return translate(error, self._location)
+        if isinstance(error, UnicodeEncodeError | OverflowError):
+            return InvalidInput(f"SQLite cannot keep this ({error}).")
         if isinstance(error, StopIteration):
             return RuntimeError(repr(error))  # a future cannot hold the other
         return error

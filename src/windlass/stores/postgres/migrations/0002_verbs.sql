@@ -155,9 +155,10 @@ BEGIN
             EXIT;
         EXCEPTION WHEN unique_violation THEN
             -- Somebody was faster; by now that is committed and the next look sees it. Not so under
-            -- a caller's older snapshot: there it stays an error.
-            IF v_round = 10 THEN
-                RAISE;
+            -- a caller's older snapshot: there the caller has to begin anew.
+            IF v_round = 10 OR current_setting('transaction_isolation') <> 'read committed' THEN
+                RAISE serialization_failure USING MESSAGE =
+                    'an id or a key was taken by a transaction that this one cannot see';
             END IF;
         END;
     END LOOP;
@@ -167,25 +168,31 @@ BEGIN
 END
 $$;
 
--- Gives keys to jobs; one that is held by another job is a unique violation. In one order, so that
--- two callers with the same keys do not wait for each other.
+-- Gives keys to jobs; one that is held by another job is a unique violation. One by one and in the one
+-- order in which keys are locked everywhere (tenant, scope, key, kind, by their bytes), so that two
+-- callers with the same keys do not wait for each other.
 CREATE FUNCTION windlass.take_keys(
     p_now bigint, p_kind text[], p_tenant text[], p_scope text[], p_key text[], p_job uuid[],
     p_fingerprint bytea[], p_hold bigint[])
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_taken bigint;
 BEGIN
-    DELETE FROM windlass.dedupe AS held
-    USING unnest(p_kind, p_tenant, p_scope, p_key) AS k (kind, tenant, scope, key)
-    WHERE held.tenant = k.tenant AND held.scope = k.scope AND held.key = k.key
-      AND held.kind = k.kind::windlass.key_kind AND held.until <= p_now;
-    INSERT INTO windlass.dedupe (until, kind, job_id, tenant, scope, key, fingerprint)
+    INSERT INTO windlass.dedupe AS held (until, kind, job_id, tenant, scope, key, fingerprint)
     SELECT windlass.later(p_now, k.hold), k.kind::windlass.key_kind, k.job_id, k.tenant, k.scope,
            k.key, k.fingerprint
     FROM unnest(p_kind, p_tenant, p_scope, p_key, p_job, p_fingerprint, p_hold)
          AS k (kind, tenant, scope, key, job_id, fingerprint, hold)
-    ORDER BY k.tenant, k.scope, k.key, k.kind;
+    ORDER BY k.tenant COLLATE "C", k.scope COLLATE "C", k.key COLLATE "C", k.kind COLLATE "C"
+    ON CONFLICT (tenant, scope, key, kind) DO UPDATE
+    SET until = excluded.until, job_id = excluded.job_id, fingerprint = excluded.fingerprint
+    WHERE held.until <= p_now;
+    GET DIAGNOSTICS v_taken = ROW_COUNT;
+    IF v_taken < cardinality(p_key) THEN
+        RAISE unique_violation USING MESSAGE = 'a key is held by another job';
+    END IF;
 END
 $$;
 
@@ -439,7 +446,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = t.job_id OFFSET 0) AS job
         CROSS JOIN LATERAL (SELECT * FROM windlass.lane WHERE lane.id = job.lane OFFSET 0) AS lane
         WHERE t.job_id = ANY (p_keyed)
-        ORDER BY job.tenant, lane.job_type, job.idempotency_key
+        ORDER BY job.tenant COLLATE "C", lane.job_type COLLATE "C",
+                 job.idempotency_key COLLATE "C"  -- as take_keys does
     LOOP
         IF v_key.is_completed THEN
             UPDATE windlass.dedupe AS held SET until = windlass.later(p_now, v_key.hold)

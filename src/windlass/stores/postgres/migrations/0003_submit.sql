@@ -1,6 +1,7 @@
 -- Submitting from SQL, in any language and in the caller's own transaction:
 --   SELECT * FROM windlass.submit('{"jobType": "mail", "payload": {"to": "a@example.org"}}');
 -- Takes one envelope or an array of them; gives a row for each: accepted, duplicate or conflict.
+-- What it does not know, or what breaks the contract, is an error that names the field and the job.
 
 CREATE FUNCTION windlass.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (extract(epoch FROM instant::timestamptz) * 1000000::numeric)::bigint
@@ -30,6 +31,7 @@ RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     v_name text := coalesce(p_job ->> p_field, p_default);
     v_problem text := CASE
+        WHEN jsonb_typeof(p_job -> p_field) NOT IN ('string', 'null') THEN 'is not a text'
         WHEN v_name = '' AND p_default IS DISTINCT FROM '' THEN 'is empty'
         WHEN length(v_name) > p_most THEN 'is longer than ' || p_most || ' characters'
         WHEN v_name ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' THEN
@@ -61,18 +63,73 @@ END
 $$;
 
 -- The payload as text, because jsonb would order its keys anew.
-CREATE FUNCTION windlass.payload_text(p_job jsonb, p_place bigint)
+CREATE FUNCTION windlass.payload_text(p_job jsonb, p_place bigint, p_max_bytes integer)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_text text := coalesce(p_job ->> 'payloadText', (p_job -> 'payload')::text, 'null');
 BEGIN
+    IF p_job ? 'payload' AND p_job ? 'payloadText' THEN
+        RAISE invalid_parameter_value
+        USING MESSAGE = format('job %s has both payload and payloadText', p_place);
+    ELSIF octet_length(convert_to(v_text, 'UTF8')) > p_max_bytes THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('payload of job %s has %s bytes; at most %s are allowed', p_place,
+                             octet_length(convert_to(v_text, 'UTF8')), p_max_bytes),
+            HINT = 'Store the data elsewhere and pass its identifier, or allow more with '
+                   'p_max_payload_bytes.';
+    END IF;
     PERFORM (p_job ->> 'payloadText')::json;
-    RETURN coalesce(p_job ->> 'payloadText', (p_job -> 'payload')::text, 'null');
+    RETURN v_text;
 EXCEPTION WHEN invalid_text_representation THEN
     RAISE invalid_parameter_value
     USING MESSAGE = format('payloadText of job %s is not JSON', p_place);
 END
 $$;
 
-CREATE FUNCTION windlass.submit(p_jobs jsonb, p_now bigint DEFAULT NULL)
+-- An envelope with the fields of its objects beside its own; a field that nobody knows is an error.
+CREATE FUNCTION windlass.known_fields(p_job jsonb, p_place bigint)
+RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_known text[] := ARRAY[
+        'attempt', 'correlationId', 'createdAt', 'createdBy', 'delaySeconds', 'fingerprint',
+        'idempotencyKey', 'jobId', 'jobType', 'maxAttempts', 'parentJobId', 'payload',
+        'payloadText', 'payloadVersion', 'priority', 'queue', 'requestKey',
+        'requestKey.fingerprint', 'requestKey.holdSeconds', 'requestKey.key', 'requestKey.scope',
+        'requestKey.tenantId', 'scheduledAt', 'subjectId', 'tenantId', 'traceContext'];
+    v_field text;
+BEGIN
+    IF jsonb_typeof(p_job) <> 'object' THEN
+        RAISE invalid_parameter_value
+        USING MESSAGE = format('job %s is not a JSON object', p_place);
+    END IF;
+    FOREACH v_field IN ARRAY ARRAY['requestKey', 'traceContext'] LOOP
+        IF jsonb_typeof(p_job -> v_field) NOT IN ('object', 'null') THEN
+            RAISE invalid_parameter_value
+            USING MESSAGE = format('%s of job %s is not a JSON object', v_field, p_place);
+        END IF;
+    END LOOP;
+    SELECT min(field) INTO v_field FROM jsonb_object_keys(p_job) AS field WHERE field LIKE '%.%';
+    IF v_field IS NULL AND jsonb_typeof(p_job -> 'requestKey') = 'object' THEN
+        p_job := p_job || coalesce((
+            SELECT jsonb_object_agg('requestKey.' || field.key, field.value)
+            FROM jsonb_each(p_job -> 'requestKey') AS field), '{}');
+    END IF;
+    IF v_field IS NULL AND NOT ARRAY(SELECT jsonb_object_keys(p_job)) <@ v_known THEN
+        SELECT min(field COLLATE "C") INTO v_field FROM jsonb_object_keys(p_job) AS field
+        WHERE field <> ALL (v_known);
+    END IF;
+    IF v_field IS NOT NULL THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('job %s has an unknown field %s', p_place, to_json(v_field)),
+            HINT = 'Known are ' || array_to_string(v_known, ', ') || '.';
+    END IF;
+    RETURN p_job;
+END
+$$;
+
+-- `p_max_payload_bytes` NULL leaves the size of a payload to the caller.
+CREATE FUNCTION windlass.submit(
+    p_jobs jsonb, p_now bigint DEFAULT NULL, p_max_payload_bytes integer DEFAULT 65536)
 RETURNS TABLE (place bigint, outcome text, job_id uuid, by_kind text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -81,13 +138,14 @@ DECLARE
     v_job jsonb;
     v_place bigint;
     v_id uuid;
+    v_tenant text;
     v_queue text;
     v_type text;
     v_payload text;
     v_version integer;
     v_max_attempts integer;
     v_lane bigint;
-    v_request jsonb;
+    v_has_request boolean;
     v_wakes boolean := false;
 BEGIN
     IF jsonb_typeof(p_jobs) = 'object' THEN
@@ -97,17 +155,15 @@ BEGIN
         USING MESSAGE = 'a job is a JSON object, many are an array of them';
     END IF;
     FOR v_job, v_place IN SELECT * FROM jsonb_array_elements(p_jobs) WITH ORDINALITY LOOP
-        IF jsonb_typeof(v_job) <> 'object' THEN
-            RAISE invalid_parameter_value
-            USING MESSAGE = format('job %s is not a JSON object', v_place);
-        END IF;
+        v_job := windlass.known_fields(v_job, v_place);
         v_id := coalesce((v_job ->> 'jobId')::uuid, gen_random_uuid());
+        v_tenant := windlass.checked_name(v_job, v_place, 'tenantId', 128, 'default');
         v_type := windlass.checked_name(v_job, v_place, 'jobType', 128, NULL);
         v_queue := windlass.checked_name(v_job, v_place, 'queue', 128, 'default');
-        v_payload := windlass.payload_text(v_job, v_place);
+        v_payload := windlass.payload_text(v_job, v_place, p_max_payload_bytes);
         v_version := windlass.checked_number(v_job, v_place, 'payloadVersion', 1, 1, 2147483647);
         v_max_attempts := windlass.checked_number(v_job, v_place, 'maxAttempts', 3, 1, 1000);
-        v_request := v_job -> 'requestKey';
+        v_has_request := jsonb_typeof(v_job -> 'requestKey') = 'object';
         SELECT id INTO v_lane FROM windlass.lane WHERE queue = v_queue AND job_type = v_type;
         IF NOT FOUND THEN
             INSERT INTO windlass.lane (queue, job_type) VALUES (v_queue, v_type)
@@ -117,7 +173,7 @@ BEGIN
         SELECT refused.outcome, refused.existing, refused.by_kind INTO outcome, job_id, by_kind
         FROM windlass.insert_jobs(
             v_now, NULL, ARRAY[v_id],
-            ARRAY[windlass.checked_name(v_job, v_place, 'tenantId', 128, 'default')],
+            ARRAY[v_tenant],
             ARRAY[v_lane],
             ARRAY[windlass.checked_name(v_job, v_place, 'subjectId', 512, '')],
             ARRAY[windlass.checked_name(v_job, v_place, 'correlationId', 256, '')],
@@ -134,9 +190,15 @@ BEGIN
             ARRAY[windlass.checked_name(v_job, v_place, 'createdBy', 256, '')],
             ARRAY[(v_job ->> 'parentJobId')::uuid],
             ARRAY[nullif(v_job -> 'traceContext', 'null')::text],
-            ARRAY[v_request ->> 'tenantId'], ARRAY[v_request ->> 'scope'],
-            ARRAY[v_request ->> 'key'], ARRAY[decode(v_request ->> 'fingerprint', 'hex')],
-            ARRAY[((v_request ->> 'holdSeconds')::numeric * 1000000)::bigint]) AS refused;
+            ARRAY[CASE WHEN v_has_request THEN
+                windlass.checked_name(v_job, v_place, 'requestKey.tenantId', 128, v_tenant) END],
+            ARRAY[CASE WHEN v_has_request THEN
+                windlass.checked_name(v_job, v_place, 'requestKey.scope', 512, NULL) END],
+            ARRAY[CASE WHEN v_has_request THEN
+                windlass.checked_name(v_job, v_place, 'requestKey.key', 512, NULL) END],
+            ARRAY[CASE WHEN v_has_request THEN
+                coalesce(decode(v_job ->> 'requestKey.fingerprint', 'hex'), '') END],
+            ARRAY[((v_job ->> 'requestKey.holdSeconds')::numeric * 1000000)::bigint]) AS refused;
         IF NOT FOUND THEN
             outcome := 'accepted';
             job_id := v_id;
