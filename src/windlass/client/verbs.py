@@ -83,7 +83,8 @@ class Verbs(Asking):
     ) -> Flow[StatusDocument]:
         """Submit a job and wait until it has ended, however; raise TimeoutError after `timeout`."""
         end = self.end_of(timeout)
-        seconds = int(min(_LONGEST_WAIT_SECONDS, timeout or _LONGEST_WAIT_SECONDS))
+        longest = _LONGEST_WAIT_SECONDS
+        seconds = longest if timeout is None else int(min(longest, max(0.0, timeout)))
         request = self._submit(job_type, payload, request_key, options, wait_seconds=seconds)
         reply = yield from self.reply_to(request)
         if reply.status == 200:
