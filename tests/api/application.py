@@ -62,6 +62,12 @@ PRINCIPALS = {
         job_types=frozenset({"mail"}),
     ),
     "submitter": Principal(id="key:submitter", tenant_id="acme", scopes=frozenset({Action.SUBMIT})),
+    "canceller": Principal(
+        id="key:canceller",
+        tenant_id="acme",
+        roles=frozenset({Role.OPERATOR}),
+        scopes=frozenset({Action.CANCEL}),
+    ),
     "eve": Principal(
         id="user:eve", tenant_id="evil", roles=frozenset({Role.ADMIN}), subjects=frozenset({"d1"})
     ),

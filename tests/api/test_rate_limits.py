@@ -210,6 +210,15 @@ async def test_a_submit_counts_like_any_request(jobs: Windlass) -> None:
     assert codes == [202] * 5 + [429]
 
 
+async def test_a_stream_tells_the_quota_and_goes_on(jobs: Windlass) -> None:
+    async with limited(jobs, per_key=FIVE) as ask:
+        accepted = (await ask("alice", "POST", "/api/jobs", DOCUMENT)).json()
+        await ask("alice", "POST", f"/api/jobs/{accepted['jobId']}/cancel")
+        response = await ask("alice", "GET", f"/api/jobs/{accepted['jobId']}/events")
+        assert (response.status_code, quota(response)[1]) == (200, 2)
+        assert '"status":"Cancelled"' in response.text
+
+
 # -- the store ------------------------------------------------------------------------------------
 
 

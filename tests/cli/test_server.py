@@ -245,6 +245,16 @@ def test_without_the_right_it_is_4_and_another_tenant_is_not_there(
     assert not key or f"{key}." not in result.stderr
 
 
+def test_who_may_act_need_not_be_allowed_to_look(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDLASS_API_KEY", "alice")
+    job_id = told(served.run(*served.on_server, "-o", "json", "job", "submit", "sweep"))["jobId"]
+    monkeypatch.setenv("WINDLASS_API_KEY", "canceller")
+    done = told(served.run(*served.on_server, "-o", "json", "job", "cancel", job_id))
+    assert done == [{"jobId": job_id, "status": "Cancelled", "changed": True}]
+
+
 def test_the_tenant_is_that_of_the_key_unless_one_is_named(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

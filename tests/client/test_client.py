@@ -20,7 +20,17 @@ from windlass.contract.errors import InvalidInput, WindlassError
 
 SECRET = "wl_0123456789abcdef_hushhushhushhush"  # noqa: S105  # nobody's
 ONCE = Retries(attempts=1)
-_SHARED = {"ask", "end_of", "of_tenant", "pages", "read", "reply_to", "request", "until_ended"}
+_SHARED = {
+    "ask",
+    "end_of",
+    "events",
+    "of_tenant",
+    "pages",
+    "read",
+    "reply_to",
+    "request",
+    "until_ended",
+}
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])

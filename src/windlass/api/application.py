@@ -184,7 +184,16 @@ class Api:
                 "Prefer",
                 "X-Correlation-Id",
             ),
-            expose_headers=("ETag", "Link", "Location", "Retry-After", "X-Correlation-Id"),
+            expose_headers=(
+                "ETag",
+                "Link",
+                "Location",
+                "RateLimit-Limit",
+                "RateLimit-Remaining",
+                "RateLimit-Reset",
+                "Retry-After",
+                "X-Correlation-Id",
+            ),
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

@@ -9,7 +9,6 @@ from windlass.api.quota import Quota
 from windlass.api.shared_bucket import SharedBucket, Taken
 from windlass.auth.rate_limit import RateLimit
 from windlass.contract.clock import Clock
-from windlass.contract.errors import StoreError
 
 _log = logging.getLogger("windlass.api")
 
@@ -86,7 +85,7 @@ class LeasedBucket:
             try:
                 async with asyncio.timeout(_ASK_SECONDS):
                     taken = await self._shared.take(self._block, unused=unused)
-            except (StoreError, TimeoutError) as error:
+            except Exception as error:  # whatever is wrong with the store
                 return self._on_its_own(error)
             return self._settled(taken)
 

@@ -12,6 +12,7 @@ import msgspec
 from windlass.api.documents import (
     JobTypeState,
     LaneDocument,
+    ListedJob,
     QueueDocument,
     QueueState,
     StatusDocument,
@@ -29,7 +30,7 @@ from windlass.cli.keeper import (
 from windlass.cli.names import Kind, Known
 from windlass.cli.waiting import told_when_slow
 from windlass.client import AsyncClient, JobOptions, RedriveByFilter, Retries
-from windlass.contract.errors import NotAuthenticated, ServerError, WindlassError
+from windlass.contract.errors import Forbidden, NotAuthenticated, ServerError, WindlassError
 from windlass.contract.query import JobFilter
 from windlass.contract.status import DEAD
 
@@ -103,7 +104,7 @@ class ServerKeeper:
                 status=sorted(wanted.statuses),
                 limit=limit + 1,
             )
-        jobs = [Seen(job) async for job in found]
+        jobs = await self._told(_all(found))
         return Found(jobs[:limit], len(jobs) > limit)
 
     async def cancel(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
@@ -119,15 +120,22 @@ class ServerKeeper:
         answers: list[Acted | WindlassError] = []
         for job_id in job_ids:
             try:
-                before = await self._told(self._client.status(job_id))
+                before = await self._state(job_id)
                 after = await self._told(act(job_id))
             except WindlassError as error:
                 answers.append(error)
                 if isinstance(error, ServerError | NotAuthenticated):
                     break
             else:
-                answers.append(Acted(job_id, after.status, changed=after.state != before.state))
+                answers.append(Acted(job_id, after.status, changed=after.state != before))
         return answers
+
+    async def _state(self, job_id: UUID) -> str | None:
+        """What is shown now; who may act need not be allowed to look."""
+        try:
+            return (await self._told(self._client.status(job_id))).state
+        except Forbidden:
+            return None
 
     async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
         redriven = 0
@@ -199,6 +207,10 @@ class ServerKeeper:
         """Wait for an answer, but not in silence."""
         with told_when_slow(self._url, _PATIENCE):
             return await asked
+
+
+async def _all(found: AsyncIterator[ListedJob]) -> list[Seen]:
+    return [Seen(job) async for job in found]
 
 
 @asynccontextmanager

@@ -8,11 +8,13 @@ from windlass.api.sent import JobToSubmit, RedriveByFilter
 from windlass.client.awaiting import AsyncClient
 from windlass.client.blocking import Client
 from windlass.client.exchange import Retries
+from windlass.client.following import JobEvent
 from windlass.client.submission import JobOptions, new_job
 
 __all__ = [
     "AsyncClient",
     "Client",
+    "JobEvent",
     "JobOptions",
     "JobToSubmit",
     "RedriveByFilter",

@@ -1,5 +1,6 @@
 """Asking: how requests are made, sent until they are answered, and their answers read."""
 
+import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -9,6 +10,7 @@ import msgspec
 
 from windlass.api.documents import JobPage, ListedJob, StatusDocument
 from windlass.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
+from windlass.client.following import JobEvent, follow
 from windlass.client.refusals import CORRELATION
 from windlass.client.steps import Feed, Flow, Give, Pause, Reply, Request
 from windlass.contract.clock import Clock
@@ -91,7 +93,7 @@ class Asking:
     ) -> Flow[D]:
         return self.ask(self.request("GET", path, values=values, job_id=job_id), document)
 
-    def pages(self, path: str, values: Values, limit: int | None) -> Feed[ListedJob]:
+    def pages(self, path: str, values: Values, limit: int | None) -> Feed[ListedJob, None]:
         """Give the items of a list; a page is asked for when its first item is."""
         cursor: str | None = None
         left = limit
@@ -105,6 +107,18 @@ class Asking:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def events(
+        self, request: Request, last_event_id: str, *, is_of_one_job: bool
+    ) -> Feed[JobEvent, None]:
+        headers = {**request.headers, "accept": "text/event-stream"}
+        return follow(
+            msgspec.structs.replace(request, headers=headers),
+            self._retries,
+            last_event_id=last_event_id,
+            is_of_one_job=is_of_one_job,
+            chance=random.random,
+        )
 
     def end_of(self, timeout: float | None) -> float | None:
         """When the time will be up; None for never."""

@@ -1,7 +1,8 @@
 """The asynchronous client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -9,9 +10,31 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpx2
 
 from windlass.client.exchange import Retries
-from windlass.client.steps import Answer, Feed, Flow, Give, Pause, Reply, Request, Send, Unanswered
+from windlass.client.steps import (
+    Answer,
+    Feed,
+    Flow,
+    Give,
+    Hear,
+    Heard,
+    Listen,
+    Opened,
+    Pause,
+    Reply,
+    Request,
+    Send,
+    Unanswered,
+)
 from windlass.client.verbs import Verbs
-from windlass.client.wire import Reading, setup, timeout_of, too_slow, unanswered
+from windlass.client.wire import (
+    Reading,
+    arguments_of,
+    is_event_stream,
+    setup,
+    timeout_of,
+    too_slow,
+    unanswered,
+)
 from windlass.contract.clock import Clock, SystemClock
 
 P = ParamSpec("P")
@@ -32,12 +55,14 @@ def _run(
 
 
 def _iterate(
-    verb: Callable[Concatenate[Verbs, P], Feed[T]],
-) -> Callable[Concatenate["AsyncClient", P], AsyncIterator[T]]:
+    verb: Callable[Concatenate[Verbs, P], Feed[T, None]],
+) -> Callable[Concatenate["AsyncClient", P], AsyncGenerator[T, None]]:
     """A verb whose items are iterated over with `async for`."""
 
     @wraps(verb)
-    def iterate(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+    def iterate(
+        self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
         return self._iterate(verb(self._verbs, *args, **kwargs))
 
     return iterate
@@ -83,6 +108,8 @@ class AsyncClient:
     attempts = _run(Verbs.attempts)
     wait = _run(Verbs.wait)
     jobs = _iterate(Verbs.jobs)
+    follow = _iterate(Verbs.follow)
+    follow_jobs = _iterate(Verbs.follow_jobs)
     cancel = _run(Verbs.cancel)
     redrive = _run(Verbs.redrive)
     redrive_edited = _run(Verbs.redrive_edited)
@@ -132,42 +159,83 @@ class AsyncClient:
                 return result
             answer = await self._do(step)
 
-    async def _iterate(self, feed: Feed[T]) -> AsyncIterator[T]:
+    async def _iterate(self, feed: Feed[T, None]) -> AsyncGenerator[T, None]:
         answer: Answer = None
-        while True:
-            try:
-                step = feed.send(answer)
-            except StopIteration:
-                return
-            if isinstance(step, Give):
-                yield step.item
-                answer = None
-            else:
-                answer = await self._do(step)
+        async with _Stream(self) as stream:
+            while True:
+                try:
+                    step = feed.send(answer)
+                except StopIteration:
+                    return
+                match step:
+                    case Give():
+                        yield step.item
+                        answer = None
+                    case Listen() | Hear():
+                        answer = await stream.do(step)
+                    case _:
+                        answer = await self._do(step)
 
     async def _do(self, step: Send | Pause) -> Answer:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
+        request = step.request
         try:
-            async with asyncio.timeout(step.request.timeout_seconds):
-                return await self._send(step.request)
+            async with (
+                asyncio.timeout(request.timeout_seconds),
+                self._opened(request, timeout_of(request)) as response,
+            ):
+                return await self._read(response)
         except TimeoutError:
-            return too_slow(step.request)
+            return too_slow(request)
         except httpx2.HTTPError as error:
             return unanswered(error)
 
-    async def _send(self, request: Request) -> Reply | Unanswered:
-        async with self._http.stream(
-            request.method,
-            self._url + request.path,
-            params=request.query or None,
-            headers=dict(request.headers),
-            content=request.body,
-            timeout=timeout_of(request),
-        ) as response:
-            reading = Reading(response)
-            async for part in response.aiter_raw():
-                if failed := reading.add(part):
-                    return failed
-            return reading.reply()
+    def _opened(
+        self, request: Request, timeout: httpx2.Timeout
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        url = self._url + request.path
+        return self._http.stream(request.method, url, timeout=timeout, **arguments_of(request))
+
+    async def _read(self, response: httpx2.Response) -> Reply | Unanswered:
+        reading = Reading(response)
+        async for part in response.aiter_raw():
+            if failed := reading.add(part):
+                return failed
+        return reading.reply()
+
+
+class _Stream:
+    """The event stream of a feed, while it has one open."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._held = AsyncExitStack()
+        self._parts: AsyncIterator[bytes] | None = None
+
+    async def __aenter__(self) -> "_Stream":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._held.aclose()
+
+    async def do(self, step: Listen | Hear) -> Answer:
+        try:
+            if isinstance(step, Hear):
+                return Heard(b"" if self._parts is None else await anext(self._parts, b""))
+            async with asyncio.timeout(step.request.timeout_seconds):
+                return await self._listen(step.request, step.silence_seconds)
+        except TimeoutError:
+            return Unanswered(reason="it took too long", may_have_arrived=True)
+        except httpx2.HTTPError as error:
+            return unanswered(error)
+
+    async def _listen(self, request: Request, silence_seconds: float) -> Answer:
+        await self._held.aclose()
+        timeout = timeout_of(request, silence_seconds=silence_seconds)
+        response = await self._held.enter_async_context(self._client._opened(request, timeout))
+        if not is_event_stream(response):
+            return await self._client._read(response)
+        self._parts = response.aiter_raw()
+        return Opened()

@@ -1,7 +1,8 @@
 """The blocking client."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from functools import wraps
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
@@ -9,9 +10,31 @@ from typing import Concatenate, ParamSpec, TypeVar
 import httpx2
 
 from windlass.client.exchange import Retries
-from windlass.client.steps import Answer, Feed, Flow, Give, Pause, Reply, Request, Send, Unanswered
+from windlass.client.steps import (
+    Answer,
+    Feed,
+    Flow,
+    Give,
+    Hear,
+    Heard,
+    Listen,
+    Opened,
+    Pause,
+    Reply,
+    Request,
+    Send,
+    Unanswered,
+)
 from windlass.client.verbs import Verbs
-from windlass.client.wire import Reading, setup, timeout_of, too_slow, unanswered
+from windlass.client.wire import (
+    Reading,
+    arguments_of,
+    is_event_stream,
+    setup,
+    timeout_of,
+    too_slow,
+    unanswered,
+)
 from windlass.contract.clock import Clock, SystemClock
 
 P = ParamSpec("P")
@@ -30,12 +53,12 @@ def _run(verb: Callable[Concatenate[Verbs, P], Flow[R]]) -> Callable[Concatenate
 
 
 def _iterate(
-    verb: Callable[Concatenate[Verbs, P], Feed[T]],
-) -> Callable[Concatenate["Client", P], Iterator[T]]:
+    verb: Callable[Concatenate[Verbs, P], Feed[T, None]],
+) -> Callable[Concatenate["Client", P], Generator[T, None, None]]:
     """A verb whose items are iterated over."""
 
     @wraps(verb)
-    def iterate(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def iterate(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         return self._iterate(verb(self._verbs, *args, **kwargs))
 
     return iterate
@@ -84,6 +107,8 @@ class Client:
     attempts = _run(Verbs.attempts)
     wait = _run(Verbs.wait)
     jobs = _iterate(Verbs.jobs)
+    follow = _iterate(Verbs.follow)
+    follow_jobs = _iterate(Verbs.follow_jobs)
     cancel = _run(Verbs.cancel)
     redrive = _run(Verbs.redrive)
     redrive_edited = _run(Verbs.redrive_edited)
@@ -134,42 +159,79 @@ class Client:
                 return result
             answer = self._do(step)
 
-    def _iterate(self, feed: Feed[T]) -> Iterator[T]:
+    def _iterate(self, feed: Feed[T, None]) -> Generator[T, None, None]:
         answer: Answer = None
-        while True:
-            try:
-                step = feed.send(answer)
-            except StopIteration:
-                return
-            if isinstance(step, Give):
-                yield step.item
-                answer = None
-            else:
-                answer = self._do(step)
+        with _Stream(self) as stream:
+            while True:
+                try:
+                    step = feed.send(answer)
+                except StopIteration:
+                    return
+                match step:
+                    case Give():
+                        yield step.item
+                        answer = None
+                    case Listen() | Hear():
+                        answer = stream.do(step)
+                    case _:
+                        answer = self._do(step)
 
     def _do(self, step: Send | Pause) -> Answer:
         if isinstance(step, Pause):
             self._closed.wait(step.seconds)
             return None
+        request = step.request
+        end = self._clock.monotonic() + request.timeout_seconds
         try:
-            return self._send(step.request)
+            with self._opened(request, timeout_of(request)) as response:
+                return self._read(request, response, end)
         except httpx2.HTTPError as error:
             return unanswered(error)
 
-    def _send(self, request: Request) -> Reply | Unanswered:
-        end = self._clock.monotonic() + request.timeout_seconds
-        with self._http.stream(
-            request.method,
-            self._url + request.path,
-            params=request.query or None,
-            headers=dict(request.headers),
-            content=request.body,
-            timeout=timeout_of(request),
-        ) as response:
-            reading = Reading(response)
-            for part in response.iter_raw():
-                if failed := reading.add(part):
-                    return failed
-                if self._clock.monotonic() > end:
-                    return too_slow(request)
-            return reading.reply()
+    def _opened(
+        self, request: Request, timeout: httpx2.Timeout
+    ) -> AbstractContextManager[httpx2.Response]:
+        url = self._url + request.path
+        return self._http.stream(request.method, url, timeout=timeout, **arguments_of(request))
+
+    def _read(self, request: Request, response: httpx2.Response, end: float) -> Reply | Unanswered:
+        reading = Reading(response)
+        for part in response.iter_raw():
+            if failed := reading.add(part):
+                return failed
+            if self._clock.monotonic() > end:
+                return too_slow(request)
+        return reading.reply()
+
+
+class _Stream:
+    """The event stream of a feed, while it has one open."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._held = ExitStack()
+        self._parts: Iterator[bytes] = iter(())
+
+    def __enter__(self) -> "_Stream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+
+    def do(self, step: Listen | Hear) -> Answer:
+        try:
+            if isinstance(step, Hear):
+                return Heard(next(self._parts, b""))
+            return self._listen(step.request, step.silence_seconds)
+        except httpx2.HTTPError as error:
+            return unanswered(error)
+
+    def _listen(self, request: Request, silence_seconds: float) -> Answer:
+        self._held.close()
+        end = self._client._clock.monotonic() + request.timeout_seconds
+        timeout = timeout_of(request, silence_seconds=silence_seconds)
+        response = self._held.enter_context(self._client._opened(request, timeout))
+        if not is_event_stream(response):
+            return self._client._read(request, response, end)
+        self._parts = response.iter_raw()
+        return Opened()

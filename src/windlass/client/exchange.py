@@ -62,16 +62,19 @@ def exchange(
         answer = yield Send(request)
         if isinstance(answer, Reply) and answer.status < 300:
             return answer
-        assert answer is not None  # noqa: S101  # a driver answers every Send
-        asked = retry_after_seconds(answer) if isinstance(answer, Reply) else None
-        pause = retries.pause(attempt, asked, chance()) if _may_repeat(request, answer) else None
-        if pause is None:
-            raise (
-                _unreachable(request, answer, attempt)
-                if isinstance(answer, Unanswered)
-                else refusal(request, answer)
-            )
-        yield Pause(pause)
+        assert isinstance(answer, Reply | Unanswered)  # noqa: S101  # as drivers answer a Send
+        yield Pause(pause_before_again(request, answer, attempt, retries, chance()))
+
+
+def pause_before_again(
+    request: Request, answer: Reply | Unanswered, attempt: int, retries: Retries, chance: float
+) -> float:
+    """How long to wait before the request is made again; raise its error where it is not."""
+    asked = retry_after_seconds(answer) if isinstance(answer, Reply) else None
+    pause = retries.pause(attempt, asked, chance) if _may_repeat(request, answer) else None
+    if pause is None:
+        raise _error(request, answer, attempt)
+    return pause
 
 
 def _may_repeat(request: Request, answer: Reply | Unanswered) -> bool:

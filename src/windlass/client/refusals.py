@@ -47,6 +47,7 @@ CORRELATION: Final = "x-correlation-id"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _LONGEST_TEXT: Final = 1000
 _DEFAULT_RETRY_AFTER_SECONDS: Final = 1
+_TOO_MANY: Final = 429
 
 _decoder: Final = msgspec.json.Decoder(ProblemDocument)
 
@@ -112,7 +113,7 @@ def error_of(
 
 def _error_of(problem: ProblemDocument, job_id: UUID | None, after: int | None) -> WindlassError:
     code, detail = problem.error_code, _text(problem.detail)
-    if code in (Code.RATE_LIMITED, ApiCode.TOO_MANY_STREAMS):
+    if problem.status == _TOO_MANY:
         return RateLimited(detail, retry_after_seconds=after or _DEFAULT_RETRY_AFTER_SECONDS)
     if code == Code.VALIDATION_ERROR:
         problems = [Problem(_text(one.pointer or "#"), _text(one.detail)) for one in problem.errors]

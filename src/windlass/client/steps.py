@@ -58,8 +58,31 @@ class Give(msgspec.Struct, Generic[T], frozen=True):
     item: T
 
 
-Answer: TypeAlias = Reply | Unanswered | None
-"""What a Send is answered with; the other steps are answered with None."""
+class Listen(msgspec.Struct, frozen=True):
+    """Open a stream, in place of one that is open; it is closed when the feed has ended."""
+
+    request: Request
+    silence_seconds: float
+    """After how long without a byte the stream is taken for dead."""
+
+
+class Hear(msgspec.Struct, frozen=True):
+    """Wait for what comes next on the stream."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The stream is open."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """Some bytes of a stream; none at its end."""
+
+    data: bytes
+
+
+Answer: TypeAlias = Reply | Unanswered | Opened | Heard | None
+"""A Send is answered with Reply or Unanswered, a Listen with Opened too, a Hear with Heard or
+Unanswered; the other steps with None."""
 
 Flow: TypeAlias = Generator[Send | Pause, Answer, R]
-Feed: TypeAlias = Generator[Send | Pause | Give[T], Answer, None]
+Feed: TypeAlias = Generator[Send | Pause | Give[T] | Listen | Hear, Answer, R]

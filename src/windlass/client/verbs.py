@@ -31,6 +31,7 @@ from windlass.api.documents import (
 )
 from windlass.api.sent import DepthCap, JobToSubmit, RedriveByFilter
 from windlass.client.asking import Asking, JobId, decoded, key_or_new
+from windlass.client.following import JobEvent
 from windlass.client.steps import Feed, Flow, Request
 from windlass.client.submission import (
     EditOptions,
@@ -82,7 +83,8 @@ class Verbs(Asking):
     ) -> Flow[StatusDocument]:
         """Submit a job and wait until it has ended, however; raise TimeoutError after `timeout`."""
         end = self.end_of(timeout)
-        seconds = int(min(_LONGEST_WAIT_SECONDS, timeout or _LONGEST_WAIT_SECONDS))
+        longest = _LONGEST_WAIT_SECONDS
+        seconds = longest if timeout is None else int(min(longest, max(0.0, timeout)))
         request = self._submit(job_type, payload, request_key, options, wait_seconds=seconds)
         reply = yield from self.reply_to(request)
         if reply.status == 200:
@@ -169,7 +171,7 @@ class Verbs(Asking):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[ListedJob]:
+    ) -> Feed[ListedJob, None]:
         """List jobs, newest first, a page at a time; all, or the first `limit`."""
         values = {
             "status": status,
@@ -183,6 +185,33 @@ class Verbs(Asking):
             "createdBefore": created_before,
         }
         return self.pages("/api/jobs", values, limit)
+
+    def follow(self, job_id: JobId, *, last_event_id: str = "") -> Feed[JobEvent, None]:
+        """Follow a job to its end: how it stands, then its progress and all that happens to it.
+
+        Goes on by itself where the connection is lost, without missing an event. With the
+        `last_event_id` of an earlier event it begins behind that one.
+        """
+        request = self.request("GET", "/api/jobs/{job_id}/events", job_id=job_id)
+        return self.events(request, last_event_id, is_of_one_job=True)
+
+    def follow_jobs(
+        self,
+        job_ids: Sequence[JobId] = (),
+        *,
+        job_type: Sequence[str] = (),
+        subject: str | None = None,
+        last_event_id: str = "",
+    ) -> Feed[JobEvent, None]:
+        """Follow many jobs, for ever: those named, with their progress, or all that match."""
+        values = {
+            "jobId": job_ids,
+            "jobType": job_type,
+            "subjectId": subject,
+            **self.of_tenant,
+        }
+        request = self.request("GET", "/api/events", values=values)
+        return self.events(request, last_event_id, is_of_one_job=False)
 
     # -- acting -----------------------------------------------------------------------------------
 
@@ -232,7 +261,7 @@ class Verbs(Asking):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[ListedJob]:
+    ) -> Feed[ListedJob, None]:
         """List dead letters, newest first; all, or the first `limit`."""
         values = {
             "reason": reason,

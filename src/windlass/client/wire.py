@@ -67,10 +67,25 @@ def _checked(key: str) -> str:
     return key.strip()
 
 
-def timeout_of(request: Request) -> httpx2.Timeout:
+def timeout_of(request: Request, *, silence_seconds: float | None = None) -> httpx2.Timeout:
+    """`silence_seconds` for an event stream, which has no end of its own."""
     seconds = request.timeout_seconds
     short = min(_CONNECT_SECONDS, seconds)
-    return httpx2.Timeout(seconds, connect=short, pool=short)
+    return httpx2.Timeout(seconds, connect=short, pool=short, read=silence_seconds or seconds)
+
+
+def arguments_of(request: Request) -> dict[str, Any]:
+    """All but method, URL and timeout."""
+    return {
+        "params": request.query or None,
+        "headers": dict(request.headers),
+        "content": request.body,
+    }
+
+
+def is_event_stream(response: httpx2.Response) -> bool:
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return response.status_code == 200 and media_type == "text/event-stream"
 
 
 class Reading:
