@@ -24,7 +24,8 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "claim_cost": claim_cost.run,
     "reads": reads.run,
     "worker": worker.run,
-    "postgres": postgres.run,
+    "postgres": postgres.run_beside_peers,
+    "postgres_depth": postgres.run_deep,
     "http": http.run,
 }
 _DEEP_JOBS: Final = 10_000_000

@@ -58,7 +58,8 @@ def _cases(scale: Scale) -> list[_Case]:
     ]
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage) -> list[float]:
+    """Give the rates with nothing else, for what goes by them."""
     metric = f"drain of {short(stage.scale.depth_jobs)}"
     every: list[float] = []
     pairs: dict[str, tuple[list[float], list[float]]] = {}
@@ -71,6 +72,7 @@ def run(stage: Stage) -> None:
     for name, (plain, rates) in pairs.items():
         stage.add(f"{metric}, {name}", "jobs/s", rates)
         stage.compare(f"{metric}, {name}", rates, plain, beside_name="nothing else", goal=_GOAL)
+    return every
 
 
 def _measured(stage: Stage, case: _Case) -> tuple[list[float], list[float]]:

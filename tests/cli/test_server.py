@@ -1,6 +1,7 @@
 """--url: the same verbs against a server print the same, and leave with the same exit codes."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +99,12 @@ def test_looking_is_the_same_on_a_server_and_on_its_store(served: Served) -> Non
         assert on_server.stderr == on_store.stderr
         assert served.run(*served.on_server, *words).exit_code == 0
     on_store, on_server = served.both("dead", "list")
-    assert on_server.stdout == on_store.stdout
+    assert without_ages(on_server.stdout) == without_ages(on_store.stdout)
+
+
+def without_ages(table: str) -> str:
+    """Time passes between the two."""
+    return re.sub(r"\d+ s\b", "some s", table)
 
 
 def test_types_are_those_that_the_server_declares(served: Served) -> None:
