@@ -82,7 +82,7 @@ class Lanes:
     async def numbers(self, sql: Sql, queue: str, job_types: tuple[str, ...]) -> list[int]:
         """The lanes of a queue, but for those whose first job is in an open transaction.
 
-        A worker asks for the same types with every claim: a thousand cost 0.7 ms if not remembered.
+        A worker asks for the same types with every claim: a thousand cost 0.3 ms if not remembered.
         """
         asked = (queue, job_types)
         learnt_on, known = self._asked.get(asked, (-1, []))
