@@ -15,6 +15,7 @@ from benchmarks.conditions import read_conditions
 from benchmarks.http import everything as http
 from benchmarks.page import PAGE, RESULTS, write_page
 from benchmarks.postgres import everything as postgres
+from benchmarks.redis import everything as redis
 from benchmarks.report import Report
 from benchmarks.scale import FULL, QUICK
 from benchmarks.worker import everything as worker
@@ -26,6 +27,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "worker": worker.run,
     "postgres": postgres.run_beside_peers,
     "postgres_depth": postgres.run_deep,
+    "redis": redis.run,
     "http": http.run,
 }
 _DEEP_JOBS: Final = 10_000_000

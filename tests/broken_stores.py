@@ -20,10 +20,12 @@ from windlass.contract.results import (
     DeleteResult,
     Duplicate,
     Leadership,
+    ProgressResult,
     Renewal,
 )
-from windlass.contract.snapshot import Run, RunRef
+from windlass.contract.snapshot import LogEntry, Progress, Run, RunRef
 from windlass.contract.status import Event, JobStatus
+from windlass.contract.stored import Dumped, Marks, Part, Stored, StoredEntry, StoredJob, StoredKey
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
 from windlass.stores.memory import MemoryStore
@@ -182,7 +184,7 @@ class ApplyForgetsItsToken(MemoryStore):
 
     def _write(self, transition: Transition, entry: Entry, now: datetime) -> None:
         super()._write(transition, entry, now)
-        entry.changes.clear()
+        entry.log = [StoredEntry(row.sequence, None, row.entry) for row in entry.log]
 
 
 class ApplyTrustsTheToken(MemoryStore):
@@ -190,7 +192,7 @@ class ApplyTrustsTheToken(MemoryStore):
 
     def _apply(self, transition: Transition) -> ApplyResult:
         entry = self._jobs.get(transition.job_id)
-        if entry and transition.change_id in entry.changes:
+        if entry and any(row.change_id == transition.change_id for row in entry.log):
             return Applied(entry.version)
         return super()._apply(transition)
 
@@ -316,9 +318,9 @@ class ResignsForOthers(MemoryStore):
 class NumbersReused(MemoryStore):
     """After pruning, new events get numbers that a consumer has already passed."""
 
-    def _log(self, transition: Transition, entry: Entry, now: datetime) -> None:
+    def _log(self, entry: Entry, row: LogEntry, change_id: UUID | None = None) -> None:
         self._last_sequence = self._events[-1].sequence if self._events else 0
-        super()._log(transition, entry, now)
+        super()._log(entry, row, change_id)
 
 
 class LastNumberForgotten(MemoryStore):
@@ -331,9 +333,43 @@ class LastNumberForgotten(MemoryStore):
 class NumbersSkipped(MemoryStore):
     """A consumer cannot tell whether a number that is missing was an event."""
 
-    def _log(self, transition: Transition, entry: Entry, now: datetime) -> None:
+    def _log(self, entry: Entry, row: LogEntry, change_id: UUID | None = None) -> None:
         self._last_sequence += 1
-        super()._log(transition, entry, now)
+        super()._log(entry, row, change_id)
+
+
+class WayTakenForOutcome(MemoryStore):
+    """A job that failed and started again looks as if nothing had gone wrong."""
+
+    def _log(self, entry: Entry, row: LogEntry, change_id: UUID | None = None) -> None:
+        entry.last = row
+        super()._log(entry, row, change_id)
+
+
+class RepeatedProgressLogged(MemoryStore):
+    """An answer that was lost makes consumers hear of the same progress twice."""
+
+    def _progress(self, update: Progress) -> ProgressResult:
+        if update.logged and (lease := self._lease_of(update.run)):
+            lease.phase = "another"
+        return super()._progress(update)
+
+
+class StartsUnasked(MemoryStore):
+    """Types that did not ask for it pay for a row with every start."""
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        wanted = [msgspec.structs.replace(one, logged=one.job_types) for one in wanted]
+        return await super().claim(session, claim_id, wanted, lease=lease)
+
+
+class SubmissionsUnlogged(MemoryStore):
+    """Consumers never hear of a job that follows another."""
+
+    def _store(self, new: NewJob, now: datetime) -> None:
+        super()._store(msgspec.structs.replace(new, logged=False), now)
 
 
 class NumberedBeforeCommit(MemoryStore):
@@ -385,6 +421,78 @@ class RoundsToMilliseconds(MemoryStore):
         super()._enqueue(entry, run_at.replace(microsecond=run_at.microsecond // 1000 * 1000))
 
 
+class LoadNumbersAnew(MemoryStore):
+    """After a move a consumer's cursor points at other events."""
+
+    def _load_job(self, stored: StoredJob) -> None:
+        rows = []
+        for row in stored.log:
+            self._last_sequence += 1
+            rows.append(msgspec.structs.replace(row, sequence=self._last_sequence))
+        super()._load_job(msgspec.structs.replace(stored, log=tuple(rows)))
+
+
+class LoadForgetsChanges(MemoryStore):
+    """After a move a completion whose answer was lost looks like a lost run."""
+
+    def _load_job(self, stored: StoredJob) -> None:
+        rows = tuple(msgspec.structs.replace(row, change_id=None) for row in stored.log)
+        super()._load_job(msgspec.structs.replace(stored, log=rows))
+
+
+class LoadOverwrites(MemoryStore):
+    """A page that comes again takes a job back from the worker that has it."""
+
+    def _load(self, item: Stored) -> None:
+        if isinstance(item, StoredJob) and item.job.job_id in self._jobs:
+            del self._jobs[item.job.job_id]
+            self._running.pop(item.job.job_id, None)
+        super()._load(item)
+
+
+class LoadTakesRunning(MemoryStore):
+    """A job is taken in as Running, and nobody runs it."""
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        for item in items:
+            self._load(item)
+
+
+class LoadHoldsKeysForEver(MemoryStore):
+    """After a move a key is held for ever, whatever was promised."""
+
+    def _load(self, item: Stored) -> None:
+        if isinstance(item, StoredKey):
+            item = msgspec.structs.replace(item, until=None)
+        super()._load(item)
+
+
+class LoadForgetsMarks(MemoryStore):
+    """After a move numbers are handed out for the second time."""
+
+    def _load(self, item: Stored) -> None:
+        if not isinstance(item, Marks):
+            super()._load(item)
+
+
+class DumpSkipsAtPages(MemoryStore):
+    """A job on the edge of two pages stays behind."""
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        page = await super().dump(part, after=after, limit=limit)
+        is_edge = bool(page.next) and part is Part.JOBS
+        return Dumped(page.items[:-1], page.next) if is_edge else page
+
+
+class ClearKeepsKeys(MemoryStore):
+    """What was removed is still there for who submits it again."""
+
+    async def clear(self) -> None:
+        kept = self._keys
+        await super().clear()
+        self._keys = kept
+
+
 # Each broken store, and one rule that must be among those that catch it.
 BROKEN: dict[type[MemoryStore], str] = {
     FenceDropped: "fencing.a_run_that_is_over_cannot_end_the_job",
@@ -422,9 +530,21 @@ BROKEN: dict[type[MemoryStore], str] = {
     NumbersReused: "events.a_number_is_never_handed_out_again",
     LastNumberForgotten: "events.the_last_number_is_told_and_never_goes_back",
     NumbersSkipped: "events.several_may_number_at_once",
+    WayTakenForOutcome: "on_request.they_do_not_change_how_a_job_stands",
+    RepeatedProgressLogged: "on_request.they_are_not_told_twice_where_an_answer_is_lost",
+    StartsUnasked: "on_request.who_does_not_ask_is_not_told",
+    SubmissionsUnlogged: "on_request.who_asks_is_told_of_submit_start_and_progress",
     NumberedBeforeCommit: "events.a_reader_beside_many_writers_misses_nothing",
     PrunesTheUnread: "events.what_a_consumer_has_not_read_is_not_pruned",
     SweepsOnePage: "maintenance.the_sweep_goes_on_until_nothing_is_left",
     NumbersThroughFloat: "torture.sound_data_survives_as_payload_and_result",
     RoundsToMilliseconds: "inserting.microseconds_survive",
+    LoadNumbersAnew: "moving.what_is_read_out_and_taken_in_again_is_the_same",
+    LoadForgetsChanges: "moving.a_change_made_before_is_known_afterwards",
+    LoadOverwrites: "moving.what_is_there_stays_when_a_page_comes_again",
+    LoadTakesRunning: "moving.a_running_job_is_not_taken_in",
+    LoadHoldsKeysForEver: "moving.keys_are_held_as_long_as_before",
+    LoadForgetsMarks: "moving.numbers_go_on_behind_those_taken_in",
+    DumpSkipsAtPages: "moving.pages_give_each_item_once",
+    ClearKeepsKeys: "moving.a_cleared_store_is_as_new",
 }

@@ -3,10 +3,13 @@ nothing."""
 
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +18,31 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """Likewise."""
+    server = RedisServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty store of each kind is made at its first use."""
+    name = f"w{uuid4().hex}"
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/windlass.db"
+        case "redis":
+            redis: RedisServer = request.getfixturevalue("redis")
+            return redis.url(prefix=name)
+        case _:
+            server: PostgresServer = request.getfixturevalue("postgres")
+            return server.url(schema=name)
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

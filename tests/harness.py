@@ -12,11 +12,16 @@ from psycopg import AsyncConnection
 
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
 from windlass.contract.store import JobStore
 from windlass.stores.memory import MemoryStore
 from windlass.stores.postgres import PostgresStore
 from windlass.stores.postgres.counting import Counts
 from windlass.stores.postgres.location import parse_url
+from windlass.stores.redis import RedisStore
+from windlass.stores.redis.claim import new_tokens
+from windlass.stores.redis.location import parse_url as parse_redis_url
 from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import Location
 from windlass.testing.clock import FakeClock
@@ -59,6 +64,30 @@ class PostgresHarness:
             self.location.conninfo, autocommit=True
         ) as connection:
             await connection.execute(f"DROP SCHEMA {self.location.schema} CASCADE".encode())
+
+
+class RedisHarness:
+    """A prefix of its own in a server that many tests share; every handle has its connections."""
+
+    def __init__(self, server: RedisServer | RedisCluster) -> None:
+        self.clock = FakeClock()
+        self._handles: list[RedisStore] = []
+        self.location = parse_redis_url(server.url(prefix=f"w{uuid4().hex}"))
+
+    async def open(
+        self,
+        *,
+        before_commit: Callable[[], None] | None = None,
+        tokens: Callable[[int], bytes] = new_tokens,
+    ) -> JobStore:
+        store = RedisStore(self.location, clock=self.clock, tokens=tokens)
+        await store.open()
+        self._handles.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._handles:
+            await store.close()
 
 
 class SqliteHarness:

@@ -642,6 +642,23 @@ async def test_a_full_queue_refuses_more(url: str) -> None:
         assert lane.queued == 3
 
 
+async def test_what_is_there_already_takes_no_room_below_the_cap(url: str) -> None:
+    jobs = Windlass(url)
+
+    @jobs.job("capped", max_depth=3, idempotency_key=str)
+    async def capped(value: int) -> None: ...
+
+    async with jobs:
+        for _ in range(5):
+            await capped.submit(1)
+            with pytest.raises(SubmitConflict):
+                await capped.submit(2, idempotency_key="1")
+        await capped.submit_many([1, 1])
+        await capped.submit_many([2, 3])
+        (lane,) = await jobs.store.counts(tenant_id=None)
+        assert lane.queued == 3
+
+
 async def test_a_worn_out_worker_stops_by_itself(url: str) -> None:
     jobs = Windlass(url)
 

@@ -6,14 +6,17 @@ from typing import Final
 
 import pytest
 
-from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
 from windlass.testing.conformance import Rule, all_rules
 
 pytestmark = pytest.mark.matrix
 
 DOOR_VARIABLE: Final = "WINDLASS_TEST_POSTGRES_DOOR"
+REDIS_DOOR_VARIABLE: Final = "WINDLASS_TEST_REDIS_DOOR"
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +50,19 @@ async def test_postgres(
     rule: Rule, postgres_door: PostgresServer | PgBouncer, postgres_options: dict[str, str]
 ) -> None:
     await rule.check(PostgresHarness(postgres_door, **postgres_options))
+
+
+@pytest.fixture(scope="session")
+def redis_door(request: pytest.FixtureRequest) -> Iterator[RedisServer | RedisCluster]:
+    """A server alone; the matrix names `cluster`."""
+    if os.environ.get(REDIS_DOOR_VARIABLE) != "cluster":
+        yield request.getfixturevalue("redis")
+        return
+    cluster = RedisCluster()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=str)
+async def test_redis(rule: Rule, redis_door: RedisServer | RedisCluster) -> None:
+    await rule.check(RedisHarness(redis_door))

@@ -26,6 +26,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?")
 SPAN = re.compile(r"\b[\d.]+ (?:s|min)\b")
+ACTOR = re.compile(r"\bcli:\S+")
 GAP = re.compile(r"  +")  # a column is as wide as what is in it
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
 FOLDER = "/home/me/shop"
@@ -146,6 +147,8 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
             shell.work(command, runs=2)
         elif command == "python submit.py":
             assert submitted_beside_a_worker(shell, command) == shown
+        elif command == "windlass dev":
+            continue  # tests/cli/test_serve.py runs it, on a port of its own
         elif command.startswith("windlass "):
             job_id = ID.findall(done[-1])[0] if "JOB_ID" in command else ""
             done.append(shell.run(command.replace("JOB_ID", job_id)))
@@ -203,7 +206,8 @@ def assert_shown_as_it_is(shell: Shell, text: str) -> None:
 
 def without_chance(text: str) -> list[str]:
     """The lines, without ids, times and the order in which two jobs happened to end."""
-    for pattern, name in ((ID, "ID"), (MOMENT, "MOMENT"), (SPAN, "SPAN"), (GAP, "  ")):
+    chance = {"ID": ID, "MOMENT": MOMENT, "SPAN": SPAN, "ACTOR": ACTOR, "  ": GAP}
+    for name, pattern in chance.items():
         text = pattern.sub(name, text)
     return sorted(line.rstrip() for line in text.splitlines())
 
@@ -221,6 +225,18 @@ def test_the_command_line_is_shown_as_it_is(shell: Shell) -> None:
     shell.environment["WINDLASS_APP"] = "shop:jobs"
     shell.run("""windlass job submit document-indexing '{"document_id": "d1"}' --delay 3600""")
     assert_shown_as_it_is(shell, page("command-line.md"))
+
+
+def test_the_audit_trail_is_shown_as_it_is(shell: Shell) -> None:
+    text = page("audit.md")
+    shell.write(modules(text))
+    shell.run("windlass job submit mail '{}'")
+    assert_shown_as_it_is(shell, text)
+    exported = [line for line in shell.run("windlass audit export").splitlines() if "{" in line]
+    check = (
+        "import json, sys, hashes; print([hashes.is_sound(json.loads(a)) for a in sys.argv[1:]])"
+    )
+    assert shell.run(shlex.join([sys.executable, "-c", check, *exported])) == "[True, True]"
 
 
 def test_an_order_on_sqlite_is_placed_and_shipped_in_transactions_of_its_own(shell: Shell) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.app_under_test import Document, index, make_app, wait_for_ever
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import StoreUnavailable
@@ -95,7 +96,7 @@ async def numbered(app: Windlass, number: int) -> list[LoggedEvent]:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 async def test_events_are_numbered_where_nobody_leads(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -156,5 +157,8 @@ def _url(store: str, folder: Path, request: pytest.FixtureRequest) -> str:
             return "memory://"
         case "sqlite":
             return f"sqlite:///{folder}/windlass.db"
+        case "redis":
+            server: RedisServer = request.getfixturevalue("redis")
+            return server.url(prefix=f"w{uuid4().hex}")
         case _:
             return new_schema(request.getfixturevalue("postgres"))

@@ -24,8 +24,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.harness import PostgresHarness
+from tests.harness import PostgresHarness, RedisHarness
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from windlass.contract.errors import IllegalTransition
 from windlass.contract.outcome import (
     ErrorInfo,
@@ -74,6 +75,7 @@ new_jobs = st.builds(
     subject_id=st.sampled_from(("", "s1")),
     created_by=st.sampled_from(("", "me", "you")),
     delay=st.sampled_from((timedelta(0), timedelta(0), timedelta(seconds=90))),
+    logged=st.booleans(),
     request_key=st.none()
     | st.builds(
         DedupeKey,
@@ -187,12 +189,19 @@ class StoresAgree(RuleBasedStateMachine):
         limit=st.integers(0, 4),
         session=st.sampled_from(("w1", "w2")),
         again=st.booleans(),
+        logged=st.lists(st.sampled_from(TYPES), unique=True).map(tuple),
     )
     def claim(
-        self, types: list[str], queues: list[str], limit: int, session: str, again: bool
+        self,
+        types: list[str],
+        queues: list[str],
+        limit: int,
+        session: str,
+        again: bool,
+        logged: tuple[str, ...],
     ) -> None:
         claim_id = number(next(self.claims))
-        wanted = [LaneRequest(queue, tuple(types), limit) for queue in queues]
+        wanted = [LaneRequest(queue, tuple(types), limit, logged) for queue in queues]
         started = self.both(lambda store: self.claimed(store, session, claim_id, wanted))
         if again:
 
@@ -231,11 +240,15 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.apply([transition]))
 
     @precondition(lambda self: self.runs)
-    @rule(session=st.sampled_from(("w1", "w2")), percent=st.floats(0, 100))
-    def renew_and_progress(self, session: str, percent: float) -> None:
+    @rule(
+        session=st.sampled_from(("w1", "w2")),
+        percent=st.sampled_from((0.0, 33.3, 100.0)),
+        logged=st.booleans(),
+    )
+    def renew_and_progress(self, session: str, percent: float, logged: bool) -> None:
         refs = [run.ref for run in self.runs]
         self.both(lambda store: store.renew(session, refs, lease=LEASE))
-        self.both(lambda store: store.progress([Progress(refs[-1], percent, "phase")]))
+        self.both(lambda store: store.progress([Progress(refs[-1], percent, "phase", logged)]))
 
     @rule(job_id=st.integers(1, 30).map(number), operate=st.integers(0, 2))
     def operate(self, job_id: UUID, operate: int) -> None:
@@ -263,7 +276,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        late = self.both(lambda store: store.expired(limit=100))
+        late = self.both(_expired)
         self.apply([decide(run, LeaseLost(), DEFAULT_POLICY, jitter=0.0) for run in late])
 
     @rule(age=st.sampled_from((timedelta(0), timedelta(minutes=5))), keep=st.none() | st.just(3))
@@ -313,6 +326,12 @@ class StoresAgree(RuleBasedStateMachine):
             for key in ("k1", "k2")
         ]
         self.both(lambda store: store.held(keys))
+
+
+async def _expired(store: JobStore) -> list[Run]:
+    """How long a job had been due is told to whoever claims it, and need not be remembered."""
+    late = await store.expired(limit=100)
+    return [msgspec.structs.replace(run, waited_seconds=None) for run in late]
 
 
 async def _get(store: JobStore, job_id: UUID) -> list[JobSnapshot | None]:
@@ -382,6 +401,32 @@ class PostgresAgrees(StoresAgree):
         return sorted(entries, key=lambda entry: (entry.job_id, entry.version))
 
 
+class RedisAgrees(StoresAgree):
+    """A claim is handed a token for each run that it may start; those that it used are counted."""
+
+    server: RedisServer
+
+    async def opened(self) -> JobStore:
+        self.started = 0
+        self.harness = RedisHarness(self.server)
+        self.harness.clock = self.clock
+        return await self.harness.open(tokens=self._next_tokens)
+
+    def _next_tokens(self, most: int) -> bytes:
+        return b"".join(number(self.started + n).bytes for n in range(1, most + 1))
+
+    async def removed(self) -> None:
+        await self.harness.close()
+
+    async def claimed(
+        self, store: JobStore, session: str, claim_id: UUID, wanted: list[LaneRequest]
+    ) -> list[Run]:
+        runs = await super().claimed(store, session, claim_id, wanted)
+        if store is not self.oracle:
+            self.started = max([self.started, *(run.token.int for run in runs)])
+        return runs
+
+
 _RENAME = "UPDATE windlass.lease SET token = %s WHERE job_id = %s"
 
 
@@ -400,6 +445,23 @@ def test_postgres_agrees_with_the_oracle(
         PostgresAgrees,
         settings=_settings(derandomize=True, max_examples=15, stateful_step_count=40),
     )
+
+
+def test_redis_agrees_with_the_oracle(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RedisAgrees, "server", redis, raising=False)
+    run_state_machine_as_test(
+        RedisAgrees,
+        settings=_settings(derandomize=True, max_examples=30, stateful_step_count=40),
+    )
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_redis_agrees_with_the_oracle_at_length(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RedisAgrees, "server", redis, raising=False)
+    run_state_machine_as_test(RedisAgrees, settings=_at_length())
 
 
 @pytest.mark.chaos

@@ -10,6 +10,7 @@ from shutil import which
 import pytest
 
 from windlass.contract.clock import SystemClock
+from windlass.contract.errors import StoreUnavailable
 from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.connection import connect_writer
 from windlass.stores.sqlite.location import Location
@@ -34,6 +35,26 @@ def test_full_sync_is_the_default_and_survives_a_power_cut(tmp_path: Path) -> No
     weaker = SqliteStore(Location(path, sync="normal"), clock=SystemClock())
     assert weaker.capabilities.durability == "process"
     assert not weaker.capabilities.survives("power_loss")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["gone", "replaced"])
+async def test_a_file_that_was_taken_away_is_no_store_any_more(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    """What is written then is answered, and in no file that anybody can find."""
+    path = tmp_path / "windlass.db"
+    store = SqliteStore(Location(path), clock=SystemClock())
+    await store.open()
+    await store.ping()
+    path.rename(tmp_path / "elsewhere.db")
+    if is_replaced:
+        path.touch()
+    with pytest.raises(StoreUnavailable, match="while it was open"):
+        await store.ping()
+    path.unlink(missing_ok=True)
+    (tmp_path / "elsewhere.db").rename(path)
+    await store.ping()
+    await store.close()
 
 
 SCRIPT = """

@@ -340,7 +340,7 @@ async def test_with_wake_ups_off_polling_alone_finds_the_job(postgres: PostgresS
 
 def test_a_channel_shows_no_password_and_its_name_fits() -> None:
     store = store_from_url("postgresql://me:hush@host/db?schema=mine", clock=SystemClock())
-    assert store.channel is not None
+    assert isinstance(store.channel, PostgresChannel)
     assert store.channel.name == "mine.wake"
     assert "hush" in store.channel.conninfo
     assert "hush" not in f"{store.channel!r} {store.channel!s} {[store.channel]}"

@@ -262,7 +262,7 @@ def test_the_trigger_can_be_named_in_the_environment(monkeypatch: pytest.MonkeyP
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "windlass.wakeups.rabbitmq")
     monkeypatch.setitem(sys.modules, "aio_pika", None)
-    with pytest.raises(StoreMisconfigured, match=r"pip install windlass\[rabbitmq\]"):
+    with pytest.raises(StoreMisconfigured, match=r"pip install 'windlass\[rabbitmq\]'"):
         Windlass("memory://", trigger="amqp://host/")
 
 

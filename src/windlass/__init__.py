@@ -19,6 +19,7 @@ from windlass.contract.errors import (
     SubmitConflict,
     WindlassError,
 )
+from windlass.contract.job_event import JobEvent
 from windlass.contract.retry import Backoff, Fixed, Linear, Table
 from windlass.contract.status import JobStatus
 from windlass.contract.version import __version__
@@ -33,6 +34,7 @@ __all__ = [
     "Handle",
     "InvalidInput",
     "JobCancelled",
+    "JobEvent",
     "JobFailed",
     "JobGroup",
     "JobPoisoned",

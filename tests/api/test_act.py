@@ -168,6 +168,36 @@ async def test_a_job_that_has_ended_can_be_deleted(ask: Asker, jobs: Windlass) -
     assert await stored(jobs) == []
 
 
+async def test_a_job_that_went_on_meanwhile_is_not_deleted(
+    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redriven and ended anew, between the look at its ETag and the deletion."""
+    job_id = await submitted(ask)
+    await run_all(jobs, PERMANENT)
+    tag = (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).headers["etag"]
+    delete = jobs.manager.delete
+
+    async def after_others(*args: Any, **options: Any) -> Any:
+        await jobs.manager.redrive([UUID(job_id)], tenant_id=None, actor="op")
+        await run_all(jobs, PERMANENT)
+        return await delete(*args, **options)
+
+    monkeypatch.setattr(jobs.manager, "delete", after_others)
+    response = await ask("alice", "DELETE", f"/api/jobs/{job_id}", headers={"if-match": tag})
+    assert (response.status_code, response.json()["errorCode"]) == (412, "VERSION_MISMATCH")
+    assert len(await stored(jobs)) == 1
+
+
+async def test_a_star_in_quotes_is_a_tag_like_others(ask: Asker) -> None:
+    job_id = await submitted(ask)
+    for header, path, method in (
+        ("if-match", "cancel", "POST"),
+        ("if-none-match", "status", "GET"),
+    ):
+        response = await ask("alice", method, f"/api/jobs/{job_id}/{path}", headers={header: '"*"'})
+        assert response.status_code == (412 if method == "POST" else 200)
+
+
 # -- dead letters ---------------------------------------------------------------------------------
 
 
@@ -221,7 +251,11 @@ async def test_dead_letters_are_redriven_by_filter_with_a_limit(
     report = (await redrive(ask, {"jobTypes": ["document-indexing"], "limit": 2})).json()
     assert (report["matching"], report["redriven"], report["failed"]) == (2, 2, 0)
     assert report["more"] is True
-    assert len(audit.entries) == 2
+    everything, *each = audit.entries
+    assert everything.what == "dead-letters"
+    asked = {"jobTypes": ["document-indexing"], "limit": 2}
+    assert everything.details == {"filter": asked, "matching": 2}
+    assert [str(entry.job_id) for entry in each] == [item["jobId"] for item in report["items"]]
     left = (await redrive(ask, {"all": True})).json()
     assert (left["redriven"], left["more"]) == (1, False)
     assert {job.status for job in await stored(jobs)} == {JobStatus.QUEUED}

@@ -349,9 +349,42 @@ async def test_fastapi_by_its_own_dependencies(jobs: Windlass, analyze: Any) -> 
         document = (await ask._client.get("/openapi.json")).json()
         shown = document["paths"]["/d/{document_id}/analysis"]["post"]["requestBody"]
         schema = shown["content"]["application/json"]["schema"]
-        assert set(schema["properties"]) >= {"documentId", "type", "depth"}
+        assert set(schema["properties"]) >= {"type", "depth"}
     (job,) = await stored(jobs)
     assert (job.job.created_by, job.job.tenant_id) == ("user:alice", "acme")
+
+
+async def test_fastapi_tells_of_an_endpoint_what_its_callers_need(analyze: Any) -> None:
+    """Where the document of the user's own application names no path value, nobody can try it."""
+    app = FastAPI()
+    path = "/d/{document_id}/{shelf}/analysis"
+    who = Depends(current_user)
+    enqueue(app, path, analyze, principal=who, headers={"X-Region": "region"})
+    told = app.openapi()["paths"][path]["post"]
+    assert {(one["name"], one["in"], one["required"]) for one in told["parameters"]} == {
+        ("document_id", "path", True),
+        ("shelf", "path", True),
+        ("X-Region", "header", False),
+        ("authorization", "header", False),  # the dependency's own
+    }
+    by_name = {one["name"]: one["schema"] for one in told["parameters"]}
+    assert by_name["document_id"] == {"type": "string", "format": "uuid"}
+    body = told["requestBody"]["content"]["application/json"]["schema"]
+    assert "documentId" not in body["properties"]
+    assert body["required"] == ["type"]
+    accepted = told["responses"]["202"]["content"]["application/json"]["schema"]
+    assert list(accepted["properties"])[:3] == ["jobId", "subjectId", "statusUrl"]
+    assert "application/problem+json" in told["responses"]["4XX"]["content"]
+
+
+async def test_fastapi_leaves_a_path_value_to_the_dependency_that_reads_it(analyze: Any) -> None:
+    async def owner(document_id: str) -> Principal:
+        return PRINCIPALS[document_id]
+
+    app = FastAPI()
+    enqueue(app, "/d/{document_id}", analyze, principal=Depends(owner))
+    told = app.openapi()["paths"]["/d/{document_id}"]["post"]
+    assert [one["name"] for one in told["parameters"]] == ["document_id"]
 
 
 async def test_fastapi_by_an_authenticator(jobs: Windlass, analyze: Any) -> None:

@@ -1,11 +1,14 @@
 """Bad input: every request that cannot be served is a problem, and nothing is stored."""
 
 import asyncio
+import gzip
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from tests.api.application import ByName
 from tests.api.conftest import Asker, asker_of, check_answer
@@ -72,6 +75,29 @@ async def test_a_body_that_is_wrong_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("payload", "status", "code"),
+    [
+        (b'"\xff"', 400, "INVALID_FORMAT"),
+        (b'{"\xff": 1}', 400, "INVALID_FORMAT"),
+        (b"1e999", 422, "VALIDATION_ERROR"),
+    ],
+)
+async def test_what_cannot_be_read_has_no_idempotency_key(
+    ask: Asker, jobs: Windlass, payload: bytes, status: int, code: str
+) -> None:
+    """The key goes with all that was sent, also with what the job's type would not look at."""
+    content = b'{"jobType": "sweep", "payload": ' + payload + b"}"
+    headers = {"idempotency-key": "k"}
+    response = await ask("alice", "POST", "/api/jobs", content=content, headers=headers)
+    assert (response.status_code, response.json()["errorCode"]) == (status, code)
+    batch = b'{"jobs": [' + content + b", " + GOOD + b"]}"
+    response = await ask("alice", "POST", "/api/jobs/batch", content=batch, headers=headers)
+    assert (response.json()["accepted"], response.json()["rejected"]) == (1, 1)
+    assert response.json()["items"][0]["problem"]["errorCode"] == code
+    assert [job.job.job_type for job in await stored(jobs)] == ["mail"]
+
+
+@pytest.mark.parametrize(
     "content_type",
     ["", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"],
 )
@@ -82,6 +108,17 @@ async def test_a_body_that_is_not_declared_as_json_is_415(
     response = await ask("alice", "POST", "/api/jobs", content=GOOD, headers=headers)
     assert (response.status_code, response.json()["errorCode"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
     assert await stored(jobs) == []
+
+
+async def test_a_body_that_is_packed_is_415(ask: Asker, jobs: Windlass) -> None:
+    for content in (gzip.compress(GOOD), GOOD):
+        headers = {"content-encoding": "gzip"}
+        response = await ask("alice", "POST", "/api/jobs", content=content, headers=headers)
+        assert response.status_code == 415
+    assert await stored(jobs) == []
+    headers = {"content-encoding": "identity"}
+    response = await ask("alice", "POST", "/api/jobs", content=GOOD, headers=headers)
+    assert response.status_code == 202
 
 
 async def test_json_in_utf_8_may_be_said_in_so_many_words(ask: Asker) -> None:
@@ -260,6 +297,7 @@ async def test_an_unknown_path_is_404_and_a_wrong_method_405(ask: Asker) -> None
     for path in ("/", "/api", "/api/nothing", "/api/jobs/", f"/api/jobs/{uuid4()}/nothing"):
         response = await ask(None, "GET", path)
         assert (response.status_code, response.json()["errorCode"]) == (404, "NOT_FOUND")
+        assert "/api/docs" in response.json()["detail"]
     response = await ask(None, "PATCH", "/api/jobs")
     assert (response.status_code, response.json()["errorCode"]) == (405, "METHOD_NOT_ALLOWED")
     assert response.headers["allow"] == "GET, HEAD, POST"
@@ -353,7 +391,20 @@ async def test_only_names_that_are_allowed_reach_an_api_that_says_so(jobs: Windl
             assert response.status_code == status
 
 
-async def test_more_requests_than_can_be_served_at_once_are_503(jobs: Windlass) -> None:
+def as_it_is(jobs: Windlass, settings: ApiSettings) -> Any:
+    return jobs.api(authenticator=ByName(), settings=settings)
+
+
+def as_a_router(jobs: Windlass, settings: ApiSettings) -> Any:
+    web = FastAPI()
+    web.include_router(jobs.router(authenticator=ByName(), settings=settings))
+    return web
+
+
+@pytest.mark.parametrize("mounted", [as_it_is, as_a_router])
+async def test_more_requests_than_can_be_served_at_once_are_503(
+    jobs: Windlass, mounted: Callable[..., Any]
+) -> None:
     accepted = asyncio.Event()
 
     async def tell() -> None:
@@ -361,7 +412,7 @@ async def test_more_requests_than_can_be_served_at_once_are_503(jobs: Windlass) 
 
     jobs.after_submit = tell
     settings = ApiSettings(most_at_once=1)
-    async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
+    async with asker_of(mounted(jobs, settings)) as ask:
         waiting = asyncio.create_task(
             ask("alice", "POST", "/api/jobs", MAIL, headers={"prefer": "wait=30"})
         )
@@ -371,3 +422,30 @@ async def test_more_requests_than_can_be_served_at_once_are_503(jobs: Windlass) 
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         assert (await ask("alice", "GET", "/api/jobs")).status_code == 200
+
+
+async def test_what_is_not_known_is_told_with_what_is(ask: Asker) -> None:
+    """A misspelt name is mended from the answer alone."""
+    body = await ask("alice", "POST", "/api/jobs", {"type": "mail", "payload": "a@example.org"})
+    assert body.json()["errors"][0]["pointer"] == "#/type"
+    assert "is not known here; there are jobType, " in body.json()["detail"]
+    query = await ask("alice", "GET", "/api/jobs?stats=Queued")
+    assert query.json()["errors"][0]["parameter"] == "stats"
+    assert "is not known here; there are status, " in query.json()["detail"]
+    job_type = await ask("alice", "POST", "/api/jobs", {"jobType": "mial"})
+    assert "GET /api/job-types" in job_type.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Basic YTpi"}, {"x-api-key": "k"}], ids=["scheme", "header"]
+)
+async def test_credentials_of_a_kind_that_nobody_knows_are_not_called_missing(
+    api: Api, headers: dict[str, str]
+) -> None:
+    async with asker_of(api) as ask:
+        problem = (await ask(None, "GET", "/api/jobs", headers=headers)).json()
+        assert problem["errorCode"] == "INVALID_CREDENTIALS"
+        assert "kind" in problem["detail"]
+        nothing = (await ask(None, "GET", "/api/jobs")).json()
+        assert nothing["errorCode"] == "UNAUTHENTICATED"
+        assert "Authorization: Bearer" in nothing["detail"]

@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.api.application import AuditKept
-from tests.api.conftest import Asker
+from tests.api.application import AuditKept, ByName
+from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, settle, success
 from tests.api.test_submit import submit
 from windlass import Windlass
@@ -162,6 +162,25 @@ async def test_every_action_on_a_job(
             assert after == before
 
 
+async def test_the_audit_trail_tells_nobody_of_what_is_anothers(
+    jobs: Windlass, marked: list[Marked]
+) -> None:
+    """With the sink that one gets without asking: everybody has tried everything."""
+    async with asker_of(jobs.api(authenticator=ByName())) as ask:
+        for who in WHO:
+            for job in marked:
+                await ask(who, "GET", f"/api/jobs/{job.job_id}")
+                await ask(who, "POST", f"/api/jobs/{job.job_id}/cancel")
+        await jobs.close()
+        for who in ("admin", "eve"):
+            response = await ask(who, "GET", "/api/audit?limit=200")
+            assert response.status_code == 200
+            check_marks(who, response.text, marked)
+            mine, other = ("acme", "evil") if who == "admin" else ("evil", "acme")
+            assert mine in response.text
+            assert other not in response.text
+
+
 @pytest.mark.parametrize("who", WHO)
 async def test_every_list_and_number(ask: Asker, marked: list[Marked], who: str) -> None:
     own = TENANTS.get(who, "acme")
@@ -182,6 +201,8 @@ async def test_every_list_and_number(ask: Asker, marked: list[Marked], who: str)
         everything = (await ask(who, "GET", "/api/jobs?limit=200")).json()["items"]
         visible = {job.job_id for job in marked if may_read(who, job) and job.tenant == own}
         assert {item["jobId"] for item in everything} == visible
+    response = await ask(who, "GET", "/api/audit")
+    assert response.status_code == (200 if who in ("admin", "eve", "system") else 403)
     for path in ("/api/stats", "/api/stats/scale", "/api/queues", "/api/dead-letters/summary"):
         response = await ask(who, "GET", path)
         sees = who in READS or who in ("eve", "system")
@@ -199,6 +220,7 @@ async def test_naming_another_tenant(ask: Asker, marked: list[Marked], who: str)
         "/api/stats",
         "/api/stats/scale",
         "/api/queues",
+        "/api/audit",
     ):
         response = await ask(who, "GET", f"{path}?tenantId={other}")
         assert response.status_code == (200 if who == "system" else 404)
@@ -248,6 +270,22 @@ async def test_submitting_what_is_there_already(
                 check_marks(who, response.text, marked, sent=sent)
                 if TENANTS.get(who, "acme") != job.tenant and "jobId" not in body:
                     assert job.job_id not in response.text
+
+
+@pytest.mark.parametrize(
+    ("who", "status", "more"),
+    [("mailer", 403, {}), ("eve", 404, {"tenantId": "acme"}), ("alice", 422, {})],
+)
+async def test_who_may_not_submit_is_not_told_what_it_would_have_to_be(
+    ask: Asker, who: str, status: int, more: dict[str, str]
+) -> None:
+    body = {"jobType": "document-indexing", "payload": {"documentId": 5}, **more}
+    one = await submit(ask, body, who)
+    many = await ask(who, "POST", "/api/jobs/batch", {"jobs": [body]})
+    problem = many.json()["items"][0]["problem"]
+    assert one.status_code == problem["status"] == status
+    for text in (one.text, str(problem)):
+        assert ("documentId" in text) is (status == 422)
 
 
 async def test_a_job_that_is_not_there_costs_the_same_calls_as_another_tenants(

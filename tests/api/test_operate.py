@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.api.application import AuditKept
-from tests.api.conftest import Asker
+from tests.api.application import AuditKept, ByName
+from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, claim, run_all
 from tests.api.test_read import submitted
 from tests.api.test_submit import DOCUMENT, MAIL, submit
 from windlass import Windlass
+from windlass.auth.action import Action
+from windlass.auth.authorizer import DefaultAuthorizer, Target
+from windlass.auth.principal import Principal
+from windlass.contract.query import Visibility
 from windlass.testing.clock import FakeClock
 
 
@@ -70,7 +74,9 @@ async def test_what_touches_all_tenants_needs_who_operates_the_installation(
     ask: Asker, jobs: Windlass, who: str
 ) -> None:
     for verb in ("pause", "resume"):
-        assert (await ask(who, "POST", f"/api/queues/documents/{verb}")).status_code == 403
+        refused = await ask(who, "POST", f"/api/queues/documents/{verb}")
+        assert refused.status_code == 403
+        assert "--system" in refused.json()["detail"]
     for verb in ("disable", "enable", "pause", "resume"):
         assert (await ask(who, "POST", f"/api/job-types/mail/{verb}")).status_code == 403
     body = {"maxDepth": 1}
@@ -103,6 +109,8 @@ async def test_who_is_bound_to_some_types_sees_those(ask: Asker) -> None:
     (only,) = (await read(ask, "/api/job-types", "mailer"))["items"]
     assert only["jobType"] == "mail"
     assert (await ask("mailer", "GET", "/api/job-types/sweep")).status_code == 403
+    assert (await ask("mailer", "GET", "/api/job-types/ai-indexing")).status_code == 403
+    assert (await ask("mailer", "GET", "/api/job-types/nonsense")).status_code == 403
     assert (await ask("submitter", "GET", "/api/job-types")).status_code == 403
 
 
@@ -143,6 +151,47 @@ async def test_statistics_count_every_status(ask: Asker, jobs: Windlass, clock: 
     scale = await read(ask, "/api/stats/scale?jobType=mail&queue=default", "viewer")
     assert (scale["backlog"], scale["running"]) == (1, 0)
     assert (await read(ask, "/api/stats/scale?queue=none", "viewer"))["demand"] == 0
+
+
+async def test_who_is_bound_to_some_types_is_told_the_numbers_of_those(
+    ask: Asker, jobs: Windlass
+) -> None:
+    await submitted(ask)
+    await submitted(ask, MAIL)
+    await run_all(jobs, PERMANENT)
+    await submitted(ask, {"jobType": "sweep"})
+    await submitted(ask, {**DOCUMENT, "payload": {"documentId": "d2"}})
+    await submitted(ask, {**MAIL, "payload": "b"})
+    stats = await read(ask, "/api/stats", "mail-viewer")
+    assert [lane["jobType"] for lane in stats["lanes"]] == ["mail"]
+    assert (stats["queued"], stats["failed"]) == (1, 1)
+    assert (await read(ask, "/api/stats/scale", "mail-viewer"))["demand"] == 1
+    assert (await read(ask, "/api/stats/scale?jobType=sweep", "mail-viewer"))["demand"] == 0
+    (queue,) = (await read(ask, "/api/queues", "mail-viewer"))["items"]
+    assert (queue["queue"], queue["queued"]) == ("default", 1)
+    dead = await read(ask, "/api/dead-letters/summary", "mail-viewer")
+    assert (dead["total"], [one["jobType"] for one in dead["reasons"]]) == (1, ["mail"])
+
+
+async def test_numbers_are_narrowed_by_the_scope_of_an_authorizer_of_ones_own(
+    jobs: Windlass,
+) -> None:
+    """What it says of a tenant does not open what its scope leaves out."""
+
+    class OnlyMail(DefaultAuthorizer):
+        async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+            return True
+
+        def scope(self, principal: Principal, action: Action) -> Visibility:
+            return Visibility(tenant_id="acme", job_types=frozenset({"mail"}))
+
+    async with asker_of(jobs.api(authenticator=ByName(), authorizer=OnlyMail())) as ask:
+        await submitted(ask, MAIL, "alice")
+        await submitted(ask, {"jobType": "sweep"}, "alice")
+        stats = await read(ask, "/api/stats", "alice")
+        assert [lane["jobType"] for lane in stats["lanes"]] == ["mail"]
+        types = await read(ask, "/api/job-types", "alice")
+        assert [one["jobType"] for one in types["items"]] == ["mail"]
 
 
 @pytest.mark.parametrize("path", ["/api/stats", "/api/stats/scale", "/api/queues"])

@@ -120,6 +120,18 @@ async def test_every_key_has_its_own_bucket(jobs: Windlass) -> None:
         assert await statuses(ask, "admin", 6) == [200] * 5 + [429]
 
 
+async def test_the_same_name_in_another_tenant_is_somebody_else(jobs: Windlass) -> None:
+    class Namesakes(ByName):
+        async def authenticate(self, credentials: Credentials) -> Principal | None:
+            principal = await super().authenticate(credentials)
+            return principal and msgspec.structs.replace(principal, id="user:1")
+
+    settings = ApiSettings(rate_limits=RateLimits(per_key=FIVE))
+    async with asker_of(jobs.api(authenticator=Namesakes(), settings=settings)) as ask:
+        assert await statuses(ask, "operator", 6) == [200] * 5 + [429]
+        assert await statuses(ask, "eve", 6) == [200] * 5 + [429]
+
+
 async def test_the_keys_of_a_tenant_share_its_bucket(jobs: Windlass) -> None:
     async with limited(jobs, per_tenant=FIVE) as ask:
         assert await statuses(ask, "operator", 3) == [200] * 3

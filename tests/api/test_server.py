@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx2
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.api.application import AuditKept, ByName, make_jobs
 from tests.api.serving import served
 from tests.api.test_submit import DOCUMENT
+from windlass.api.server import ImpatientProtocol
 
 ALICE = {"authorization": "Bearer alice"}
 
@@ -64,12 +67,64 @@ def test_a_client_that_does_not_end_its_head_is_let_go(
 
 
 def _ended(connection: socket.socket) -> bool:
-    try:
-        while connection.recv(65536):
-            pass
-    except ConnectionResetError:
-        pass
+    _read_to_the_end(connection)
     return True
+
+
+def _read_to_the_end(connection: socket.socket) -> bytes:
+    read = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            read += part
+    return read
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"GET /api/jobs HTTP/1.1\r\nX-Large: ",
+        b"GET /api/jobs?a=",
+        b"GET /api/events HTTP/1.1\r\nAuthorization: Bearer alice\r\n\r\n"
+        b"GET / HTTP/1.1\r\nX-Large: ",
+        b"POST /api/jobs HTTP/1.1\r\nAuthorization: Bearer alice\r\n"
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"1\r\n{\r\n0\r\nX-Trailing: ",
+    ],
+    ids=["header", "url", "behind a stream", "trailer"],
+)
+def test_a_head_without_end_ends_the_connection(url: str, before: bytes) -> None:
+    with connected(url) as connection:
+        connection.sendall(before)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            connection.sendall(b"a" * 25_000_000)
+
+
+def test_requests_are_answered_in_order_but_not_piled_up(url: str) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    with connected(url) as connection:
+        connection.sendall(50 * request)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 50:
+            answers += connection.recv(65536)
+    with connected(url) as connection:
+        connection.sendall(5000 * request)
+        assert _read_to_the_end(connection).count(b"HTTP/1.1 200") < 5000
+
+
+def test_an_answer_that_is_not_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+
+    class Telling(ImpatientProtocol):
+        def connection_lost(self, error: Exception | None) -> None:
+            super().connection_lost(error)
+            lost.set()
+
+    monkeypatch.setattr("windlass.api.server.ImpatientProtocol", Telling)
+    monkeypatch.setattr("windlass.api.server._READ_SECONDS", 0.2)
+    with served(make_jobs("memory://").api(authenticator=ByName())) as url, connected(url) as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.sendall(100 * b"GET /api/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert lost.wait(20)
 
 
 def test_a_body_in_chunks_is_bounded(url: str) -> None:

@@ -1,5 +1,6 @@
 """Submitting over HTTP: the 202 of the contract, and nothing stored that was refused."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,8 +9,10 @@ import pytest
 
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, run_all, standing, stored
+from tests.moving_stores import PLACES, close
 from windlass import Windlass
 from windlass.contract.job import read_job
+from windlass.manager.moving.closing import reopen
 from windlass.testing.clock import FakeClock
 
 DOCUMENT = {"jobType": "document-indexing", "payload": {"documentId": "d1", "rowVersion": 5}}
@@ -98,6 +101,14 @@ async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs:
     newest, oldest = await stored(jobs)
     assert oldest.job.trace_context == {"traceparent": parent, "tracestate": "a=1"}
     assert newest.job.trace_context is None
+
+
+async def test_a_depth_cap_holds_for_many_at_once(ask: Asker, jobs: Windlass) -> None:
+    answers = await asyncio.gather(
+        *(submit(ask, {**MAIL, "payload": str(number)}) for number in range(30))
+    )
+    assert sorted({answer.status_code for answer in answers}) == [202, 503]
+    assert len(await stored(jobs)) == 5
 
 
 # -- once and again -----------------------------------------------------------------------------
@@ -387,3 +398,26 @@ async def test_an_older_payload_is_upgraded_and_a_newer_refused(ask: Asker, jobs
     assert (job.job.data(), job.job.payload_version) == ({"to": "somebody"}, 2)
     newer = await submit(ask, {"jobType": "letter", "payload": {}, "payloadVersion": 3})
     assert newer.json()["errors"][0]["pointer"] == "#/payloadVersion"
+
+
+async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
+    ask: Asker, jobs: Windlass
+) -> None:
+    job_id = (await submit(ask, MAIL)).json()["jobId"]
+    await close(jobs.store)
+    jobs.switches.doubt()
+    refused = [
+        await submit(ask, OTHER),
+        await ask("alice", "POST", f"/api/jobs/{job_id}/cancel"),
+    ]
+    for response in refused:
+        body = response.json()
+        assert (response.status_code, body["errorCode"]) == (503, "STORE_CLOSED")
+        assert body["retryable"]
+        assert body["detail"].endswith("Try again later.")
+        assert response.headers["retry-after"] == "5"
+        assert PLACES.target not in response.text
+    assert (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).json()["status"] == "Queued"
+    await reopen(jobs.store)
+    jobs.switches.doubt()
+    assert (await submit(ask, OTHER)).status_code == 202

@@ -269,6 +269,25 @@ async def test_a_rotated_key_has_two_secrets_for_a_while(office: Office) -> None
     assert (await office.keys.get(key_id_of(old), tenant_id="a")).old_secret_until is None
 
 
+async def test_a_new_secret_is_good_at_once_in_other_processes_too(office: Office) -> None:
+    old, other = await office.made(), office.another()
+    await other.comes(old)
+    office.clock.advance(1)
+    issued = await office.keys.rotate(key_id_of(old), tenant_id="a", overlap=HOUR)
+    await other.comes(issued.text)
+    await other.comes(old)
+
+
+async def test_a_wrong_secret_asks_the_store_no_more_than_twice_a_second(office: Office) -> None:
+    good = await office.made()
+    wrong = new_key_text(key_id_of(good)).text
+    other = office.another()
+    for _ in range(50):
+        await other.answers(wrong)
+        office.clock.advance(0.1)
+    assert other.calls.count("read_records") <= 11
+
+
 async def test_a_key_never_has_three_secrets(office: Office) -> None:
     first = await office.made()
     second = (await office.keys.rotate(key_id_of(first), tenant_id="a")).text

@@ -51,6 +51,7 @@ async def test_the_table_says_what_is_decided() -> None:
 
 async def test_the_python_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEPPER_VARIABLE, "1:0123456789abcdefghijklmnopqrstuvwxyz")
+    monkeypatch.setenv("TOKEN_SECRET", "0123456789abcdefghijklmnopqrstuvwxyz")
     names: dict[str, Any] = {"jobs": Windlass("memory://"), "sessions": {"x": "ada"}}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
         exec(compile(block, "authentication.md", "exec"), names)  # noqa: S102  # our own page
@@ -69,9 +70,9 @@ def test_the_commands_work(tmp_path: Path) -> None:
     script = "\n".join(
         [
             "set -eu",
-            *commands[:4],
+            *commands[:5],
             "KEY_ID=$(windlass key list | sed -n '2s/ .*//p')",
-            *commands[4:],
+            *commands[5:],
         ]
     ).replace(" KEY_ID ", " $KEY_ID ")
     done = subprocess.run(
@@ -83,7 +84,7 @@ def test_the_commands_work(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(PATTERN, done.stdout)) == 3
+    assert len(re.findall(PATTERN, done.stdout)) == 4
     assert "revoked" in done.stdout
 
 

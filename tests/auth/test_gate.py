@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from windlass.audit.log import AuditLog
 from windlass.auth.action import Action
-from windlass.auth.audit_log import AuditLog
 from windlass.auth.authorizer import DefaultAuthorizer, Target
 from windlass.auth.gate import Asker, Gate, Verdict
 from windlass.auth.principal import Principal, Role

@@ -165,3 +165,17 @@ def test_the_doctor_speaks_of_the_store_though_the_application_cannot_be_importe
     rows = checked(empty_store, *flags)
     assert rows["the application imports"]["result"] == "bad"
     assert any(name.startswith("jobs are kept in") for name in rows)
+
+
+def test_a_variable_that_looks_like_a_setting_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the store that it was to name is never looked at, and nobody says so."""
+    place.run("db", "migrate")
+    monkeypatch.setenv("WINDLASS_STOER", "sqlite:///other.db")
+    monkeypatch.setenv("WINDLASS_LOGFORMAT", "json")
+    monkeypatch.setenv("WINDLASS_API_KEY", "no setting, and like none")
+    told = {name: row["advice"] for name, row in checked(place).items() if row["result"] == "warn"}
+    assert told["WINDLASS_STOER is a setting"] == "Is WINDLASS_STORE meant?"
+    assert told["WINDLASS_LOGFORMAT is a setting"] == "Is WINDLASS_LOG_FORMAT meant?"
+    assert not any("API_KEY" in name for name in told)

@@ -95,8 +95,8 @@ def test_a_list_shows_what_operators_ask(place: Place) -> None:
     place.run("key", "create", "other", "--tenant", "other")
     result = place.run("key", "list")
     head, first, second = result.stdout.splitlines()
-    assert head.split()[:4] == ["keyId", "name", "state", "roles"]
-    assert first.split()[1:4] == ["first", "active", '["viewer"]']
+    assert head.split()[:5] == ["keyId", "name", "state", "roles", "isSystem"]
+    assert first.split()[1:5] == ["first", "active", "viewer", "no"]
     assert second.split()[1:3] == ["second", "active"]
 
 

@@ -90,3 +90,8 @@ def test_a_driver_that_is_not_installed_is_told_with_the_extra_that_has_it(
         "Error: A postgresql store needs the module psycopg, which is not installed. "
         "Run `pip install 'windlass[postgres]'`.\n"
     )
+
+
+def test_a_file_in_place_of_a_module_is_told_how_to_be_written(first_day: Place) -> None:
+    assert_refused(first_day.run("worker", "first_day.py"), 2, "Write first_day:jobs.")
+    assert_refused(first_day.run("worker", "first_day.py:mine"), 2, "Write first_day:mine.")

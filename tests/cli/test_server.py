@@ -351,3 +351,25 @@ def test_the_key_is_no_setting_and_never_shown(
     assert "hush" not in place.run("config", "show").output
     assert "hush" not in place.run("--url", "http://127.0.0.1:9", "stats").output
     assert place.run("--api-key", "hush", "stats").exit_code == 2
+
+
+def test_the_audit_trail_is_the_same_on_a_server_and_on_its_store(
+    served: Served, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        told(served.run(*served.on_server, "-o", "json", "queue", "pause", name))
+        told(served.run(*served.on_server, "-o", "json", "queue", "resume", name))
+    for words in (["audit", "list", "--action", "pauseQueue"], ["audit", "list", "--limit", "3"]):
+        on_store, on_server = served.both("-o", "json", *words)
+        assert told(on_server) == told(on_store)
+        assert told(on_server)
+    for words in (["audit", "export"], ["audit", "checkpoint"]):
+        on_store, on_server = served.both(*words)
+        assert on_server.stdout == on_store.stdout
+    kept = tmp_path / "trail.jsonl"
+    kept.write_text(served.run(*served.on_server, "audit", "export").stdout, encoding="utf-8")
+    on_store, on_server = served.both("audit", "verify", "--checkpoint", str(kept))
+    assert (on_server.exit_code, on_server.stderr) == (0, on_store.stderr)
+    refused = served.run(*served.on_server, "audit", "verify", "--all-tenants")
+    assert_refused(refused, 2, "one tenant at a time")
+    assert_refused(served.run(*served.on_server, "audit", "prune", "--before", "2h"), 2, "store")

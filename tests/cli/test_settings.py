@@ -56,6 +56,8 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "store",
         "url",
         "trigger",
+        "outbox",
+        "bridge",
         "app",
         "tenant",
         "queues",
@@ -67,6 +69,10 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "require_broker",
         "rate_limit_per_key",
         "rate_limit_per_tenant",
+        "webhook_allow",
+        "webhook_ports",
+        "webhook_source",
+        "webhook_disable_days",
         "log_format",
     ]
     assert [row["setting"] for row in rows] == names

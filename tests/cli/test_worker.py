@@ -252,6 +252,7 @@ def test_many_processes_of_no_application_are_refused_in_one_line(shop: Place) -
 def test_no_application_at_all_is_refused_with_the_next_step(shop: Place) -> None:
     assert_refused(shop.run("worker"), 2, "module:name")
     assert_refused(shop.run("dev", "--no-reload"), 2, "module:name")
+    assert_refused(shop.run("dev"), 2, "module:name")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,10 @@ from windlass.client import Client
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 
 
+# The server of these tests writes its fields in camel case.
+PAGE = PAGE.replace('"document_id"', '"documentId"')
+
+
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 

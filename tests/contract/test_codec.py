@@ -47,7 +47,7 @@ class Plain:
         (Outer, b"{}", [("#/docId", "is missing")]),
         (Outer, b'{"docId": 5}', [("#/docId", "expected uuid, got int")]),
         (Outer, b'{"docId": "x"}', [("#/docId", "invalid UUID")]),
-        (Outer, b'{"a/b~c": 1}', [("#/a~1b~0c", "unknown")]),
+        (Outer, b'{"a/b~c": 1}', [("#/a~1b~0c", "is not known here")]),
         (Outer, b'{"docId": "%b", "inner": [{}]}', [("#/inner/0/numbers", "is missing")]),
         (
             Outer,

@@ -127,8 +127,9 @@ def test_every_status_is_reachable_from_queued() -> None:
     assert reached == set(JobStatus)
 
 
-def test_every_event_is_a_move() -> None:
-    assert {event for _, event, _ in TRANSITIONS} == set(Event)
+def test_every_event_is_a_move_but_the_first_and_those_that_change_nothing() -> None:
+    moves = {event for _, event, _ in TRANSITIONS}
+    assert moves == set(Event) - {Event.SUBMITTED, Event.PROGRESSED}
 
 
 def test_an_event_leads_from_one_status_to_one_place() -> None:
@@ -138,7 +139,7 @@ def test_an_event_leads_from_one_status_to_one_place() -> None:
 def test_only_a_claim_leads_into_running() -> None:
     into = {(source, event) for source, event, to in TRANSITIONS if to is JobStatus.RUNNING}
     assert into - {(JobStatus.RUNNING, Event.CANCEL_REQUESTED)} == {
-        (JobStatus.QUEUED, Event.CLAIMED)
+        (JobStatus.QUEUED, Event.STARTED)
     }
 
 

@@ -231,3 +231,18 @@ async def test_numbering_events_reads_those_rows(deep: Deep) -> None:
     assert sum(read.values()) <= MOST_ROWS, read
     read = await deep.read_by(deep.store.events(after=50, limit=20))
     assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_records_of_a_prefix_are_read_without_those_behind_it(deep: Deep) -> None:
+    many = """
+    INSERT INTO windlass.record (namespace, key, value, replaced)
+    SELECT 'audit', 'm/' || lpad(n::text, 16, '0'), 'x', 0 FROM generate_series(1, 20000) AS n;
+    ANALYZE windlass.record;
+    """
+    await deep.store.calls.run(lambda sql: sql.script(many))
+    last = "m/" + "20000".zfill(16)
+    for prefix, after in (("a/", ""), ("m/", last), ("m/", "m/" + "500".zfill(16)), ("z/", "")):
+        read = await deep.read_by(
+            deep.store.read_records("audit", prefix=prefix, after=after, limit=10)
+        )
+        assert sum(read.values()) <= 20, (prefix, read)

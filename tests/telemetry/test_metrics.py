@@ -24,10 +24,12 @@ from windlass import (
     WorkerSettings,
 )
 from windlass.contract.errors import StoreUnavailable
-from windlass.contract.outcome import ErrorInfo, Failure
+from windlass.contract.outcome import ErrorInfo, Failure, Success
+from windlass.manager.cursors import begin_cursor
 from windlass.manager.manager import Ending, JobManager, Submission
 from windlass.manager.orphans import OrphanSweeper
 from windlass.manager.reaper import Reaper
+from windlass.manager.sequencer import Sequencer
 from windlass.stores.memory import MemoryStore
 from windlass.telemetry import names
 from windlass.telemetry.depths import MAX_AGE_SECONDS, Depths, Known
@@ -121,6 +123,18 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     failed = {"queue": "default", "job_type": "for-good", "status": "Failed"}
     assert page.get("windlass_dead_letters", **failed) == 2
     assert page.get("windlass_store_up") == 1
+
+
+async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) -> None:
+    store = await place.open()
+    jobs, manager = shop(store), JobManager(store)
+    await begin_cursor(store, "webhooks", from_start=False)
+    await store.insert([make_new(0, job_type="well") for _ in range(3)])
+    runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    await manager.settle([Ending(run, Success()) for run in runs])
+    await Sequencer(store).run_once()
+    page = await samples(jobs.health_app())
+    assert page.get("windlass_consumer_lag_events", consumer="webhooks") == 3
 
 
 async def test_types_and_queues_that_nobody_declared_are_other(place: Any) -> None:

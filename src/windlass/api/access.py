@@ -3,18 +3,30 @@
 Another tenant's job is answered like one that is not there, after the same calls of the store.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from windlass.api.call import Call
 from windlass.api.job_cache import JobCache
 from windlass.api.port import Jobs
 from windlass.api.problems import ApiCode, Refused
-from windlass.auth.action import Action
+from windlass.auth.action import INSTALLATION_WIDE, Action
 from windlass.auth.authorizer import Target
 from windlass.auth.gate import Gate, Verdict
 from windlass.contract.errors import Forbidden, JobNotFound
 from windlass.contract.query import Visibility
 from windlass.contract.snapshot import JobSnapshot
+
+
+class OfType(Protocol):
+    """What is told by job type: a row of counts, a declared type."""
+
+    @property
+    def job_type(self) -> str: ...
+
+
+_OfType = TypeVar("_OfType", bound=OfType)
 
 
 class Access:
@@ -60,19 +72,48 @@ class Access:
                 return Refused(ApiCode.JOB_PURGED, f"The job {job_id} has ended and was removed.")
         return JobNotFound(job_id)
 
-    async def target(self, call: Call, action: Action, target: Target, *, what: str = "") -> None:
+    async def target(
+        self,
+        call: Call,
+        action: Action,
+        target: Target,
+        *,
+        what: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         """Raise unless the caller may do this to what is no stored job."""
         verdict = await self._gate.to_target(
-            call.principal, action, target, what=what, asker=call.asker
+            call.principal, action, target, what=what, details=details, asker=call.asker
         )
         if verdict is Verdict.HIDDEN:
             raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
         if verdict is not Verdict.ALLOWED:
             raise forbidden(action)
 
+    async def begun(
+        self, call: Call, action: Action, tenant_id: str, *, what: str, details: Mapping[str, Any]
+    ) -> None:
+        """Write down that something is about to be done to many."""
+        target = Target(tenant_id=tenant_id)
+        await self._gate.begun(
+            call.principal, action, target, what=what, details=details, asker=call.asker
+        )
+
     async def may(self, call: Call, action: Action, target: Target) -> bool:
         """Tell, without a trace in the audit log: for what is left out rather than refused."""
         return await self._gate.authorizer.may(call.principal, action, target)
+
+    async def told(
+        self, call: Call, action: Action, tenant_id: str, rows: Iterable[_OfType]
+    ) -> list[_OfType]:
+        """Those rows, each of one job type, that the caller may be told."""
+        types = self.scope(call, action).job_types
+        return [
+            row
+            for row in rows
+            if (types is None or row.job_type in types)
+            and await self.may(call, action, Target(tenant_id=tenant_id, job_type=row.job_type))
+        ]
 
     async def tenant(self, call: Call, action: Action, named: str | None) -> str:
         """The tenant that is meant: the caller's own, or another one that he may name."""
@@ -99,4 +140,9 @@ class Access:
 
 
 def forbidden(action: Action) -> Forbidden:
-    return Forbidden(f"This needs the right {action}.")
+    where = (
+        " for all tenants, as a key made with --system has it"
+        if action in INSTALLATION_WIDE
+        else ""
+    )
+    return Forbidden(f"This needs the right {action}{where}.")

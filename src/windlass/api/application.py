@@ -16,14 +16,17 @@ from windlass.api.front_desk import FrontDesk
 from windlass.api.job_cache import JobCache
 from windlass.api.operation import Operation
 from windlass.api.operations.act import Acting
+from windlass.api.operations.audit import AuditTrail
 from windlass.api.operations.dead import DeadLetters
 from windlass.api.operations.documentation import Documentation
 from windlass.api.operations.follow import Follow
 from windlass.api.operations.job_types import JobTypes
 from windlass.api.operations.queues import Queues
 from windlass.api.operations.read import Reading
+from windlass.api.operations.schedules import ScheduleOperations
 from windlass.api.operations.statistics import Statistics
 from windlass.api.operations.submit import Submitting
+from windlass.api.operations.webhooks import WebhookOperations
 from windlass.api.parts import Parts
 from windlass.api.port import DeclaredJob, Jobs
 from windlass.api.problems import ApiCode, Refused
@@ -34,12 +37,11 @@ from windlass.api.settings import ApiSettings
 from windlass.api.streams.identity import Identity
 from windlass.api.streams.streams import Streams
 from windlass.api.submitting import Submitter
-from windlass.auth.audit_log import AuditLog
 from windlass.auth.authenticator import AllowAnonymous, Authenticator
 from windlass.auth.authorizer import Authorizer, DefaultAuthorizer
 from windlass.auth.gate import Gate
 from windlass.auth.stream_tokens import StreamTokens
-from windlass.contract.audit import AuditSink
+from windlass.contract.audit import AuditEntry, AuditSink
 from windlass.contract.errors import AuthMisconfigured
 
 _CHOICES = (
@@ -64,13 +66,14 @@ class Resource:
         await self._desk.serve(served, scope, receive, send)
 
 
-def _refusing(code: str, *headers: tuple[bytes, bytes]) -> Operation:
+def _refusing(code: str, *headers: tuple[bytes, bytes], is_documented: bool = False) -> Operation:
     """An operation that there is not, so that a wrong path or method is a problem like others."""
 
     async def refuse(call: Call) -> Answer:
         what = f"{call.scope['method']} {call.path}" if code == ApiCode.METHOD_NOT_ALLOWED else ""
         detail = f"{what} is not served." if what else f"There is nothing at {call.path}."
-        raise Refused(code, detail, headers=headers)
+        advice = f" What there is, {call.root}/api/docs tells." if is_documented else ""
+        raise Refused(code, detail + advice, headers=headers)
 
     return Operation(
         name="", method="", path="", tag="", summary="", run=refuse, answers={}, is_public=True
@@ -108,7 +111,9 @@ class Api:
         self._parts = _parts(
             jobs,
             authenticator=authenticator or AllowAnonymous(),
-            gate=Gate(authorizer or DefaultAuthorizer(), audit or AuditLog(), clock=jobs.clock),
+            gate=Gate(
+                authorizer or DefaultAuthorizer(), audit or _TheirAudit(jobs), clock=jobs.clock
+            ),
             settings=self.settings,
             responses=responses or Responses(),
             stream_tokens=stream_tokens,
@@ -123,7 +128,8 @@ class Api:
             *_routes(self._parts.desk, self.operations),
             *(Route(path, page) for path, page in (pages or {}).items()),
         ]
-        router = Router(self.routes, default=_NotFound(self._parts.desk), redirect_slashes=False)
+        nothing = _NotFound(self._parts.desk, is_documented=self.settings.show_documentation)
+        router = Router(self.routes, default=nothing, redirect_slashes=False)
         self._app = self._with_cors(router)
         self._direct = {} if self.settings.cors_origins else _without_values(self.routes)
 
@@ -222,10 +228,20 @@ class Api:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+class _TheirAudit:
+    """The application's own sink, which is another one when it has moved to another store."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def record(self, entry: AuditEntry) -> None:
+        await self._jobs.audit.record(entry)
+
+
 class _NotFound:
-    def __init__(self, desk: FrontDesk) -> None:
+    def __init__(self, desk: FrontDesk, *, is_documented: bool) -> None:
         self._desk = desk
-        self._served = Served(_refusing(ApiCode.NOT_FOUND))
+        self._served = Served(_refusing(ApiCode.NOT_FOUND, is_documented=is_documented))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._desk.serve(self._served, scope, receive, send)
@@ -276,6 +292,9 @@ def _operations(parts: Parts) -> list[Operation]:
         *Statistics(parts).operations,
         *Queues(parts).operations,
         *JobTypes(parts).operations,
+        *WebhookOperations(parts).operations,
+        *ScheduleOperations(parts).operations,
+        *AuditTrail(parts).operations,
         *Follow(parts).operations,
     ]
 

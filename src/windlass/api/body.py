@@ -8,7 +8,7 @@ import msgspec
 from windlass.api.documents import ErrorDetail
 from windlass.api.problems import ApiCode, Refused
 from windlass.contract.errors import Code
-from windlass.contract.pointer import problem_from
+from windlass.contract.pointer import UNKNOWN, problem_from
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -50,6 +50,8 @@ def check_json(headers: dict[str, str]) -> None:
         raise Refused(
             ApiCode.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json in UTF-8."
         )
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refused(ApiCode.UNSUPPORTED_MEDIA_TYPE, "The body must be sent as it is, not packed.")
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes, *, within: str = "#") -> Any:
@@ -58,6 +60,8 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes, *, within: str = "#"
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         pointer, detail = problem_from(str(error))
+        if detail == UNKNOWN and pointer.count("/") == 1:
+            detail = f"{UNKNOWN}; there are {', '.join(names_of(decoder.type))}"
         pointer = within + pointer[1:]
         raise Refused(
             Code.VALIDATION_ERROR,
@@ -68,6 +72,11 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes, *, within: str = "#"
         raise Refused(Code.INVALID_FORMAT, f"The body is not JSON: {_plain(error)}.") from None
     except RecursionError:
         raise Refused(Code.INVALID_FORMAT, "The body is nested too deeply.") from None
+
+
+def names_of(struct: type[msgspec.Struct]) -> list[str]:
+    """The names that its fields have in JSON."""
+    return [one.encode_name for one in msgspec.structs.fields(struct)]
 
 
 def _plain(error: Exception) -> str:

@@ -6,7 +6,9 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.audit.event import AuditEvent
 from windlass.contract.status import Event, JobStatus
+from windlass.contract.webhook import ListedDelivery, WebhookEndpoint
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -130,7 +132,7 @@ class JobPage(Document, frozen=True, kw_only=True):
 
 
 class HistoryEntry(Document, frozen=True, kw_only=True):
-    """Something that happened to a job: a run ended, or somebody acted."""
+    """Something that happened to a job: a run ended, somebody acted, or what its type asks for."""
 
     version: int
     event: Event
@@ -144,6 +146,9 @@ class HistoryEntry(Document, frozen=True, kw_only=True):
     actor: str
     session: str | None
     """Which worker it was; for those who may see the installation's statistics."""
+    progress: float | None
+    """How far the run was, where it progressed."""
+    phase: str | None
 
 
 class HistoryDocument(Document, frozen=True, kw_only=True):
@@ -302,6 +307,32 @@ class ScaleDocument(Document, frozen=True, kw_only=True):
     running: int
     demand: int
     oldest_age_seconds: float
+
+
+# -- webhooks -------------------------------------------------------------------------------------
+
+
+class WebhooksDocument(Document, frozen=True, kw_only=True):
+    """The webhooks of a tenant, oldest first."""
+
+    items: list[WebhookEndpoint]
+
+
+class DeliveryPage(Document, frozen=True, kw_only=True):
+    """Deliveries of a webhook, newest first; `nextCursor` leads on, null is the end."""
+
+    items: list[ListedDelivery]
+    next_cursor: str | None
+
+
+# -- audit --------------------------------------------------------------------------------------
+
+
+class AuditPage(Document, frozen=True, kw_only=True):
+    """Events of a tenant's audit chain, newest first."""
+
+    items: list[AuditEvent]
+    next_cursor: str | None
 
 
 # -- following ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The API as a router of FastAPI, and async endpoints in a FastAPI application."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -10,8 +11,8 @@ from windlass.api.application import Api
 from windlass.api.async_endpoint import AsyncEndpoint, Before, response_of
 from windlass.api.body import ClientGone
 from windlass.api.call import Scope
+from windlass.api.endpoint_document import answers_document, request_document
 from windlass.api.front_desk import FrontDesk
-from windlass.api.inlining import inlined
 from windlass.api.port import DeclaredJob
 from windlass.api.served import Servable, Served
 from windlass.auth.principal import Principal
@@ -56,21 +57,28 @@ def add_endpoint(
 ) -> AsyncEndpoint:
     """Add a route that submits a job and answers 202; the options are those of `add_api_route`."""
     endpoint = api.endpoint(job_type, headers=headers, before=before)
-    shown = {} if job_type.handler.codec.fields is None else _body_shown(job_type)
+    codec = job_type.handler.codec
+    shown = request_document(codec, path, headers or {}, told=_read_by(principal))
     routes.add_api_route(
         path,
         _endpoint(api.desk, endpoint.served, principal),
         methods=list(methods),
         status_code=202,
-        openapi_extra=shown,
-        **{"name": f"enqueue-{job_type.name}", "response_class": Response, **options},
+        **{
+            "name": f"enqueue-{job_type.name}",
+            "response_class": Response,
+            "openapi_extra": shown,
+            "responses": answers_document(),
+            **options,
+        },
     )
     return endpoint
 
 
-def _body_shown(job_type: DeclaredJob) -> dict[str, Any]:
-    schema = inlined(job_type.handler.codec.schema())
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+def _read_by(principal: Any) -> Collection[str]:
+    """What the user's own dependency reads, FastAPI tells by itself."""
+    reader = getattr(principal, "dependency", None)
+    return inspect.signature(reader).parameters if callable(reader) else ()
 
 
 def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:

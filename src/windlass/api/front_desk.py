@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import logging
+from typing import Final
 
 from windlass.api import headers as request_headers
 from windlass.api.answer import Answer, Header, Send
@@ -19,9 +20,21 @@ from windlass.api.settings import ApiSettings
 from windlass.auth.authenticator import Authenticator
 from windlass.auth.gate import Gate
 from windlass.auth.principal import Principal
-from windlass.contract.errors import NotAuthenticated, WindlassError
+from windlass.contract.errors import (
+    Code,
+    InvalidCredentials,
+    NotAuthenticated,
+    SubmitRefused,
+    WindlassError,
+)
 
 _log = logging.getLogger("windlass.api")
+_CARRY_CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORGED: Final = (
+    "A page of another origin asks for this. Send an API key or a token, or have an operator name "
+    "the origin in cors_origins."
+)
 
 
 class FrontDesk:
@@ -56,15 +69,12 @@ class FrontDesk:
     async def serve(self, served: Servable, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         call, refused = self.received(scope)
-        self._under_way += 1
         try:
             answer = (
                 self.problem(call, refused) if refused else await self.answer(served, call, receive)
             )
         except ClientGone:
             return
-        finally:
-            self._under_way -= 1
         with_body = scope["method"] != "HEAD"
         await answer.send(send, receive, correlation_id=call.correlation_id, with_body=with_body)
 
@@ -79,13 +89,27 @@ class FrontDesk:
             return call, invalid_parameter("Host", "is not a name by which this API may be called")
         if self._under_way >= self._settings.most_at_once:
             return call, Refused(ApiCode.OVERLOADED, "Too many requests are under way.")
+        if scope["method"] not in _READING and self._is_forged(headers):
+            return call, Refused(Code.FORBIDDEN, _FORGED)
         return call, None
+
+    def _is_forged(self, headers: dict[str, str]) -> bool:
+        """Whether a page elsewhere may have had a browser send it, with its user's own rights."""
+        return (
+            request_headers.is_from_elsewhere(headers)
+            and not request_headers.has_key_or_token(headers)
+            and headers.get("origin") not in self._settings.cors_origins
+        )
 
     async def answer(
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None = None
     ) -> Answer:
         """Run an operation; `principal` where somebody else has told already who asks."""
-        answer = await self._answered(served, call, receive, principal)
+        self._under_way += 1
+        try:
+            answer = await self._answered(served, call, receive, principal)
+        finally:
+            self._under_way -= 1
         if call.quota is None:
             return answer
         answer = copy.copy(answer)  # it may be one that others get too
@@ -119,6 +143,7 @@ class FrontDesk:
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None
     ) -> Answer:
         operation = served.operation
+        call.operation = operation.name
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
@@ -137,8 +162,7 @@ class FrontDesk:
         except NotAuthenticated as error:
             raise await self._unauthenticated(served, call, error) from None
         if principal is None:
-            nothing = NotAuthenticated("No credentials were sent.")
-            raise await self._unauthenticated(served, call, nothing)
+            raise await self._unauthenticated(served, call, _nobody(call))
         return principal
 
     async def _unauthenticated(
@@ -151,7 +175,7 @@ class FrontDesk:
 
     def _refused_for(self, call: Call, error: WindlassError) -> Refused:
         refused = refused_for(error)
-        if refused.kind.status >= 500:
+        if refused.kind.status >= 500 and not isinstance(error, SubmitRefused):
             _log.error("request %s failed: %s", call.correlation_id, error)
         return refused
 
@@ -175,6 +199,18 @@ def problem_document(call: Call, refused: Refused) -> ProblemDocument:
         correlation_id=call.correlation_id,
         retryable=kind.retryable,
         errors=refused.errors,
+    )
+
+
+def _nobody(call: Call) -> NotAuthenticated:
+    """Who sent something, and reads that nothing was sent, looks for the fault where it is not."""
+    if call.credentials.headers.keys() & _CARRY_CREDENTIALS:
+        return InvalidCredentials(
+            "These credentials are of a kind that this server does not know.",
+            next_step="Is it the right server, and a token of the right issuer?",
+        )
+    return NotAuthenticated(
+        "No credentials were sent.", next_step="Send them as `Authorization: Bearer …`."
     )
 
 

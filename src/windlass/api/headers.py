@@ -21,7 +21,7 @@ _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:|/+=@~-]{1,128}")
 _STRING: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE_KEY: Final = re.compile(r"[!#$%&'*+./:=?@^_`|~0-9A-Za-z-]+")
 _KEY_LIMIT: Final = 255
-_ETAG: Final = re.compile(r'(W/)?"([!#-~\x80-\xff]*)"')
+_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
 _WAIT: Final = re.compile(r'wait\s*=\s*"?(\d{1,9})"?', re.IGNORECASE)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACESTATE: Final = re.compile(r"[ -~]{1,512}")
@@ -30,9 +30,15 @@ _TRACESTATE: Final = re.compile(r"[ -~]{1,512}")
 def merged(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """All headers by lower-case name; one that was sent twice is joined by a comma."""
     headers: dict[str, str] = {}
+    again: dict[str, list[str]] = {}
     for name, value in raw:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key in headers:
+            again.setdefault(key, [headers[key]]).append(text)
+        else:
+            headers[key] = text
+    for key, texts in again.items():
+        headers[key] = ", ".join(texts)
     return headers
 
 
@@ -59,6 +65,23 @@ def host(headers: dict[str, str]) -> str:
     if given.startswith("["):
         return given[1:].partition("]")[0]
     return given.partition(":")[0]
+
+
+def is_from_elsewhere(headers: dict[str, str]) -> bool:
+    """Whether a browser tells that a page of another origin asks; `null` is one too.
+
+    Where it does not tell the site, as over plain HTTP, the origin is compared with our own name.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host", "")
+
+
+def has_key_or_token(headers: dict[str, str]) -> bool:
+    """Whether it carries what no browser sends by itself, as it does with cookies."""
+    return "x-api-key" in headers or headers.get("authorization", "")[:7].lower() == "bearer "
 
 
 def idempotency_key(headers: dict[str, str]) -> str | None:
@@ -108,7 +131,10 @@ def wait_seconds(headers: dict[str, str], most: float) -> float | None:
 
 
 def entity_tags(headers: dict[str, str], name: str) -> list[str] | None:
-    """The tags of If-Match or If-None-Match, weak ones with their W/; ["*"] for any; or None."""
+    """The tags of If-Match or If-None-Match, in their quotes, weak ones with W/; or None.
+
+    ["*"] is any.
+    """
     given = headers.get(name)
     if given is None:
         return None
@@ -120,7 +146,7 @@ def entity_tags(headers: dict[str, str], name: str) -> list[str] | None:
         if match is None:
             label = "If-Match" if name == "if-match" else "If-None-Match"
             raise invalid_parameter(label, "must be * or a list of entity tags in quotes")
-        tags.append((match[1] or "") + match[2])
+        tags.append(match[0])
     return tags
 
 

@@ -10,9 +10,13 @@ from windlass.api.documents import ProblemDocument, ResetDocument, StatusDocumen
 from windlass.api.operation import EventText, Html, Operation
 from windlass.api.problems import KINDS, ApiCode, Kind
 from windlass.api.streams.identity import COOKIE, PARAMETER
+from windlass.api.webhook_requests import webhooks
 from windlass.contract.errors import Code
+from windlass.contract.job_event import CloudEvent
+from windlass.contract.schedule import NAME_PATTERN
 from windlass.contract.status import Event
 from windlass.contract.version import __version__
+from windlass.contract.webhook import StandardEvent
 
 _REF: Final = "#/components/schemas/{name}"
 _FOR_EVERY: Final = (
@@ -47,22 +51,29 @@ _STREAM_TOKENS: Final = {
         "description": "The same token in the cookie that comes with it.",
     },
 }
-_HAPPENINGS: Final = [event.value for event in Event if event is not Event.CLAIMED]
+_HAPPENINGS: Final = [event.value for event in Event]
 _EVENT_NAMES: Final = ["state", "progress", *_HAPPENINGS, "reset"]
 _PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "jobId": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 128},
     "jobType": {"type": "string", "minLength": 1, "maxLength": 128},
+    "webhookId": {"type": "string", "format": "uuid"},
+    "deliveryId": {"type": "string", "format": "uuid"},
+    "schedule": {"type": "string", "pattern": NAME_PATTERN},
     "problem": {"type": "string", "enum": [kind.slug for kind in KINDS.values()]},
 }
 _PATH_VALUE: Final = re.compile(r"\{(\w+)(?::path)?\}")
 _STATUS_TEXT: Final = {
     200: "Done",
+    201: "Made",
     202: "Accepted",
     204: "Done; there is nothing to say",
     304: "Nothing has changed",
 }
-_ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {202: ("Location", "Retry-After")}
+_ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
+    201: ("Location",),
+    202: ("Location", "Retry-After"),
+}
 
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -75,6 +86,7 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Windlass", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
+        "webhooks": webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
@@ -94,7 +106,9 @@ class _Schemas:
     """The JSON Schemas of all structs, by reference."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        types: list[Any] = [ProblemDocument, StatusDocument, ResetDocument]
+        types: list[Any] = [
+            *(ProblemDocument, StatusDocument, ResetDocument, StandardEvent, CloudEvent)
+        ]
         for operation in operations:
             shown = (operation.body_shown or operation.body, *operation.answers.values())
             types += [one for one in shown if _is_struct(one) and one not in types]

@@ -17,6 +17,7 @@ _STYLE: Final = (
     "details{margin:.5rem 0;padding:.5rem .75rem;border:1px solid #d0d7de;border-radius:6px}"
     "summary{cursor:pointer}table{border-collapse:collapse;margin:.5rem 0}"
     "td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}"
+    "details{overflow-x:auto}details table{scroll-margin-top:7rem}"
     "@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}"
     "code{background:#21262d}details,h2{border-color:#30363d}a{color:#79c0ff}}"
 )
@@ -42,7 +43,7 @@ def page(title: str, body: str) -> Answer:
     return Answer(200, text.encode(), _HEADERS)
 
 
-def problem_page(kind: Kind) -> Answer:
+def problem_page(kind: Kind, root: str) -> Answer:
     again = (
         "The same request may succeed later; <code>Retry-After</code> says when."
         if kind.retryable
@@ -51,7 +52,8 @@ def problem_page(kind: Kind) -> Answer:
     return page(
         kind.title,
         f"<p><code>{escape(kind.code)}</code>, status {kind.status}.</p>"
-        f"<p>{_text(kind.advice)}</p><p>{again}</p>",
+        f"<p>{_text(kind.advice)}</p><p>{again}</p>"
+        f'<p><a href="{escape(root)}/api/problems">All problems</a></p>',
     )
 
 
@@ -114,9 +116,13 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
         f"<tr><td><code>{escape(field)}</code></td><td>{_type(one)}</td></tr>"
         for field, one in schema.get("properties", {}).items()
     )
+    if "enum" in schema:
+        rows = f"<tr><td>{_type(schema)}</td></tr>"
+    # What is within is unfolded by a browser that is led there; the fold itself is not.
     return (
-        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code> '
-        f"{_text(schema.get('description', ''))}</summary><table>{rows}</table></details>"
+        f"<details><summary><code>{escape(name)}</code> "
+        f"{_text(schema.get('description', ''))}</summary>"
+        f'<table id="{escape(name)}">{rows}</table></details>'
     )
 
 

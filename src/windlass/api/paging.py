@@ -36,6 +36,23 @@ def read_cursor(text: str) -> Cursor:
     return cursor
 
 
+def name_cursor_text(name: str) -> str:
+    """A cursor over names."""
+    return urlsafe_b64encode(bytes([_VERSION]) + name.encode()).decode().rstrip("=")
+
+
+def read_name_cursor(text: str) -> str:
+    """Raise Refused for what is no cursor over names."""
+    try:
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        name = packed[1:].decode()
+    except ValueError:
+        raise _bad_cursor() from None
+    if name_cursor_text(name) != text:
+        raise _bad_cursor()
+    return name
+
+
 def _bad_cursor() -> Refused:
     return invalid_parameter("cursor", "is not one that this API gave; start without it")
 

@@ -5,13 +5,26 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from windlass.contract.audit import AuditSink
 from windlass.contract.clock import Clock
 from windlass.contract.errors import WindlassError
+from windlass.contract.query import Cursor
 from windlass.contract.results import InsertResult
 from windlass.contract.store import JobStore
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.wakeup import Wakeup
+from windlass.contract.webhook import (
+    DeliveryStatus,
+    IssuedWebhook,
+    ListedDelivery,
+    ReplayReport,
+    ReplayWanted,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookSpec,
+)
 from windlass.manager.manager import JobManager
+from windlass.manager.schedules import Schedules
 from windlass.manager.switches import Switches
 from windlass.worker.handler import Handler
 
@@ -55,6 +68,60 @@ class DeclaredJob(Protocol):
         ...
 
 
+class Webhooks(Protocol):
+    """An application's webhooks. A tenant is named in every call; another's are not there."""
+
+    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook: ...
+
+    async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]: ...
+
+    async def get(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint:
+        """Raise WebhookNotFound."""
+        ...
+
+    async def update(
+        self, webhook_id: UUID, spec: WebhookSpec, *, tenant_id: str
+    ) -> WebhookEndpoint: ...
+
+    async def delete(self, webhook_id: UUID, *, tenant_id: str) -> None: ...
+
+    async def rotate(
+        self, webhook_id: UUID, *, tenant_id: str, overlap: timedelta
+    ) -> IssuedWebhook: ...
+
+    async def enable(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint: ...
+
+    async def disable(
+        self, webhook_id: UUID, *, tenant_id: str, reason: str
+    ) -> WebhookEndpoint: ...
+
+    async def test(self, webhook_id: UUID, *, tenant_id: str, actor: str) -> ListedDelivery: ...
+
+    async def deliveries(
+        self,
+        webhook_id: UUID,
+        *,
+        tenant_id: str,
+        status: DeliveryStatus | None = None,
+        limit: int = 50,
+        after: Cursor | None = None,
+    ) -> tuple[list[ListedDelivery], Cursor | None]: ...
+
+    async def delivery(
+        self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str
+    ) -> WebhookDelivery:
+        """Raise JobNotFound."""
+        ...
+
+    async def replay(
+        self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str, actor: str
+    ) -> ListedDelivery: ...
+
+    async def replay_all(
+        self, webhook_id: UUID, wanted: ReplayWanted, *, tenant_id: str, actor: str
+    ) -> ReplayReport: ...
+
+
 class Jobs(Protocol):
     """An application's jobs."""
 
@@ -71,7 +138,18 @@ class Jobs(Protocol):
     def switches(self) -> Switches: ...
 
     @property
+    def schedules(self) -> Schedules: ...
+
+    @property
+    def audit(self) -> AuditSink: ...
+
+    @property
     def wakeup(self) -> Wakeup: ...
+
+    @property
+    def webhooks(self) -> Webhooks | None:
+        """None where they are off."""
+        ...
 
     @property
     def is_open(self) -> bool: ...
@@ -96,7 +174,7 @@ class Jobs(Protocol):
         ...
 
     async def admit(self, job_type: DeclaredJob, new: NewJob) -> InsertResult:
-        """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
+        """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
         ...
 
     async def admit_many(

@@ -33,6 +33,8 @@ class ApiCode(StrEnum):
     BODY_TIMEOUT = "BODY_TIMEOUT"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
     STREAM_TOKENS_OFF = "STREAM_TOKENS_OFF"
+    WEBHOOK_NOT_FOUND = "WEBHOOK_NOT_FOUND"
+    WEBHOOKS_OFF = "WEBHOOKS_OFF"
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     OVERLOADED = "OVERLOADED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
@@ -102,6 +104,19 @@ _KINDS: Final = (
         "set WINDLASS_KEY_PEPPER. Who is known by a cookie needs no token.",
     ),
     Kind(
+        ApiCode.WEBHOOK_NOT_FOUND,
+        404,
+        "There is no such webhook",
+        "It never existed, was deleted, or belongs to another tenant.",
+    ),
+    Kind(
+        ApiCode.WEBHOOKS_OFF,
+        404,
+        "This server has no webhooks",
+        "They need a key for their secrets, which workers have too: make one with "
+        "`windlass key pepper`, and set WINDLASS_WEBHOOK_KEY.",
+    ),
+    Kind(
         ApiCode.METHOD_NOT_ALLOWED,
         405,
         "This method is not for this path",
@@ -133,6 +148,12 @@ _KINDS: Final = (
         "or cancelled one can be redriven, and only an ended one can be deleted.",
     ),
     Kind(
+        Code.SCHEDULE_CONFLICT,
+        409,
+        "The schedule cannot be made or changed so",
+        "Its name is taken, or code has declared it: then change it there, or pause it.",
+    ),
+    Kind(
         ApiCode.JOB_PURGED,
         410,
         "The job has been purged",
@@ -141,7 +162,7 @@ _KINDS: Final = (
     Kind(
         Code.VERSION_MISMATCH,
         412,
-        "The job has changed since it was read",
+        "It has changed since it was read",
         "Read it again, and repeat the request with the new ETag if it still makes sense.",
     ),
     Kind(
@@ -212,6 +233,13 @@ _KINDS: Final = (
         503,
         "Too many jobs are waiting",
         "Try again later, and send less.",
+        SubmitRefused.retry_after_seconds,
+    ),
+    Kind(
+        Code.STORE_CLOSED,
+        503,
+        "The jobs are being moved to another store",
+        "They can be read, but not changed. Try again later.",
         SubmitRefused.retry_after_seconds,
     ),
     Kind(

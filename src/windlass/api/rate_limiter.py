@@ -28,10 +28,12 @@ class RateLimiter:
         The call is told its quota: that of the two of which less is left.
         """
         principal = call.principal
-        of_key = self._bucket("key", principal.id, self._limits.of_key(principal))
+        tenant_id = principal.tenant_id
+        # Whoever has the same name in another tenant is somebody else.
+        whose = f"{tenant_id}\n{principal.id}"
+        of_key = self._bucket("key", whose, self._limits.of_key(principal))
         if of_key is not None:
             _note(call, await of_key.take(), f"The limit of this key is {of_key.limit}.")
-        tenant_id = principal.tenant_id
         of_tenant = self._bucket("tenant", tenant_id, self._limits.of_tenant(principal))
         if of_tenant is None:
             return

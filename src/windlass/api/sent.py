@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from windlass.api.documents import Document, Instant
 from windlass.auth.stream_tokens import LONGEST
 from windlass.contract.retry import MAX_DELAY
+from windlass.contract.webhook import DeliveryStatus, ReplayWanted, WebhookSpec
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
@@ -19,7 +20,7 @@ IdempotencyKey = Annotated[str, Meta(max_length=512)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 CursorText = Annotated[str, Meta(max_length=128)]
-StreamTokenText = Annotated[str, Meta(max_length=LONGEST)]
+StreamTokenText = Annotated[str, Meta(max_length=LONGEST, pattern="^[A-Za-z0-9_-]*$")]
 EventId = Annotated[str, Meta(max_length=128)]
 
 
@@ -91,6 +92,14 @@ class DepthCap(Sent, frozen=True, kw_only=True):
     max_depth: Annotated[int, Meta(ge=0, le=10**9)] | None
 
 
+class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody wants to be told, and how; only `url` is needed."""
+
+
+class DeliveriesToReplay(ReplayWanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which deliveries of a webhook to make once more: the newest that match."""
+
+
 # -- queries ------------------------------------------------------------------------------------
 
 
@@ -125,10 +134,36 @@ class DeadQuery(Sent, frozen=True, kw_only=True):
     cursor: CursorText | None = None
 
 
+class AuditQuery(Sent, frozen=True, kw_only=True):
+    """Which audit events to list: every given field must match."""
+
+    aggregate: Subject | None = None
+    actor: Annotated[str, Meta(max_length=256)] | None = None
+    action: Name | None = None
+    since: Instant | None = None
+    tenant_id: Name | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
 class TenantQuery(Sent, frozen=True, kw_only=True):
     """Whose; only who operates the installation may name another tenant than his own."""
 
     tenant_id: Name | None = None
+
+
+class RotateQuery(TenantQuery, frozen=True, kw_only=True):
+    """For how long the old secret signs as well."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 86_400
+
+
+class DeliveryQuery(TenantQuery, frozen=True, kw_only=True):
+    """Which deliveries to list."""
+
+    status: DeliveryStatus | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
 
 
 class ScaleQuery(Sent, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from windlass.api.body import Receive, check_json, decode, read_body
+from windlass.api.body import Receive, check_json, decode, names_of, read_body
 from windlass.api.call import Call
 from windlass.api.documents import ErrorDetail
 from windlass.api.operation import Operation
 from windlass.api.problems import ApiCode, Refused, invalid_parameter
-from windlass.contract.pointer import problem_from
+from windlass.contract.pointer import UNKNOWN, problem_from
 
 _MOST_PARAMETERS: Final = 500
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -37,6 +37,8 @@ class Served:
             None if operation.body is None else msgspec.json.Decoder(operation.body)
         )
         fields = msgspec.structs.fields(operation.query)
+        self._known = names_of(operation.query)
+        self._unknown = f"{UNKNOWN}; there are {', '.join(self._known) or 'none'}"
         self._lists = {one.encode_name for one in fields if one.default_factory is list}
         self._numbers = {one.encode_name for one in fields if isinstance(one.default, int)}
         self._nothing = operation.query()
@@ -57,6 +59,8 @@ class Served:
         call.parameters = parameters(text)
         values: dict[str, Any] = {}
         for name, value in call.parameters:
+            if name not in self._known:
+                raise invalid_parameter(name, self._unknown)
             if name in self._lists:
                 values.setdefault(name, []).append(value)
             elif name in values:

@@ -7,40 +7,80 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from windlass.api.streams.server_watch import tell_stopping
 from windlass.contract.errors import WindlassError
 
 _HEAD_SECONDS: Final = 10.0
+_MOST_HEAD_BYTES: Final = 64 * 1024
+_MOST_PIPELINED: Final = 100
+# How long what was written may lie here because the client does not read it.
+_READ_SECONDS: Final = 60.0
 _KEEP_ALIVE_SECONDS: Final = 15
 _DRAIN_SECONDS: Final = 35
 # A last resort of the server itself; `ApiSettings.most_at_once` answers with a problem before.
 _MOST_CONNECTIONS: Final = 10_000
 
 
-class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # chosen when imported
-    """Ends a connection whose client does not send the whole head of a request in time.
+class ImpatientProtocol(HttpToolsProtocol):
+    """Ends a connection whose client takes what is not its own: time, or memory.
 
-    uvicorn itself would wait for ever, so that a few thousand clients that send a byte now and then
-    could take all connections. The body's time is limited by the API.
+    uvicorn itself waits for ever: for the rest of a head, and for a client to read its answer; so a
+    few thousand clients that do a little now and then could take all connections. It also keeps
+    whatever is sent as a head, and all requests that are sent before the first is answered. The
+    body's time and size are limited by the API.
     """
 
     _ending: asyncio.TimerHandle | None = None
+    _stalling: asyncio.TimerHandle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._end_unless_in_time()
 
     def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._head_bytes > _MOST_HEAD_BYTES or len(self.pipeline) > _MOST_PIPELINED:
+            self.transport.abort()
+        elif self._is_answering():
             self._let_be()
         elif self._ending is None:
             self._end_unless_in_time()
 
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
+        return cycle is not None and not cycle.response_complete
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._end_unless_read()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_read()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._end_unless_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.abort()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._let_be()
+        self._is_read()
         super().connection_lost(error)
 
     def _end_unless_in_time(self) -> None:
@@ -50,6 +90,15 @@ class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # c
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
+
+    def _end_unless_read(self) -> None:
+        if self._stalling is None:
+            self._stalling = self.loop.call_later(_READ_SECONDS, self.transport.abort)
+
+    def _is_read(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
 
 
 class _Server(uvicorn.Server):

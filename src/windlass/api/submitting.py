@@ -12,6 +12,7 @@ import msgspec
 from windlass.api import headers as request_headers
 from windlass.api.access import Access
 from windlass.api.answer import Answer, Header
+from windlass.api.body import decode
 from windlass.api.call import Call
 from windlass.api.documents import AcceptedDocument, ErrorDetail
 from windlass.api.endings import Endings
@@ -23,7 +24,7 @@ from windlass.api.settings import ApiSettings
 from windlass.api.views import entity_tag, status_document, status_url
 from windlass.auth.action import Action
 from windlass.auth.authorizer import Target
-from windlass.contract.errors import Code, SubmitConflict
+from windlass.contract.errors import Code, InvalidInput, SubmitConflict
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.snapshot import JobSnapshot
 from windlass.contract.status import JobStatus
@@ -31,6 +32,7 @@ from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.worker.handler import Handler
 
 _VARY: Final = (b"vary", b"Prefer")
+_any_decoder: Final = msgspec.json.Decoder()
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -66,11 +68,13 @@ class Submitter:
         if found is None:
             error = ErrorDetail(pointer="#/jobType", detail="is not a type that is declared")
             raise Refused(
-                ApiCode.UNKNOWN_JOB_TYPE, f"There is no job type {name!r}.", errors=[error]
+                ApiCode.UNKNOWN_JOB_TYPE,
+                f"There is no job type {name!r}. GET /api/job-types lists them.",
+                errors=[error],
             )
         return found
 
-    def prepare(
+    async def prepare(
         self,
         call: Call,
         asked: JobToSubmit,
@@ -80,11 +84,32 @@ class Submitter:
     ) -> tuple[DeclaredJob, NewJob]:
         """Check what was sent against its type; raise Refused or InvalidInput."""
         job_type = self.find_type(asked.job_type)
+        try:
+            return job_type, self._new_job(call, job_type, asked, request_key, parent)
+        except (Refused, InvalidInput):
+            # Who may not submit it at all is not told what it would have to be.
+            target = Target(
+                tenant_id=asked.tenant_id or call.principal.tenant_id,
+                job_type=job_type.name,
+                subject_id=asked.subject_id or "",
+                owner=call.principal.id,
+            )
+            await self._access.target(call, Action.SUBMIT, target)
+            raise
+
+    def _new_job(
+        self,
+        call: Call,
+        job_type: DeclaredJob,
+        asked: JobToSubmit,
+        request_key: DedupeKey | None,
+        parent: UUID | None,
+    ) -> NewJob:
         if asked.scheduled_at is not None and asked.delay_seconds is not None:
             raise _invalid("#/delaySeconds", "is there beside scheduledAt; send one of them")
         principal, correlation = call.principal, asked.correlation_id
         raw = asked.payload if isinstance(asked.payload, msgspec.Raw) else _NULL
-        new = job_type.prepare(
+        return job_type.prepare(
             read_payload(job_type.handler, raw, asked.payload_version),
             delay=_span(asked.delay_seconds),
             at=asked.scheduled_at,
@@ -102,7 +127,6 @@ class Submitter:
             trace_context=asked.trace_context or request_headers.trace_context(call.headers),
             request_key=request_key,
         )
-        return job_type, new
 
     def request_key(
         self, call: Call, content: bytes, *, tenant_id: str, part: str = ""
@@ -200,7 +224,7 @@ class Submitter:
         now = self._jobs.clock.now()
         more = [
             (b"content-location", accepted.status_url.encode("ascii")),
-            (b"etag", f'"{entity_tag(job, now)}"'.encode("ascii")),
+            (b"etag", entity_tag(job, now).encode("ascii")),
         ]
         return self._responses.status(status_document(job, now), [*headers, *more])
 
@@ -235,5 +259,8 @@ def _span(seconds: float | None) -> timedelta | None:
 
 
 def _canonical(content: bytes) -> bytes:
-    """The same for the same JSON, whatever the order of keys or spacing."""
-    return msgspec.json.encode(msgspec.json.decode(content or b"null"), order="deterministic")
+    """The same for the same JSON, whatever the order of keys or spacing; raise Refused.
+
+    It looks at all of it, also at what is passed over where the job itself is read.
+    """
+    return msgspec.json.encode(decode(_any_decoder, content or b"null"), order="deterministic")

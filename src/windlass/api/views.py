@@ -1,7 +1,7 @@
 """Views: a job as documents show it. Never more than the contract says, never operator's detail."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -15,7 +15,10 @@ from windlass.api.documents import (
 )
 from windlass.contract.identity import uuid_text
 from windlass.contract.snapshot import JobSnapshot, LogEntry
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.status import ON_REQUEST, Event, JobStatus
+from windlass.contract.webhook import RESERVED_TYPES
+
+_DURING_A_RUN: Final = ON_REQUEST | {Event.CANCEL_REQUESTED}
 
 
 def status_url(root: str, job_id: UUID) -> str:
@@ -23,8 +26,11 @@ def status_url(root: str, job_id: UUID) -> str:
 
 
 def entity_tag(job: JobSnapshot, now: datetime) -> str:
-    """Changes with all that a client could see; a Scheduled job turns due by time alone."""
-    return f"{job.job.job_id}-{job.version}-{state_of(job, now)}"
+    """Changes with all that a client could see; a Scheduled job turns due by time alone.
+
+    In its quotes, as it is sent.
+    """
+    return f'"{job.job.job_id}-{job.version}-{state_of(job, now)}"'
 
 
 def state_of(job: JobSnapshot, now: datetime) -> str:
@@ -67,6 +73,10 @@ def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
     envelope, run, last = job.job, job.run, job.last
     error = last.error if last else None
     result = last.result if last and job.status is JobStatus.COMPLETED else None
+    omitted = last.result_omitted if last else None
+    if result is not None and envelope.job_type.startswith(RESERVED_TYPES):
+        # What a receiver answered is for who may manage webhooks.
+        result, omitted = None, "shown with the webhook's deliveries"
     return {
         "job_id": envelope.job_id,
         "job_type": envelope.job_type,
@@ -87,7 +97,7 @@ def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
         "error_code": error.code if error else None,
         "error_message": error.message if error else None,
         "result": None if result is None else msgspec.Raw(result),
-        "result_omitted": last.result_omitted if last else None,
+        "result_omitted": omitted,
         "version": job.version,
     }
 
@@ -118,6 +128,8 @@ def history_entry(row: LogEntry, *, with_session: bool) -> HistoryEntry:
         error_message=row.error.message if row.error else None,
         actor=row.actor,
         session=row.session if with_session else None,
+        progress=row.percent,
+        phase=row.phase or None,
     )
 
 
@@ -139,7 +151,7 @@ def attempts_of(
             session=row.session if with_session else None,
         )
         for row in history
-        if row.started_at is not None and row.event is not Event.CANCEL_REQUESTED
+        if row.started_at is not None and row.event not in _DURING_A_RUN
     ]
     if job.run:
         attempts.append(

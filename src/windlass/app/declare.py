@@ -1,22 +1,29 @@
 """Declaring jobs: the decorator that makes a job type of a function."""
 
-from collections.abc import Callable, Coroutine
-from datetime import timedelta
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, Unpack, overload
 
 from windlass.app.job_type import JobType
+from windlass.app.scheduled import ScheduleOptions
 from windlass.app.template import KeySource, compile_template
+from windlass.contract.clock import EPOCH
 from windlass.contract.errors import InvalidInput
 from windlass.contract.job import DEFAULT_PRIORITY
 from windlass.contract.policy import Policy
 from windlass.contract.retry import Backoff, RetryStrategy
 from windlass.contract.scheduling import SchedulingStrategy, as_asked
-from windlass.contract.text import name_problem
+from windlass.contract.status import ON_REQUEST, Event
+from windlass.contract.text import LABEL_LIMIT, name_problem
+from windlass.contract.webhook import RESERVED_TYPES
+from windlass.manager.event_reader import DeclaredConsumer
 from windlass.worker.context import Context
+from windlass.worker.function_consumer import EventFunction, FunctionConsumer, name_of, wanted
 from windlass.worker.handler import DEFAULT_TIMEOUT, make_handler
 
 T = TypeVar("T")
 R = TypeVar("R")
+F = TypeVar("F", bound=EventFunction)
 
 
 class JobDecorator:
@@ -44,15 +51,20 @@ class JobDecorator:
 
 
 class Declarations:
-    """A place where jobs are declared."""
+    """A place where jobs are declared, and what listens to their events."""
 
     def __init__(self, *, queue: str) -> None:
         self._queue = queue
         self._declared: dict[str, JobType[Any, Any]] = {}
+        self._consumers: dict[str, DeclaredConsumer] = {}
 
     @property
     def job_types(self) -> tuple[JobType[Any, Any], ...]:
         return tuple(self._declared.values())
+
+    @property
+    def consumers(self) -> tuple[DeclaredConsumer, ...]:
+        return tuple(self._consumers.values())
 
     def job(
         self,
@@ -71,14 +83,22 @@ class Declarations:
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         max_depth: int | None = None,
+        events: Sequence[str] = (),
     ) -> JobDecorator:
         """Declare a job: `name` is its type, for ever; the function may be renamed at will.
 
         `subject` and `idempotency_key` are templates over the payload's fields, or functions of it.
+        `events` are those of submitted, started and progressed that consumers are to hear of.
         """
         for one in (name, *aliases):
             if not one or (problem := name_problem(one, 128)):
                 raise InvalidInput(f"The job type {one!r} {problem if one else 'is empty'}.")
+            if one.startswith(RESERVED_TYPES):
+                raise InvalidInput(
+                    f"The job type {one!r} begins like those of Windlass itself.",
+                    next_step=f"Name it without {RESERVED_TYPES!r} in front.",
+                )
+        asked_for = _on_request(name, events)
 
         def make(function: Callable[..., Any]) -> JobType[Any, Any]:
             handler = make_handler(
@@ -91,7 +111,7 @@ class Declarations:
                 upgrade=upgrade,
                 timeout=timeout,
                 concurrency=concurrency,
-                policy=Policy(retry=retry or Backoff(), schedule=schedule),
+                policy=Policy(retry=retry or Backoff(), schedule=schedule, events=asked_for),
             )
             return self._declare(
                 JobType(
@@ -105,11 +125,103 @@ class Declarations:
 
         return JobDecorator(make)
 
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        payload: Any = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+        """Put a schedule on the job declared below: `JobType.cron` as a decorator."""
+
+        def put(job_type: JobType[T, R]) -> JobType[T, R]:
+            _of_a_job(job_type).cron(expression, timezone=timezone, payload=payload, **options)
+            return job_type
+
+        return put
+
+    def every(
+        self,
+        interval: timedelta,
+        *,
+        anchor: datetime = EPOCH,
+        payload: Any = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+        """Put an interval on the job declared below: `JobType.every` as a decorator."""
+
+        def put(job_type: JobType[T, R]) -> JobType[T, R]:
+            _of_a_job(job_type).every(interval, anchor=anchor, payload=payload, **options)
+            return job_type
+
+        return put
+
+    def on(
+        self,
+        *event_types: str,
+        job_type: "str | JobType[Any, Any] | Sequence[str | JobType[Any, Any]]" = (),
+        name: str = "",
+        from_start: bool = False,
+    ) -> Callable[[F], F]:
+        """Have a function called with each JobEvent of these types, `job.*` for all, in order.
+
+        It is a durable consumer: one worker at a time calls it, and it is called again for an event
+        until it returns, or raises Permanent. `name` names its place among the events; without one
+        it is the function's, and renaming the function begins anew. `from_start` begins with the
+        oldest event that is kept.
+        """
+        one_or_more = (job_type,) if isinstance(job_type, str | JobType) else job_type
+        wants = wanted(event_types, [name for one in one_or_more for name in _names_of(one)])
+
+        def listen(function: F) -> F:
+            consumer = FunctionConsumer(name or name_of(function), function)
+            declared = DeclaredConsumer(
+                consumer=consumer, from_start=from_start, at_once=1, wants=wants
+            )
+            self._listen(declared)
+            return function
+
+        return listen
+
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         if job_type.name in self._declared:
             raise InvalidInput(f"The job type {job_type.name!r} is declared twice.")
         self._declared[job_type.name] = job_type
         return job_type
+
+    def _listen(self, declared: DeclaredConsumer) -> None:
+        name = declared.name
+        if not name or (problem := name_problem(name, LABEL_LIMIT)):
+            raise InvalidInput(f"The consumer {name!r} {problem if name else 'has no name'}.")
+        if name in self._consumers:
+            raise InvalidInput(
+                f"Two consumers are named {name!r}: each would miss what the other reads.",
+                next_step="Give one of them another name.",
+            )
+        self._consumers[name] = declared
+
+
+def _of_a_job(job_type: JobType[T, R]) -> JobType[T, R]:
+    if not isinstance(job_type, JobType):
+        raise InvalidInput(
+            "A schedule is put on a job, and this is none.",
+            next_step="Write it above @jobs.job(…), not below.",
+        )
+    return job_type
+
+
+def _on_request(job_type: str, events: Sequence[str]) -> frozenset[Event]:
+    if isinstance(events, str) or not ON_REQUEST.issuperset(events):
+        raise InvalidInput(
+            f"The job type {job_type!r} asks for events {events!r}.",
+            next_step=f"It may ask for some of {sorted(map(str, ON_REQUEST))}; others always come.",
+        )
+    return frozenset(map(Event, events))
+
+
+def _names_of(job_type: str | JobType[Any, Any]) -> tuple[str, ...]:
+    return (job_type,) if isinstance(job_type, str) else job_type.handler.job_types
 
 
 class JobGroup(Declarations):

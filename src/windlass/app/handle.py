@@ -61,10 +61,13 @@ class Handle(Generic[R_co]):
         subject_id: str = "",
         duplicate: bool = False,
         codec: "Codec[Any] | None" = None,
+        is_on_its_way: bool = False,
     ) -> None:
+        """`is_on_its_way`: it may not be in the store yet, but in an outbox."""
         self._app = app
         self._tenant_id = tenant_id
         self._codec = codec
+        self._is_on_its_way = is_on_its_way
         self.job_id = job_id
         self.subject_id = subject_id
         self.duplicate = duplicate
@@ -82,20 +85,38 @@ class Handle(Generic[R_co]):
     async def wait(self, timeout: float | timedelta | None = None) -> JobSnapshot:  # noqa: ASYNC109  # a wait for a job, not for this call
         """Wait until the job has ended; raise TimeoutError after `timeout`."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        job = await self.status()
+        job = await self._status_if_there()
         wait = _FIRST_WAIT_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                while not job.status.is_terminal:
+                while job is None or not job.status.is_terminal:
                     await asyncio.sleep(wait)
                     wait = min(1.5 * wait, _LONGEST_WAIT_SECONDS)
-                    job = await self.status()
+                    job = await self._status_if_there()
         except TimeoutError:
-            raise TimeoutError(
-                f"Job {self.job_id} is still {job.status} after {seconds:g} s; "
-                f"`windlass doctor` tells whether a worker handles {job.job.job_type!r}."
-            ) from None
+            raise TimeoutError(self._still(job, seconds)) from None
         return job
+
+    async def _status_if_there(self) -> JobSnapshot | None:
+        try:
+            job = await self.status()
+        except JobNotFound:
+            if self._is_on_its_way:
+                return None
+            raise
+        self._is_on_its_way = False
+        return job
+
+    def _still(self, job: JobSnapshot | None, seconds: float | None) -> str:
+        if job is None:
+            return (
+                f"Job {self.job_id} is still in the outbox after {seconds:g} s; "
+                "was its transaction committed, and does a worker run?"
+            )
+        return (
+            f"Job {self.job_id} is still {job.status} after {seconds:g} s; "
+            f"`windlass doctor` tells whether a worker handles {job.job.job_type!r}."
+        )
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109  # as above
         """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none."""

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from uuid import UUID
 
-from windlass.contract.errors import WindlassError
+from windlass.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule
+from windlass.contract.clock import EPOCH
+from windlass.contract.errors import InvalidInput, WindlassError
 from windlass.contract.identity import new_job_id, uuid_text
 from windlass.contract.job import DEFAULT_PRIORITY, Job
+from windlass.contract.recurrence import Cron, Every, Recurrence
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.manager.manager import Submission
 from windlass.worker.context import current_job
@@ -38,6 +41,7 @@ class JobType(Generic[T, R]):
         self._subject = subject
         self._idempotency_key = idempotency_key
         self.priority = priority
+        self.schedules: list[DeclaredSchedule] = []
         self._app: Windlass | None = None
         self.__wrapped__ = handler.function
         self.__doc__ = handler.function.__doc__
@@ -66,6 +70,50 @@ class JobType(Generic[T, R]):
                 next_step="Include its group: Windlass(include=[group]).",
             )
         return self._app
+
+    # -- schedules --------------------------------------------------------------------------------
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        payload: T | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Have a job submitted by a cron expression: five or six fields, or @daily and the like.
+
+        Workers store it when they start, and one of the fleet submits the jobs. The payload is
+        fixed; what a run is for, its handler learns from `ctx.job.scheduled_at`.
+        """
+        self._schedule(Cron(expression, timezone), payload, options)
+
+    def every(
+        self,
+        interval: timedelta,
+        *,
+        anchor: datetime = EPOCH,
+        payload: T | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
+        self._schedule(Every(interval.total_seconds(), anchor), payload, options)
+
+    def _schedule(
+        self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
+    ) -> None:
+        declared = declare_schedule(self, recurrence, payload, options)
+        name = declared.schedule.name
+        if any(name == other.schedule.name for other in self.schedules):
+            raise InvalidInput(
+                f"The job {self.name!r} has two schedules named {name!r}.",
+                next_step="Give each its own name: name=….",
+            )
+        self.schedules.append(declared)
+
+    def subject_of(self, payload: T) -> str:
+        """What a job with this payload is about."""
+        return self._subject(payload)
 
     # -- submitting -------------------------------------------------------------------------------
 

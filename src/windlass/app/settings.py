@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,8 @@ SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
     Setting("url", "", "A server to ask instead, as a URL; its key is WINDLASS_API_KEY."),
     Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://…); else only polling."),
+    Setting("outbox", "", "A SQL database for submits in its transactions, as a URL; see docs."),
+    Setting("bridge", "", "A broker that envelopes come from and outcomes go to, as a URL."),
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),
     Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),
@@ -49,6 +52,10 @@ SETTINGS: Final = (
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
     Setting("rate_limit_per_key", "", "How often a key may ask the API: 50/s, 600/min:100."),
     Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
+    Setting("webhook_allow", "", "Networks of your own that webhooks may reach: 10.1.0.0/16."),
+    Setting("webhook_ports", "443", "Ports by which webhooks may reach the public: 443 8443."),
+    Setting("webhook_source", "/windlass", "How CloudEvents name this installation."),
+    Setting("webhook_disable_days", "5", "After how many days of failure a webhook is disabled."),
     Setting("log_format", "text", "How a worker writes its log: text or json."),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
@@ -91,6 +98,15 @@ class Settings:
             if name in table:
                 return Value(str(table[name]), file)
         return Value(setting.default, DEFAULT)
+
+    def misspelt(self) -> dict[str, str]:
+        """Variables that are no setting's but look like one, with the one that they look like."""
+        names = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
+        given = {one.removeprefix(PREFIX) for one in os.environ if one.startswith(PREFIX)}
+        alike = {
+            name: get_close_matches(name, names, n=1, cutoff=0.75) for name in given - {*names}
+        }
+        return {PREFIX + name: names[found[0]] for name, found in sorted(alike.items()) if found}
 
     def __getitem__(self, name: str) -> str:
         return self.value(name).text

@@ -2,7 +2,7 @@
 
 from windlass.contract.errors import StoreMisconfigured
 from windlass.contract.store import JobStore
-from windlass.contract.wakeup import Wakeup
+from windlass.contract.wakeup import Channel, PostgresChannel, RedisChannel, Wakeup
 from windlass.wakeups.in_process import Hub, InProcessWakeup
 from windlass.wakeups.local_socket import LocalSocketWakeup
 from windlass.wakeups.remote import RemoteWakeup
@@ -18,12 +18,23 @@ def wakeup_for(store: JobStore, hub: Hub, broker: RemoteWakeup | None) -> Wakeup
     else:
         ways.append(InProcessWakeup(hub))
     if (channel := store.channel) is not None:
-        from windlass.wakeups.postgres import postgres_wakeup  # only its users have the driver
-
-        ways.append(postgres_wakeup(channel))
+        ways.append(_by_server(channel))
     if broker is not None:
         ways.append(broker)
     return ways[0] if len(ways) == 1 else SeveralWakeups(ways)
+
+
+def _by_server(channel: Channel) -> Wakeup:
+    """Only who uses a server has its driver."""
+    match channel:
+        case PostgresChannel():
+            from windlass.wakeups.postgres import postgres_wakeup
+
+            return postgres_wakeup(channel)
+        case RedisChannel():
+            from windlass.wakeups.redis import redis_wakeup
+
+            return redis_wakeup(channel)
 
 
 def broker_from_url(url: str) -> RemoteWakeup | None:
@@ -36,6 +47,6 @@ def broker_from_url(url: str) -> RemoteWakeup | None:
     except ModuleNotFoundError as error:
         raise StoreMisconfigured(
             f"A trigger needs the module {error.name}, which is not installed.",
-            next_step="Run `pip install windlass[rabbitmq]`.",
+            next_step="Run `pip install 'windlass[rabbitmq]'`.",
         ) from error
     return rabbitmq_wakeup(trigger)

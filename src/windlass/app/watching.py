@@ -11,6 +11,7 @@ from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from windlass.app.windlass import Windlass
+    from windlass.bridge.bridge import Bridge
     from windlass.telemetry.depths import Known
     from windlass.telemetry.figures import Figures
     from windlass.telemetry.loop_watch import LoopWatch
@@ -33,6 +34,10 @@ class Watching:
     @property
     def broker(self) -> RemoteWakeup | None:
         return self._app.broker
+
+    @property
+    def bridge(self) -> "Bridge | None":
+        return self._app.bridge.running if self._app.bridge else None
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -64,12 +64,20 @@ class ApiKeys:
     # -- managing ---------------------------------------------------------------------------------
 
     async def create(
-        self, grant: KeyGrant, *, lifetime: timedelta | None = None, created_by: str = ""
+        self,
+        grant: KeyGrant,
+        *,
+        lifetime: timedelta | None = None,
+        created_by: str = "",
+        key_id: str | None = None,
     ) -> IssuedKey:
-        """Make a key; raise InvalidInput. Whether somebody may grant this is `may_grant`'s."""
+        """Make a key; raise InvalidInput. Whether somebody may grant this is `may_grant`'s.
+
+        `key_id` is one of `new_key_id`, for who must name the key before there is one.
+        """
         grant.check()
         now = self.clock.now()
-        text = new_key_text(new_key_id())
+        text = new_key_text(key_id or new_key_id())
         stored = StoredKey(
             grant=grant,
             secrets=(self._secret(text),),
@@ -141,9 +149,11 @@ class ApiKeys:
 
     # -- authenticating ---------------------------------------------------------------------------
 
-    async def lookup(self, key_id: str) -> StoredKey | None:
+    async def lookup(
+        self, key_id: str, *, max_age_seconds: float | None = None
+    ) -> StoredKey | None:
         """Read a key as it stands, or stood a few seconds ago."""
-        return await self._cache.get(key_id)
+        return await self._cache.get(key_id, max_age_seconds=max_age_seconds)
 
     async def note_use(self, key_id: str) -> None:
         """Write down that a key is in use: once an hour and process, and never in its way."""

@@ -109,7 +109,7 @@ class AllowAnonymous:
         )
 
     async def authenticate(self, credentials: Credentials) -> Principal | None:
-        if credentials.bearer is not None or "x-api-key" in credentials.headers:
+        if not credentials.headers.keys().isdisjoint(("authorization", "x-api-key")):
             raise InvalidCredentials(
                 "These credentials are of a kind that is not known here.",
                 next_step="Send none, or those that you were given for this server.",

@@ -43,16 +43,19 @@ class Authorizer(Protocol):
 _OF_ONES_OWN: Final = frozenset(
     {Action.READ, Action.READ_PAYLOAD, Action.CANCEL, Action.REDRIVE, Action.DELETE}
 )
-_VIEWER: Final = frozenset({Action.READ, Action.STATISTICS, Action.READ_TYPES})
+_VIEWER: Final = frozenset(
+    {Action.READ, Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES}
+)
 _OPERATOR: Final = (
     _VIEWER
     | _OF_ONES_OWN
     | {Action.SUBMIT, Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.MANAGE_WEBHOOKS}
+    | {Action.MANAGE_SCHEDULES}
 )
 _ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}
 _BY_ROLE: Final = {Role.VIEWER: _VIEWER, Role.OPERATOR: _OPERATOR, Role.ADMIN: _ADMIN}
 # Answered type by type, so that a principal of a few types gets those.
-_TOLD_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES})
+_TOLD_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES})
 
 
 class DefaultAuthorizer:
@@ -77,6 +80,8 @@ class DefaultAuthorizer:
         if _by_role(principal, action):
             tenant = None if principal.is_system else principal.tenant_id
             return Visibility(tenant_id=tenant, job_types=principal.job_types)
+        if action is Action.READ_TYPES:
+            return Visibility(tenant_id=principal.tenant_id, job_types=principal.job_types)
         if action not in _OF_ONES_OWN:
             return NOTHING_VISIBLE
         return Visibility(

@@ -1,7 +1,8 @@
 """The gate: the one question that every endpoint asks before it acts, with its audit entry."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -28,11 +29,21 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
     correlation_id: str = ""
     client: str = ""
+    operation: str = ""
+    """What exactly is asked for: `cancelJob`."""
 
 
 # Reading changes nothing, and a job names who submitted it.
 _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
-    {Action.READ, Action.READ_PAYLOAD, Action.STATISTICS, Action.READ_TYPES, Action.SUBMIT}
+    {
+        Action.READ,
+        Action.READ_PAYLOAD,
+        Action.STATISTICS,
+        Action.READ_TYPES,
+        Action.READ_SCHEDULES,
+        Action.READ_AUDIT,
+        Action.SUBMIT,
+    }
 )
 _UNKNOWN: Final = Asker()
 
@@ -71,15 +82,33 @@ class Gate:
         target: Target,
         *,
         what: str = "",
+        details: Mapping[str, Any] | None = None,
         asker: Asker = _UNKNOWN,
     ) -> Verdict:
         """Decide about what is no stored job: a submit, a tenant's statistics, a queue, a key.
 
-        `what` names it for the audit log: `queue:documents`.
+        `what` names it for the audit log: `queue:documents`; `details` say how.
         """
         verdict = await self._verdict(principal, action, target)
-        await self._record(principal, action, verdict, target, asker=asker, what=what)
+        await self._record(
+            principal, action, verdict, target, asker=asker, what=what, details=details
+        )
         return verdict
+
+    async def begun(
+        self,
+        principal: Principal,
+        action: Action,
+        target: Target,
+        *,
+        what: str,
+        details: Mapping[str, Any],
+        asker: Asker,
+    ) -> None:
+        """Write down what is about to be done to many, each of which is asked for as well."""
+        await self._record(
+            principal, action, Verdict.ALLOWED, target, asker=asker, what=what, details=details
+        )
 
     async def nobody(self, action: str, error: NotAuthenticated, *, asker: Asker) -> None:
         """Write down that somebody could not say who he is."""
@@ -88,6 +117,7 @@ class Gate:
                 at=self._clock.now(),
                 actor="",
                 action=action,
+                operation=asker.operation,
                 outcome="unauthenticated",
                 what=error.code,
                 correlation_id=asker.correlation_id,
@@ -112,6 +142,7 @@ class Gate:
         asker: Asker,
         job_id: UUID | None = None,
         what: str = "",
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         if verdict is Verdict.ALLOWED and action in _AUDITED_ONLY_WHEN_REFUSED:
             return
@@ -121,12 +152,14 @@ class Gate:
                 actor=principal.id,
                 actor_tenant=principal.tenant_id,
                 action=action,
+                operation=asker.operation,
                 outcome=verdict,
                 tenant_id=target.tenant_id,
                 job_id=job_id,
                 job_type=target.job_type or "",
                 subject_id=target.subject_id,
                 what=what,
+                details=details or {},
                 correlation_id=asker.correlation_id,
                 client=asker.client,
             )

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-import jwt
 import msgspec
 
 from windlass.auth.authenticator import Credentials
 from windlass.auth.jwt_claims import ClaimMapping
-from windlass.auth.jwt_keys import ALGORITHMS, VerificationKeys
+from windlass.auth.jwt_keys import ALGORITHMS, StaticKeys, VerificationKeys
 from windlass.auth.key_text import PREFIX
 from windlass.auth.principal import Principal
 from windlass.contract.clock import Clock
 from windlass.contract.errors import AuthMisconfigured, InvalidCredentials
+from windlass.contract.extras import extra
+
+with extra("api"):
+    import jwt
 
 _log = logging.getLogger("windlass.auth")
 
@@ -62,6 +65,11 @@ class JwtAuthenticator:
             )
         if not (issuer and audience and algorithms):
             raise AuthMisconfigured("Tokens need an issuer, an audience and algorithms.")
+        if isinstance(keys, StaticKeys) and keys.algorithms.isdisjoint(algorithms):
+            raise AuthMisconfigured(
+                "The keys fit none of the allowed algorithms, so no token could be good.",
+                next_step=f"Allow the keys' own: algorithms={sorted(keys.algorithms)}.",
+            )
         self._keys = keys
         self._issuer = issuer
         self._audience = [audience] if isinstance(audience, str) else list(audience)

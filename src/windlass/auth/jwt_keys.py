@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from jwt import PyJWK
-from jwt.exceptions import PyJWTError
 
 from windlass.contract.errors import AuthMisconfigured
+from windlass.contract.extras import extra
+
+with extra("api"):
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
 
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
@@ -53,6 +56,7 @@ class StaticKeys:
         if not keys:
             raise AuthMisconfigured("There is no key to check tokens with.")
         self._keys = keys
+        self.algorithms = frozenset[str]().union(*(key.algorithms for key in keys))
 
     async def find(self, kid: str, algorithm: str) -> VerificationKey | None:
         return matching(self._keys, kid, algorithm)

@@ -9,6 +9,7 @@ from typing import Final
 from windlass.auth.api_key import KIND, KeyState, StoredKey, StoredSecret
 from windlass.auth.api_keys import ApiKeys, mac_of
 from windlass.auth.authenticator import Credentials
+from windlass.auth.key_cache import REFUSE_AGE_SECONDS
 from windlass.auth.key_text import PREFIX, KeyText, read_key_text
 from windlass.auth.peppers import Peppers
 from windlass.auth.principal import Principal
@@ -40,14 +41,24 @@ class ApiKeyAuthenticator:
         if len(sent) > 1:
             raise InvalidCredentials("Two API keys were sent.", next_step="Send one.")
         text = read_key_text(sent.pop())
-        stored = await self._keys.lookup(text.key_id)
         try:
-            checked = self._checked(text, stored)
+            checked = await self._known_to_be_good(text)
         except InvalidCredentials as error:
             _log.warning("key %s was refused: %s", text.key_id, error.internal)
             raise
         await self._keys.note_use(text.key_id)
         return checked.grant.principal(text.key_id)
+
+    async def _known_to_be_good(self, text: KeyText) -> StoredKey:
+        """From memory, if it is good; but none is refused by what may have changed since."""
+        remembered = await self._keys.lookup(text.key_id)
+        try:
+            return self._checked(text, remembered)
+        except InvalidCredentials:
+            fresh = await self._keys.lookup(text.key_id, max_age_seconds=REFUSE_AGE_SECONDS)
+            if fresh is remembered:
+                raise
+            return self._checked(text, fresh)
 
     async def is_revoked(self, principal: Principal) -> bool:
         kind, _, key_id = principal.id.partition(":")

@@ -10,6 +10,8 @@ from windlass.contract.clock import Clock
 
 MAX_AGE_SECONDS: Final = 5.0
 """How long a key that another process revoked may still be good here."""
+REFUSE_AGE_SECONDS: Final = 0.5
+"""How long a secret that another process has just given a key may not be good here yet."""
 _MOST: Final = 10_000
 
 Read = Callable[[str], Awaitable[StoredKey | None]]
@@ -31,10 +33,11 @@ class KeyCache:
         self._kept: OrderedDict[str, tuple[float, StoredKey | None]] = OrderedDict()
         self._reading: dict[str, asyncio.Task[StoredKey | None]] = {}
 
-    async def get(self, key_id: str) -> StoredKey | None:
+    async def get(self, key_id: str, *, max_age_seconds: float | None = None) -> StoredKey | None:
         kept = self._kept.get(key_id)
+        most = self._max_age_seconds if max_age_seconds is None else max_age_seconds
         # Younger than its age, and not from the future: a clock may have been set.
-        if kept and 0 <= self._clock.monotonic() - kept[0] < self._max_age_seconds:
+        if kept and 0 <= self._clock.monotonic() - kept[0] < most:
             self._kept.move_to_end(key_id)
             return kept[1]
         task = self._reading.get(key_id)

@@ -25,20 +25,23 @@ class Peppers:
 
     def __init__(self, peppers: Mapping[str, bytes]) -> None:
         if not peppers:
-            raise AuthMisconfigured("There is no pepper.", next_step=_how_to_make_one())
+            raise AuthMisconfigured("There is no pepper.", next_step=how_to_make_one())
         self._peppers = dict(peppers)
         self._derived: dict[tuple[str, str], bytes] = {}
         self.current = next(iter(peppers))
         """The id of the one in use."""
 
     @classmethod
-    def read(cls, text: str) -> "Peppers":
-        """Read them as they are written in the environment; raise AuthMisconfigured."""
+    def read(cls, text: str, *, variable: str = PEPPER_VARIABLE) -> "Peppers":
+        """Read them as they are written in the environment; raise AuthMisconfigured.
+
+        `variable` is where they are written, for who has to mend it.
+        """
         peppers: dict[str, bytes] = {}
         for part in text.split():
             named, colon, rest = part.partition(":")
             pepper_id, secret = (named, rest) if colon else (_UNNAMED, part)
-            _check(pepper_id, secret, taken=pepper_id in peppers)
+            _check(pepper_id, secret, variable, taken=pepper_id in peppers)
             peppers[pepper_id] = secret.encode()
         return cls(peppers)
 
@@ -49,7 +52,7 @@ class Peppers:
         if not text.strip():
             raise AuthMisconfigured(
                 f"{PEPPER_VARIABLE} is not set, so no API key can be made or checked.",
-                next_step=_how_to_make_one(),
+                next_step=how_to_make_one(),
             )
         return cls.read(text)
 
@@ -78,7 +81,7 @@ def new_pepper() -> str:
     return secrets.token_urlsafe(SHORTEST)
 
 
-def _check(pepper_id: str, secret: str, *, taken: bool) -> None:
+def _check(pepper_id: str, secret: str, variable: str, *, taken: bool) -> None:
     """Never says the secret, nor what may be part of it."""
     problem = ""
     if not _ID.fullmatch(pepper_id):
@@ -90,11 +93,12 @@ def _check(pepper_id: str, secret: str, *, taken: bool) -> None:
     elif len(set(secret)) < _FEWEST_DIFFERENT:
         problem = "a pepper that is not random"
     if problem:
-        raise AuthMisconfigured(f"{PEPPER_VARIABLE} has {problem}.", next_step=_how_to_make_one())
+        next_step = how_to_make_one(variable)
+        raise AuthMisconfigured(f"{variable} has {problem}.", next_step=next_step)
 
 
-def _how_to_make_one() -> str:
+def how_to_make_one(variable: str = PEPPER_VARIABLE) -> str:
     return (
-        f"Make one with `windlass key pepper`, and set {PEPPER_VARIABLE}=1:<pepper> "
+        f"Make one with `windlass key pepper`, and set {variable}=1:<pepper> "
         "for everything that serves or makes keys."
     )

@@ -82,7 +82,8 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             return
         redriven = 0
         for start in range(0, len(chosen), _PAGE):
-            redriven += await keeper.redrive_dead(chosen[start : start + _PAGE])
+            page = chosen[start : start + _PAGE]
+            redriven += await keeper.redrive_dead(page, wanted.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
         cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
 
@@ -114,6 +115,15 @@ class _Wanted(NamedTuple):
     @property
     def by_id(self) -> bool:
         return bool(self.job_ids)
+
+    @property
+    def chosen_by(self) -> dict[str, Any]:
+        """How they were chosen, for the audit."""
+        if self.by_id:
+            return {"jobIds": len(self.job_ids)}
+        types, reasons = sorted(self.filter.job_types), sorted(self.filter.reasons)
+        named = {"jobTypes": types, "reasons": reasons}
+        return {name: value for name, value in named.items() if value} or {"all": True}
 
     async def find(self, keeper: Keeper) -> list[UUID]:
         if self.by_id:

@@ -16,8 +16,10 @@ from windlass.contract.errors import WindlassError
 from windlass.contract.query import LaneCounts
 from windlass.contract.store import JobStore
 from windlass.contract.version import __version__
+from windlass.manager.cursors import consumers
 from windlass.manager.sessions import Session, live_sessions
-from windlass.manager.switches import Switches
+from windlass.manager.switches import Closed, Switches
+from windlass.stores.advice import advice_of
 from windlass.stores.software import software_of
 
 _COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
@@ -42,6 +44,10 @@ async def doctor(cli: Cli) -> None:
         choice = choose_store(cli.settings, app)
         async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
             checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
+    checks += [
+        _check(f"{name} is a setting", False, f"Is {meant} meant?", result="warn")
+        for name, meant in cli.settings.misspelt().items()
+    ]
     cli.output.rows(checks, _COLUMNS, empty="")
     if any(check["result"] == "bad" for check in checks):
         sys.exit(FAILED)
@@ -55,7 +61,11 @@ def _application(cli: Cli) -> tuple[Windlass | None, list[Check]]:
     except WindlassError as error:
         return None, [_check("the application imports", False, str(error))]
     names = [one.name for one in app.job_types]
-    return app, [_check(f"the application declares {len(names)} jobs", bool(names), "Declare one.")]
+    return app, [
+        _check(
+            f"the application declares {_counted(len(names), 'job')}", bool(names), "Declare one."
+        )
+    ]
 
 
 async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
@@ -74,6 +84,10 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
             capabilities.survives("power_loss"),
             f"An answered write can be lost by {capabilities.ack_lost_on}.",
         ),
+        *(
+            _check(one.what, one.is_good, one.next_step, result="warn")
+            for one in await advice_of(store)
+        ),
         _check(
             f"the clocks of store and host differ by {drift:.1f} s",
             drift < _TOLERATED_SECONDS,
@@ -90,7 +104,12 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
     held = [lane for lane in waiting if _advice_for_held(lane, switches)]
     orphaned = [f"{one.job_type} in {one.queue}" for one in waiting if not _is_served(one, alive)]
     return [
-        _check(f"{len(alive)} workers alive", bool(alive), f"Start one: {cli.worker_command}"),
+        *_closed(switches.closed),
+        _check(
+            _counted(len(alive), "worker") + " alive",
+            bool(alive),
+            f"Start one: {cli.worker_command}",
+        ),
         _check(
             "every waiting job has a worker",
             not orphaned,
@@ -100,6 +119,43 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
             "no waiting job is held back by a switch",
             not held,
             " ".join(_advice_for_held(lane, switches) for lane in held[:_MOST_NAMED]),
+            result="warn",
+        ),
+        *await _consumers(store),
+    ]
+
+
+def _closed(closed: Closed | None) -> list[Check]:
+    if closed is None:
+        return []
+    if closed.has_moved:
+        told = f"Its jobs were moved to {closed.copied_to}: use that store."
+    else:
+        told = (
+            f"{closed.by} copies it to {closed.copied_to} since {closed.since:%Y-%m-%d %H:%M}. If "
+            f"that copy is not running any more, run it again, or: windlass store reopen."
+        )
+    return [_check("the store is open", False, told)]
+
+
+async def _consumers(store: JobStore) -> list[Check]:
+    found = await consumers(store)
+    left = [one.name for one in found if not one.run_by]
+    failing = [one for one in found if one.is_failing]
+    if not found:
+        return []
+    return [
+        _check(
+            "every consumer of events has a worker",
+            not left,
+            f"No live worker runs {_first(left)}: nothing that they have not read is removed. "
+            "Start a worker that does, or: windlass consumer delete NAME.",
+            result="warn",
+        ),
+        _check(
+            "no consumer of events fails",
+            not failing,
+            " ".join(f"{one.name}: {one.last_error}." for one in failing[:_MOST_NAMED]),
             result="warn",
         ),
     ]
@@ -127,6 +183,10 @@ def _advice_for_held(lane: LaneCounts, switches: Switches) -> str:
 def _first(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _check(

@@ -4,9 +4,9 @@ It speaks in the documents of the API, so that a command prints the same whoever
 only the holder of the store knows (traces, workers) stands beside them, and is None from a server.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from windlass.api.documents import (
@@ -19,7 +19,12 @@ from windlass.api.documents import (
     QueueState,
     StatusDocument,
 )
+from windlass.audit.chain import Unreadable
+from windlass.audit.event import AuditEvent
+from windlass.audit.wanted import EVERYTHING, AuditFilter
 from windlass.cli.names import Kind, Known
+from windlass.cli.schedule_keeper import ScheduleKeeper
+from windlass.cli.webhook_keeper import WebhookKeeper
 from windlass.contract.errors import WindlassError
 from windlass.contract.query import JobFilter
 from windlass.contract.status import JobStatus
@@ -101,6 +106,9 @@ class Keeper(Protocol):
         """How often to look at a job that is watched."""
         ...
 
+    @property
+    def schedules(self) -> ScheduleKeeper: ...
+
     async def submit(self, new: NewJob) -> Submitted: ...
 
     async def job(self, job_id: UUID) -> Whole: ...
@@ -115,8 +123,8 @@ class Keeper(Protocol):
 
     async def redrive(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]: ...
 
-    async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
-        """Queue dead letters again; return how many could be."""
+    async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
+        """Queue dead letters again; return how many could be. `chosen_by` is for the audit."""
         ...
 
     async def delete(self, job_ids: Sequence[UUID]) -> int:
@@ -139,4 +147,17 @@ class Keeper(Protocol):
 
     async def known(self, kind: Kind) -> Known: ...
 
+    async def audited_tenants(self, *, everywhere: bool) -> list[str]:
+        """Whose audit chains can be read: that of the tenant, or all that there are."""
+        ...
+
+    def audit_events(
+        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+    ) -> AsyncIterator[AuditEvent | Unreadable]:
+        """The audit chain of a tenant, newest first; it may hold more than is wanted."""
+        ...
+
     async def lanes(self) -> list[LaneDocument]: ...
+
+    @property
+    def webhooks(self) -> WebhookKeeper: ...

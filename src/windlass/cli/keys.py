@@ -13,9 +13,11 @@ from windlass.auth.action import Action
 from windlass.auth.api_key import ApiKey, IssuedKey, KeyGrant
 from windlass.auth.api_keys import ApiKeys
 from windlass.auth.key_cache import MAX_AGE_SECONDS
+from windlass.auth.key_text import new_key_id
 from windlass.auth.peppers import Peppers, new_pepper
 from windlass.auth.principal import Role
 from windlass.auth.rate_limit import read_rate_limit
+from windlass.cli.audited import CliAudit
 from windlass.cli.confirm import confirm
 from windlass.cli.output import say
 from windlass.cli.session import Cli, command, pass_cli
@@ -24,7 +26,7 @@ from windlass.cli.table import Columns
 from windlass.contract.errors import InvalidInput
 
 _COLUMNS: Final = Columns(
-    ("keyId", "name", "state", "roles", "createdAt", "expiresAt", "lastUsedAt"),
+    ("keyId", "name", "state", "roles", "isSystem", "createdAt", "expiresAt", "lastUsedAt"),
     expendable=("createdAt", "expiresAt", "lastUsedAt"),
 )
 
@@ -77,8 +79,11 @@ async def create(
         rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
     )
     peppers = Peppers.from_environment(os.environ)
-    async with _opened(cli, peppers) as keys:
-        issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor)
+    async with _opened(cli, peppers) as (keys, audit):
+        grant.check()
+        key_id = new_key_id()
+        await audit.done("createKey", Action.MANAGE_KEYS, f"key:{key_id}", _granted(grant))
+        issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor, key_id=key_id)
         _show_issued(cli, issued)
 
 
@@ -87,7 +92,7 @@ async def create(
 @command
 async def list_(cli: Cli) -> None:
     """List the tenant's keys, oldest first; dead ones for 90 days."""
-    async with _opened(cli) as keys:
+    async with _opened(cli) as (keys, _):
         rows = [_row(one) for one in await keys.listed(tenant_id=cli.tenant)]
         cli.output.rows(rows, _COLUMNS, empty=f"The tenant {cli.tenant!r} has no keys.")
 
@@ -98,7 +103,7 @@ async def list_(cli: Cli) -> None:
 @command
 async def show(cli: Cli, key_id: str) -> None:
     """Show what a key may do. Its secret cannot be shown again."""
-    async with _opened(cli) as keys:
+    async with _opened(cli) as (keys, _):
         cli.output.one(_row(await keys.get(_id_of(key_id), tenant_id=cli.tenant)))
 
 
@@ -120,10 +125,12 @@ async def rotate(
 ) -> None:
     """Give a key a new secret."""
     peppers = Peppers.from_environment(os.environ)
-    async with _opened(cli, peppers) as keys:
+    async with _opened(cli, peppers) as (keys, audit):
         old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
         if not overlap and not yes:
             await confirm(f"end the secret of {old.grant.name!r} ({old.id}) at once")
+        details = {"name": old.grant.name, "overlapSeconds": overlap.total_seconds()}
+        await audit.done("rotateKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
         issued = await keys.rotate(
             old.id, tenant_id=cli.tenant, overlap=overlap, lifetime=expires_in
         )
@@ -137,10 +144,12 @@ async def rotate(
 @command
 async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
     """Make a key good for nothing, for ever."""
-    async with _opened(cli) as keys:
+    async with _opened(cli) as (keys, audit):
         old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
         if not yes:
             await confirm(f"revoke the key {old.grant.name!r} ({old.id}) for ever")
+        details = {"name": old.grant.name}
+        await audit.done("revokeKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
         cli.output.one(_row(await keys.revoke(old.id, tenant_id=cli.tenant)))
         say(f"Every server refuses it within {MAX_AGE_SECONDS:g} seconds.")
 
@@ -152,10 +161,12 @@ def pepper() -> None:
 
 
 @asynccontextmanager
-async def _opened(cli: Cli, peppers: Peppers | None = None) -> AsyncIterator[ApiKeys]:
+async def _opened(
+    cli: Cli, peppers: Peppers | None = None
+) -> AsyncIterator[tuple[ApiKeys, CliAudit]]:
     """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
     async with cli.opened(create=peppers is not None) as (store, _):
-        yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock)
+        yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock), cli.audit(store)
 
 
 def _id_of(text: str) -> str:
@@ -166,6 +177,12 @@ def _id_of(text: str) -> str:
             next_step="Give its id alone, the part between the two underscores; rotate the key.",
         )
     return text
+
+
+def _granted(grant: KeyGrant) -> dict[str, Any]:
+    """What a key may do, for the audit; of its subjects, which may be people, how many."""
+    data: dict[str, Any] = msgspec.to_builtins(grant, order="sorted")
+    return data | {"subjects": len(grant.subjects)}
 
 
 def _row(one: ApiKey) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from typing import Final
 import click
 
 from windlass.app.settings import Settings
+from windlass.cli.audit import audit
+from windlass.cli.bridge import bridge
+from windlass.cli.consumers import consumer
 from windlass.cli.db import db
 from windlass.cli.dead import dead
 from windlass.cli.doctor import doctor
@@ -14,9 +17,12 @@ from windlass.cli.keys import key
 from windlass.cli.operate import config, sessions, stats
 from windlass.cli.output import Output
 from windlass.cli.queues import queue
+from windlass.cli.schedules import schedule
 from windlass.cli.serve import api
 from windlass.cli.session import Cli, exiting
+from windlass.cli.store import store as store_group
 from windlass.cli.types import type_
+from windlass.cli.webhooks import webhook
 from windlass.cli.work import dev, worker
 from windlass.contract.version import __version__
 
@@ -74,7 +80,10 @@ def main(
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 
-for part in (api, config, db, dead, dev, doctor, job, key, queue, sessions, stats, type_, worker):
+for part in (
+    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, job, key, queue, schedule),
+    *(sessions, stats, store_group, type_, webhook, worker),
+):
     main.add_command(part)
 
 

@@ -75,7 +75,7 @@ class Output:
                 click.echo("\n" + "\n".join(lines))
 
 
-_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves"})
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves", "happenedAt", "versions"})
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -117,6 +117,8 @@ def _text(value: Any) -> str:
             return "yes" if value else "no"
         case str() | int() | float():
             return str(value)
+        case list() if all(isinstance(one, str) for one in value):
+            return ", ".join(value)
         case _:
             return msgspec.json.encode(value).decode()
 

@@ -171,6 +171,6 @@ def _server_class() -> "type[ApiServer]":
     except ModuleNotFoundError as error:
         raise WindlassError(
             f"Serving the API needs the module {error.name}, which is not installed.",
-            next_step="Run `pip install windlass[api]`.",
+            next_step="Run `pip install 'windlass[api]'`.",
         ) from None
     return ApiServer

@@ -1,10 +1,10 @@
 """A server as the keeper of the jobs: the same verbs over HTTP, by an API key."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,9 @@ from windlass.api.documents import (
     QueueState,
     StatusDocument,
 )
+from windlass.audit.chain import Unreadable
+from windlass.audit.event import AuditEvent
+from windlass.audit.wanted import EVERYTHING, AuditFilter
 from windlass.cli.keeper import (
     Acted,
     Found,
@@ -28,9 +31,17 @@ from windlass.cli.keeper import (
     Whole,
 )
 from windlass.cli.names import Kind, Known
+from windlass.cli.server_schedules import ServerSchedules
+from windlass.cli.server_webhooks import ServerWebhooks
 from windlass.cli.waiting import told_when_slow
 from windlass.client import AsyncClient, JobOptions, RedriveByFilter, Retries
-from windlass.contract.errors import Forbidden, NotAuthenticated, ServerError, WindlassError
+from windlass.contract.errors import (
+    Forbidden,
+    InvalidInput,
+    NotAuthenticated,
+    ServerError,
+    WindlassError,
+)
 from windlass.contract.query import JobFilter
 from windlass.contract.status import DEAD
 
@@ -52,6 +63,7 @@ class ServerKeeper:
     def __init__(self, client: AsyncClient, *, url: str, tenant: str | None) -> None:
         self._client = client
         self._url = url
+        self.schedules = ServerSchedules(client, self._told)
         self._tenant = tenant
 
     @property
@@ -137,7 +149,7 @@ class ServerKeeper:
         except Forbidden:
             return None
 
-    async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
+    async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
         redriven = 0
         for start in range(0, len(job_ids), _MOST_IDS):
             chosen = RedriveByFilter(job_ids=list(job_ids[start : start + _MOST_IDS]))
@@ -156,6 +168,10 @@ class ServerKeeper:
                 continue
             deleted += 1
         return deleted
+
+    @property
+    def webhooks(self) -> ServerWebhooks:
+        return ServerWebhooks(self._client, self._url, _PATIENCE)
 
     # -- queues and types -------------------------------------------------------------------------
 
@@ -199,6 +215,28 @@ class ServerKeeper:
         lanes = await self.lanes()
         names = (lane.queue if kind == "queue" else lane.job_type for lane in lanes)
         return Known(frozenset(names), served=None)
+
+    async def audited_tenants(self, *, everywhere: bool) -> list[str]:
+        """A server tells of one tenant; whose it is, it says with the first event."""
+        if everywhere:
+            raise InvalidInput(
+                "A server tells of one tenant at a time.",
+                next_step="Name it by --tenant, or name the store by --store.",
+            )
+        if self._tenant is not None:
+            return [self._tenant]
+        newest = self._client.audit_events(limit=1)
+        return [event.tenant_id async for event in newest]
+
+    def audit_events(
+        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+    ) -> AsyncIterator[AuditEvent | Unreadable]:
+        return self._client.audit_events(
+            aggregate=wanted.aggregate,
+            actor=wanted.actor,
+            action=wanted.action,
+            since=wanted.since,
+        )
 
     async def lanes(self) -> list[LaneDocument]:
         return (await self._told(self._client.statistics())).lanes

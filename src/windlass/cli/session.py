@@ -4,6 +4,7 @@ import asyncio
 import getpass
 import importlib
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ import click
 from windlass.app import Windlass
 from windlass.app.settings import DEFAULT, FLAG, Settings
 from windlass.app.wakeup import broker_from_url, wakeup_for
+from windlass.audit.store_audit import StoreAudit
+from windlass.cli.audited import CliAudit
 from windlass.cli.choice import StoreChoice, choose_store, place_of
 from windlass.cli.keeper import Keeper
 from windlass.cli.output import Output, say
@@ -35,6 +38,8 @@ from windlass.contract.errors import (
     ServerFailed,
     StoreError,
     StoreUnavailable,
+    WebhookNotFound,
+    WebhooksOff,
     WindlassError,
 )
 from windlass.contract.store import JobStore
@@ -69,11 +74,19 @@ class Cli:
 
     @property
     def actor(self) -> str:
-        """Who acts, for the log."""
+        """Who acts, for the log and the audit trail."""
         try:
-            return f"cli:{getpass.getuser()}"
+            user = getpass.getuser()
         except (KeyError, OSError):
-            return f"cli:{os.getuid()}"
+            user = str(os.getuid())
+        return f"cli:{user}@{socket.gethostname()}"
+
+    def audit(self, store: JobStore) -> "CliAudit":
+        """Where what this command does is written down, before it is done."""
+        is_settled = self.settings.value("store").source == FLAG
+        asks_app = self.settings["app"] and not is_settled
+        sink = self.app().audit_of(store) if asks_app else StoreAudit(store)
+        return CliAudit(sink, actor=self.actor, tenant_id=self.tenant, clock=self.clock)
 
     @asynccontextmanager
     async def keeper(self, *, create: bool = False) -> AsyncIterator[Keeper]:
@@ -174,13 +187,17 @@ class Cli:
 
     def app(self, name: str | None = None) -> Windlass:
         """Import the application object."""
+        return load_app(self.app_name(name))
+
+    def app_name(self, name: str | None) -> str:
+        """Where the application object is; raise InvalidInput where nobody says so."""
         target = name or self.settings["app"]
         if not target:
             raise InvalidInput(
                 "No application is named.",
                 next_step="Name it as module:name: --app, WINDLASS_APP, or `app` in windlass.toml.",
             )
-        return load_app(target)
+        return target
 
 
 def _server_keeper() -> Any:
@@ -189,7 +206,7 @@ def _server_keeper() -> Any:
     except ModuleNotFoundError as error:
         raise WindlassError(
             f"Asking a server needs the module {error.name}, which is not installed.",
-            next_step="Run `pip install windlass[client]`.",
+            next_step="Run `pip install 'windlass[client]'`.",
         ) from None
     return server_keeper
 
@@ -223,6 +240,11 @@ def load_target(target: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            if module_name.endswith(".py"):
+                raise InvalidInput(
+                    f"{module_name} is a file, and a module is asked for.",
+                    next_step=f"Write {module_name.removesuffix('.py')}:{name or 'jobs'}.",
+                ) from None
             raise InvalidInput(
                 f"There is no module {module_name!r} here.",
                 next_step=f"Run the command where `python -c 'import {module_name}'` finds it.",
@@ -233,7 +255,7 @@ def load_target(target: str) -> Any:
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
-            f"The module {module_name} cannot be imported: {what}.",
+            f"The module {module_name} cannot be imported: {what.rstrip('.')}.",
             next_step=f"Try `python -c 'import {module_name}'` to see all of it.",
         ) from error
     return getattr(module, name, None) if name else _only_app(module)
@@ -278,9 +300,9 @@ def _where_to_look(error: WindlassError) -> str:
 
 def exit_code(error: WindlassError) -> int:
     match error:
-        case JobNotFound() | KeyNotFound() | NotThere():
+        case JobNotFound() | KeyNotFound() | NotThere() | WebhookNotFound():
             return NOT_FOUND
-        case InvalidInput() | AuthMisconfigured():
+        case InvalidInput() | AuthMisconfigured() | WebhooksOff():
             return USAGE
         case NotAuthenticated() | Forbidden():
             return NO_RIGHT

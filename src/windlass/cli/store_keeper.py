@@ -1,7 +1,7 @@
 """The store as the keeper of the jobs, for who can reach it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -17,6 +17,10 @@ from windlass.api.documents import (
 from windlass.api.tallies import summed
 from windlass.api.views import history_entry, job_document, listed_job, status_document
 from windlass.app.job_type import JobType
+from windlass.audit.chain import AuditChains, Unreadable
+from windlass.audit.event import AuditEvent
+from windlass.audit.wanted import EVERYTHING, AuditFilter
+from windlass.auth.action import Action
 from windlass.cli.keeper import (
     Acted,
     Found,
@@ -29,6 +33,8 @@ from windlass.cli.keeper import (
 )
 from windlass.cli.names import Kind, Known
 from windlass.cli.output import say
+from windlass.cli.store_schedules import StoreSchedules
+from windlass.cli.store_webhooks import StoreWebhooks
 from windlass.cli.waiting import told_when_slow
 from windlass.contract.classify import exception_name
 from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
@@ -61,6 +67,8 @@ class StoreKeeper:
         self._store = store
         self._manager = JobManager(store)
         self._switches = Switches(store)
+        self._audit = cli.audit(store)
+        self.schedules = StoreSchedules(cli, store, self._manager, self._audit)
 
     @property
     def whose(self) -> str:
@@ -139,6 +147,7 @@ class StoreKeeper:
         return Found(jobs, after is not None)
 
     async def cancel(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
+        await self._audit.jobs("cancelJob", Action.CANCEL, job_ids)
         answers = await self._manager.cancel(
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
@@ -146,18 +155,31 @@ class StoreKeeper:
         return [_acted(answer) for answer in answers]
 
     async def redrive(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
+        await self._audit.jobs("redriveJob", Action.REDRIVE, job_ids)
+        return await self._redriven(job_ids)
+
+    async def _redriven(self, job_ids: Sequence[UUID]) -> list[Acted | WindlassError]:
         answers = await self._manager.redrive(
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store)
         return [_acted(answer) for answer in answers]
 
-    async def redrive_dead(self, job_ids: Sequence[UUID]) -> int:
-        return sum(isinstance(answer, Acted) for answer in await self.redrive(job_ids))
+    async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
+        details = {"filter": chosen_by, "matching": len(job_ids)}
+        operation = "redriveDeadLetters"
+        await self._audit.done(operation, Action.REDRIVE, "dead-letters", details)
+        await self._audit.jobs(operation, Action.REDRIVE, job_ids)
+        return sum(isinstance(answer, Acted) for answer in await self._redriven(job_ids))
 
     async def delete(self, job_ids: Sequence[UUID]) -> int:
+        await self._audit.jobs("deleteJob", Action.DELETE, job_ids)
         answers = await self._manager.delete(job_ids, tenant_id=self._cli.tenant)
         return sum(not isinstance(answer, WindlassError) for answer in answers)
+
+    @property
+    def webhooks(self) -> StoreWebhooks:
+        return StoreWebhooks(self._cli, self._store)
 
     # -- queues and types -------------------------------------------------------------------------
 
@@ -180,6 +202,8 @@ class StoreKeeper:
         ]
 
     async def pause_queue(self, queue: str, *, paused: bool) -> QueueState:
+        operation = "pauseQueue" if paused else "resumeQueue"
+        await self._audit.done(operation, Action.MANAGE_QUEUES, f"queue:{queue}")
         await self._switches.pause_queue(queue, paused=paused)
         await self._cli.hint(self._store, Hint.SWITCHED)
         caps = self._switches.depth_caps
@@ -203,10 +227,14 @@ class StoreKeeper:
         ]
 
     async def pause_type(self, job_type: str, *, paused: bool) -> JobTypeState:
+        operation = "pauseJobType" if paused else "resumeJobType"
+        await self._audit.done(operation, Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.pause_type(job_type, paused=paused)
         return await self._switched(job_type)
 
     async def disable_type(self, job_type: str, *, disabled: bool) -> JobTypeState:
+        operation = "disableJobType" if disabled else "enableJobType"
+        await self._audit.done(operation, Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.disable_type(job_type, disabled=disabled)
         return await self._switched(job_type)
 
@@ -234,6 +262,18 @@ class StoreKeeper:
             frozenset(lane.job_type for lane in lanes),
             frozenset(name for session in sessions for name in session.job_types),
         )
+
+    # -- audit ------------------------------------------------------------------------------------
+
+    async def audited_tenants(self, *, everywhere: bool) -> list[str]:
+        return await AuditChains(self._store).tenants() if everywhere else [self._cli.tenant]
+
+    def audit_events(
+        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+    ) -> AsyncIterator[AuditEvent | Unreadable]:
+        return AuditChains(self._store).events(tenant_id)
+
+    # -- numbers ----------------------------------------------------------------------------------
 
     async def lanes(self) -> list[LaneDocument]:
         now = await self._store.ping()

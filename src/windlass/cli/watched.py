@@ -17,14 +17,21 @@ from windlass.worker.supervisor import Supervisor
 
 @contextmanager
 def watched(
-    app: Windlass, address: Address | None, *, requires_broker: bool, say: Say
+    app: Windlass,
+    address: Address | None,
+    *,
+    expects_worker: bool = True,
+    requires_broker: bool = False,
+    say: Say,
 ) -> Iterator[None]:
-    """Serve the health of a worker on the running event loop, as long as the block lasts."""
+    """Serve the health of what the running event loop does, as long as the block lasts."""
     if address is None:
         yield
         return
     watch = LoopWatch(asyncio.get_running_loop())
-    pages = app.health_app(watch=watch, expects_worker=True, requires_broker=requires_broker)
+    pages = app.health_app(
+        watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
+    )
     with _serving(HealthServer(address, pages, beside=[watch.watch_for_ever]), say):
         yield
 

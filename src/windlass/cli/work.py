@@ -194,6 +194,7 @@ def dev(
     def run() -> int:
         tell = log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
         if reload and not child:
+            cli.app_name(target)  # what is not named, no change of the code will name
             return Reloader(Path.cwd(), [*_child_command(), "--child"]).run()
         app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, 1, Recycle())

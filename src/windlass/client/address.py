@@ -37,5 +37,5 @@ def read_address(url: str) -> Address:
 def _unusable(why: str) -> InvalidInput:
     return InvalidInput(
         f"The server's URL cannot be used: {why}.",
-        next_step="Write it as https://jobs.example.com, or http://localhost:8000 for this host.",
+        next_step="Write it as https://jobs.example.com, or http://localhost:8080 for this host.",
     )

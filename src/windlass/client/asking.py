@@ -3,12 +3,12 @@
 import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from windlass.api.documents import JobPage, ListedJob, StatusDocument
+from windlass.api.documents import StatusDocument
 from windlass.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from windlass.client.following import JobEvent, follow
 from windlass.client.refusals import CORRELATION
@@ -20,6 +20,8 @@ from windlass.contract.errors import (
 )
 
 D = TypeVar("D")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Values = Mapping[str, Any]
 JobId = UUID | str
 
@@ -27,6 +29,16 @@ _PAGE: Final = 100
 _FIRST_LOOK_SECONDS: Final = 0.1
 _LONGEST_LOOK_SECONDS: Final = 2.0
 _KEY_LIMIT: Final = 200
+
+
+class ListPage(Protocol[T_co]):
+    """A page of any list."""
+
+    @property
+    def items(self) -> Sequence[T_co]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
 
 
 class Asking:
@@ -93,14 +105,16 @@ class Asking:
     ) -> Flow[D]:
         return self.ask(self.request("GET", path, values=values, job_id=job_id), document)
 
-    def pages(self, path: str, values: Values, limit: int | None) -> Feed[ListedJob, None]:
+    def pages(
+        self, path: str, values: Values, limit: int | None, *, page_of: type[ListPage[T]]
+    ) -> Feed[T, None]:
         """Give the items of a list; a page is asked for when its first item is."""
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             asked = {**values, **self.of_tenant, "limit": size, "cursor": cursor}
-            page = yield from self.read(path, JobPage, asked)
+            page = yield from self.read(path, page_of, asked)
             for item in page.items:
                 yield Give(item)
             left = None if left is None else left - len(page.items)

@@ -96,11 +96,13 @@ def _error(request: Request, answer: Reply | Unanswered, attempts: int) -> Windl
 
 def _unreachable(request: Request, answer: Unanswered, attempts: int) -> ServerUnreachable:
     often = "" if attempts == 1 else f" in {attempts} attempts"
-    done = (
-        "It is not known whether the request was carried out."
-        if answer.may_have_arrived and request.method != "GET"
-        else ""
-    )
-    error = ServerUnreachable(f"The server did not answer{often}: {answer.reason}.", next_step=done)
+    if not answer.may_have_arrived:
+        advice = "Is the URL right, and does a server run there?"
+    elif request.method != "GET":
+        advice = "It is not known whether the request was carried out."
+    else:
+        advice = ""
+    cause = f"The server did not answer{often}: {answer.reason}."
+    error = ServerUnreachable(cause, next_step=advice)
     error.correlation_id = request.headers.get(CORRELATION, "")
     return error

@@ -12,11 +12,13 @@ from windlass.api.documents import (
     AcceptedDocument,
     AttemptDocument,
     AttemptsDocument,
+    AuditPage,
     BatchDocument,
     DeadSummary,
     HistoryDocument,
     HistoryEntry,
     JobDocument,
+    JobPage,
     JobTypeDocument,
     JobTypesDocument,
     JobTypeState,
@@ -30,8 +32,10 @@ from windlass.api.documents import (
     StatusDocument,
 )
 from windlass.api.sent import DepthCap, JobToSubmit, RedriveByFilter
-from windlass.client.asking import Asking, JobId, decoded, key_or_new
+from windlass.audit.event import AuditEvent
+from windlass.client.asking import JobId, decoded, key_or_new
 from windlass.client.following import JobEvent
+from windlass.client.schedule_verbs import ScheduleVerbs
 from windlass.client.steps import Feed, Flow, Request
 from windlass.client.submission import (
     EditOptions,
@@ -41,6 +45,7 @@ from windlass.client.submission import (
     encoded,
     new_job,
 )
+from windlass.client.webhook_verbs import WebhookVerbs
 from windlass.contract.errors import InvalidInput
 from windlass.contract.status import JobStatus
 
@@ -50,7 +55,7 @@ D = TypeVar("D")
 _LONGEST_WAIT_SECONDS: Final = 20
 
 
-class Verbs(Asking):
+class Verbs(ScheduleVerbs, WebhookVerbs):
     """All that can be asked of a server. Every method is a flow, for one of the two clients."""
 
     # -- submitting -------------------------------------------------------------------------------
@@ -184,7 +189,7 @@ class Verbs(Asking):
             "createdFrom": created_from,
             "createdBefore": created_before,
         }
-        return self.pages("/api/jobs", values, limit)
+        return self.pages("/api/jobs", values, limit, page_of=JobPage)
 
     def follow(self, job_id: JobId, *, last_event_id: str = "") -> Feed[JobEvent, None]:
         """Follow a job to its end: how it stands, then its progress and all that happens to it.
@@ -271,7 +276,7 @@ class Verbs(Asking):
             "createdFrom": created_from,
             "createdBefore": created_before,
         }
-        return self.pages("/api/dead-letters", values, limit)
+        return self.pages("/api/dead-letters", values, limit, page_of=JobPage)
 
     def dead_letter(self, job_id: JobId) -> Flow[JobDocument]:
         """Show all of a dead letter; one that is none is not found."""
@@ -331,6 +336,19 @@ class Verbs(Asking):
     def enable_type(self, name: str) -> Flow[JobTypeState]:
         """Take jobs of a type again."""
         return self._switch("job-types", name, "enable", JobTypeState)
+
+    def audit_events(
+        self,
+        *,
+        aggregate: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> Feed[AuditEvent, None]:
+        """List the audit trail, newest first, with all that is needed to verify it."""
+        values = {"aggregate": aggregate, "actor": actor, "action": action, "since": since}
+        return self.pages("/api/audit", values, limit, page_of=AuditPage)
 
     def statistics(self) -> Flow[StatisticsDocument]:
         """Count the jobs of the tenant by where they are, in all and by lane."""

@@ -116,7 +116,8 @@ def unanswered(error: Exception) -> Unanswered:
     """What an error of httpx2 means. Its text is used where it is known to tell no secret."""
     if isinstance(error, _NEVER_SENT):
         why = f" ({error})" if str(error) else " in time"
-        return Unanswered(reason=f"it cannot be reached{why}", may_have_arrived=False)
+        where = error.request.url.netloc.decode("ascii")
+        return Unanswered(reason=f"{where} cannot be reached{why}", may_have_arrived=False)
     if isinstance(error, httpx2.TimeoutException):
         return Unanswered(reason="it took too long", may_have_arrived=True)
     return Unanswered(

@@ -1,20 +1,27 @@
 """The audit port: what somebody did or was refused. Beside `auth` and `audit`, which meet here."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
+ALLOWED = "allowed"
+"""The outcome of what was not refused."""
+
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing that was done, or refused. Holds names and ids, never a payload or a secret."""
+    """One thing that was allowed, or refused. Holds names and ids, never a payload or a secret."""
 
     at: datetime
     actor: str
     """The principal's id; empty where nobody could be told."""
     actor_tenant: str = ""
     action: str
+    """The right that it needs; for who could not be told, what he asked for."""
+    operation: str = ""
+    """What exactly was asked for: `cancelJob`, `pauseQueue`."""
     outcome: str
     """`allowed`, `forbidden`, `hidden` (told as 404) or `unauthenticated`."""
     tenant_id: str = ""
@@ -26,6 +33,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """What was acted on where it is no job: `queue:documents`, `key:abc`."""
     correlation_id: str = ""
     client: str = ""
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """How: a filter, a limit, a count. JSON data, as small as the rest."""
 
 
 class AuditSink(Protocol):

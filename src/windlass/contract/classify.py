@@ -115,7 +115,7 @@ def classify(error: BaseException) -> Failure | Snoozed:
 def _info(error: BaseException, code: str, message: str) -> ErrorInfo:
     """A handler's own signal speaks for itself; anything else keeps its trace for operators."""
     if isinstance(error, HandlerSignal):
-        return ErrorInfo(code, message)
+        return ErrorInfo(code, message, error.detail)
     return ErrorInfo(code, message, _trace(error))
 
 

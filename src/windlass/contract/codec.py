@@ -50,6 +50,10 @@ class Codec(Protocol[T]):
         """The JSON Schema of the payload."""
         ...
 
+    def json_name(self, name: str) -> str | None:
+        """The name in JSON of the field that has this name; None where there is no such field."""
+        ...
+
     def from_text(self, name: str, texts: Sequence[str]) -> tuple[str, Any] | None:
         """Read a field out of text, as from a URL: its name in JSON and its value as plain data.
 
@@ -95,6 +99,10 @@ class MsgspecCodec(Generic[T]):
 
     def schema(self) -> dict[str, Any]:
         return msgspec.json.schema(self._type)
+
+    def json_name(self, name: str) -> str | None:
+        found = (self._text_fields or {}).get(name)
+        return found[0] if found else None
 
     def from_text(self, name: str, texts: Sequence[str]) -> tuple[str, Any] | None:
         if self._text_fields is None:
@@ -165,6 +173,13 @@ class PydanticCodec(Generic[T]):
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._adapter.json_schema()
         return schema
+
+    def json_name(self, name: str) -> str | None:
+        for own, field in self._type.__pydantic_fields__.items():  # type: ignore[attr-defined]  # of every pydantic class
+            if name in (own, field.alias):
+                alias: str = field.alias or own
+                return alias
+        return None
 
     def from_text(self, name: str, texts: Sequence[str]) -> tuple[str, Any] | None:
         """pydantic reads numbers and the like out of text by itself."""

@@ -12,11 +12,13 @@ WindlassError
 │   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
-│   └── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
+│   ├── JobTypeDisabled     JOB_TYPE_DISABLED: its kill switch is on
+│   └── StoreClosed         STORE_CLOSED: its jobs are being moved to another store
 ├── RateLimited             RATE_LIMITED: too many requests; try later (429)
 ├── JobNotFound             JOB_NOT_FOUND
 │   └── JobPurged           JOB_PURGED: it was there, and has ended
-├── NotThere                NOT_FOUND: no such tenant, queue or type
+├── NotThere                NOT_FOUND: no such tenant, queue, type or schedule
+├── ScheduleConflict        SCHEDULE_CONFLICT: the name is taken, or code has declared it
 ├── RequestRefused          any other code of a server, a newer one for example: see `error_code`
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
@@ -27,6 +29,9 @@ WindlassError
 ├── KeyNotFound             KEY_NOT_FOUND: no such API key
 ├── IdentityProviderUnavailable  IDENTITY_PROVIDER_UNAVAILABLE: tokens cannot be checked (503)
 ├── AuthMisconfigured       AUTH_MISCONFIGURED: no pepper, no authenticator, a bad key set
+├── WebhookNotFound         WEBHOOK_NOT_FOUND: no such endpoint
+├── WebhooksOff             WEBHOOKS_OFF: there is no key for their secrets
+├── WebhookNotVerified      WEBHOOK_NOT_VERIFIED: raised to receivers, by `windlass.webhooks.verify`
 ├── StoreError
 │   ├── StoreMisconfigured  STORE_MISCONFIGURED: URL, path, rights, unsupported place
 │   ├── StoreUnavailable    STORE_UNAVAILABLE: gone, full or unreachable; retry may help
@@ -61,7 +66,9 @@ class Code(StrEnum):
     JOB_NOT_FOUND = "JOB_NOT_FOUND"
     JOB_TYPE_DISABLED = "JOB_TYPE_DISABLED"
     QUEUE_FULL = "QUEUE_FULL"
+    STORE_CLOSED = "STORE_CLOSED"
     RATE_LIMITED = "RATE_LIMITED"
+    SCHEDULE_CONFLICT = "SCHEDULE_CONFLICT"
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
@@ -184,6 +191,12 @@ class JobTypeDisabled(SubmitRefused):
     code = Code.JOB_TYPE_DISABLED
 
 
+class StoreClosed(SubmitRefused):
+    """Refused is whatever would change a job. Where they go is not told: callers need not know."""
+
+    code = Code.STORE_CLOSED
+
+
 class RateLimited(WindlassError):
     """Not so fast: the same request may be made again after a while."""
 
@@ -208,6 +221,10 @@ class JobPurged(JobNotFound):
 
 class NotThere(WindlassError):
     code = "NOT_FOUND"
+
+
+class ScheduleConflict(WindlassError):
+    code = Code.SCHEDULE_CONFLICT
 
 
 class RequestRefused(WindlassError):
@@ -263,6 +280,18 @@ class AuthMisconfigured(WindlassError):
     code = Code.AUTH_MISCONFIGURED
 
 
+class WebhookNotFound(WindlassError):
+    code = "WEBHOOK_NOT_FOUND"
+
+
+class WebhooksOff(WindlassError):
+    code = "WEBHOOKS_OFF"
+
+
+class WebhookNotVerified(WindlassError):
+    code = "WEBHOOK_NOT_VERIFIED"
+
+
 class StoreError(WindlassError):
     code = Code.STORE_ERROR
 
@@ -307,14 +336,19 @@ class BadAnswer(ServerError):
 
 class HandlerSignal(WindlassError):
     code = Code.HANDLER_ERROR
+    detail: str = ""
 
 
 class Permanent(HandlerSignal):
-    """Raise in a handler to fail the job for good, with a code and a message for clients."""
+    """Raise in a handler to fail the job for good, with a code and a message for clients.
 
-    def __init__(self, code: str, message: str) -> None:
+    `detail` is for operators only.
+    """
+
+    def __init__(self, code: str, message: str, *, detail: str = "") -> None:
         super().__init__(message)
         self.error_code = code
+        self.detail = detail
 
 
 class Retry(HandlerSignal):
@@ -326,10 +360,12 @@ class Retry(HandlerSignal):
         *,
         after: timedelta | None = None,
         code: str = Code.HANDLER_ERROR,
+        detail: str = "",
     ) -> None:
         super().__init__(message)
         self.after = after
         self.error_code = code
+        self.detail = detail
 
 
 class Snooze(HandlerSignal):

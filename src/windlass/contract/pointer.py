@@ -6,6 +6,7 @@ from typing import Final
 
 from windlass.contract.errors import Problem
 
+UNKNOWN: Final = "is not known here"
 _WITH_PLACE: Final = re.compile(r"^(?P<detail>.*) - at `(?:key in )?(?P<place>\$.*)`$", re.DOTALL)
 _KEY_PLACE: Final = re.compile(r"^(?P<detail>.*) - at `key` in `(?P<place>\$.*)`$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -19,7 +20,7 @@ def problem_from(message: str) -> Problem:
     steps = _steps(place)
     if field := _FIELD.match(detail):
         missing = detail.startswith("Object missing")
-        return Problem(pointer_to([*steps, field["name"]]), "is missing" if missing else "unknown")
+        return Problem(pointer_to([*steps, field["name"]]), "is missing" if missing else UNKNOWN)
     return Problem(pointer_to(steps), _plain(detail))
 
 

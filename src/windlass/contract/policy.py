@@ -1,11 +1,13 @@
-"""The rules that `decide` follows for a type of job; every limit with its default."""
+"""The rules that hold for a type of job; every limit with its default."""
 
+from collections.abc import Set
 from datetime import timedelta
 
 import msgspec
 
 from windlass.contract.retry import Backoff, RetryStrategy
 from windlass.contract.scheduling import SchedulingStrategy, as_asked
+from windlass.contract.status import Event
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +22,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_snoozes: int = 1000
     hold_key: timedelta = timedelta(days=7)
     """How long a completed job keeps its idempotency key."""
+    events: Set[Event] = frozenset()
+    """Those of ON_REQUEST that are to be logged."""
 
 
 DEFAULT_POLICY = Policy()

@@ -180,6 +180,8 @@ class LaneRequest(msgspec.Struct, frozen=True):
     queue: str
     job_types: tuple[str, ...]
     limit: int
+    logged: tuple[str, ...] = ()
+    """The types whose start is an event."""
 
 
 class PruneRule(msgspec.Struct, frozen=True):

@@ -1,11 +1,16 @@
 """Records: small settings-like side data, namespaced, versioned, with compare-and-set."""
 
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from windlass.contract.errors import InvalidInput
 from windlass.contract.text import is_storable
+
+_FIRST_SURROGATE: Final = 0xD800
+_BEHIND_SURROGATES: Final = 0xE000
+_LAST_POINT: Final = 0x10FFFF
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -56,3 +61,17 @@ def is_repeat(write: RecordWrite, current: Record | None) -> bool:
     if current is None:
         return write.value is None
     return current.replaced == write.expected and current.value == write.value
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The first key, in the order of code points, that is behind all keys of a prefix.
+
+    None where there is no such key. A store that stops there does not read what belongs to others.
+    """
+    for length in range(len(prefix), 0, -1):
+        point = ord(prefix[length - 1]) + 1
+        if point == _FIRST_SURROGATE:
+            point = _BEHIND_SURROGATES
+        if point <= _LAST_POINT:
+            return prefix[: length - 1] + chr(point)
+    return None

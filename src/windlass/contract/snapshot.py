@@ -55,6 +55,8 @@ class Progress(msgspec.Struct, frozen=True):
     run: RunRef
     percent: float
     phase: str = ""
+    logged: bool = False
+    """Whether this is an event."""
 
 
 class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the log: a run that ended, or something an operator did."""
+    """One row of the log: a run that ended, something an operator did, or one of ON_REQUEST."""
 
     job_id: UUID
     version: int
@@ -85,6 +87,9 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
     result_omitted: str | None = None
     actor: str = ""
+    percent: float | None = None
+    """How far the run was; where it progressed."""
+    phase: str = ""
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):
@@ -94,6 +99,14 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     tenant_id: str
     job_type: str
     entry: LogEntry
+
+    def is_of(self, job: "JobSnapshot") -> bool:
+        """Whether a job is the one that this is of: an id may have changed hands since."""
+        return (
+            job.job.tenant_id == self.tenant_id
+            and job.job.job_type == self.job_type
+            and job.version >= self.entry.version
+        )
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +123,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     run: CurrentRun | None = None
     last: LogEntry | None = None
+    """The newest row of the log that is not one of ON_REQUEST."""
 
     def derived(self, now: datetime) -> DerivedState | None:
         if self.run and self.run.cancel_requested:

@@ -45,9 +45,12 @@ class DerivedState(StrEnum):
 
 
 class Event(StrEnum):
-    """What happened to a job. Every event but `claimed` leaves a row in the log."""
+    """What happened to a job. Those of ON_REQUEST leave a row in the log where the type of the job
+    asks for it, all others always."""
 
-    CLAIMED = "claimed"
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    PROGRESSED = "progressed"
     COMPLETED = "completed"
     FAILED = "failed"
     RETRIED = "retried"
@@ -63,6 +66,9 @@ class Event(StrEnum):
 class Reason(StrEnum):
     """Why an event happened; the dead-letter view groups by it."""
 
+    SUBMITTED = "Submitted"
+    STARTED = "Started"
+    PROGRESSED = "Progressed"
     SUCCEEDED = "Succeeded"
     PERMANENT_ERROR = "PermanentError"
     RETRYABLE_ERROR = "RetryableError"
@@ -74,11 +80,14 @@ class Reason(StrEnum):
     SNOOZED = "Snoozed"
     SNOOZED_TOO_OFTEN = "SnoozedTooOften"
     SHUTDOWN = "Shutdown"
+    TAKEN_AWAY = "TakenAway"
     LEASE_EXPIRED = "LeaseExpired"
     CANCEL_REQUESTED = "CancelRequested"
     REDRIVEN = "Redriven"
 
 
+ON_REQUEST: Final = frozenset({Event.SUBMITTED, Event.STARTED, Event.PROGRESSED})
+"""Events that tell of the way and not of an outcome: how a job stands never follows from them."""
 TERMINAL: Final = frozenset(
     {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED}
 )
@@ -90,7 +99,7 @@ Move = tuple[JobStatus, Event, JobStatus]
 
 TRANSITIONS: Final[frozenset[Move]] = frozenset(
     {
-        (JobStatus.QUEUED, Event.CLAIMED, JobStatus.RUNNING),
+        (JobStatus.QUEUED, Event.STARTED, JobStatus.RUNNING),
         (JobStatus.QUEUED, Event.CANCELLED, JobStatus.CANCELLED),
         (JobStatus.QUEUED, Event.POISONED, JobStatus.POISONED),
         (JobStatus.RUNNING, Event.COMPLETED, JobStatus.COMPLETED),

@@ -37,9 +37,10 @@ from windlass.contract.results import (
     Renewal,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.stored import Dumped, Part, Stored
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import StateGuard, Transition
-from windlass.contract.wakeup import PostgresChannel
+from windlass.contract.wakeup import Channel
 
 
 class JobReader(Protocol):
@@ -113,7 +114,7 @@ class JobStore(JobReader, Protocol):
     def capabilities(self) -> Capabilities: ...
 
     @property
-    def channel(self) -> PostgresChannel | None:
+    def channel(self) -> Channel | None:
         """Where the store's own server carries wake-ups; None where it does not."""
         ...
 
@@ -132,6 +133,7 @@ class JobStore(JobReader, Protocol):
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store jobs as Queued and take their keys, durably when it answers.
 
+        One that is `logged` leaves a row in the log, `submitted`, of version 1.
         An id that is there already with the same tenant, type and fingerprint is a Duplicate,
         otherwise a Conflict. The same holds for a key that is held, by its fingerprint.
         """
@@ -165,6 +167,7 @@ class JobStore(JobReader, Protocol):
         tells how long its job had been due; one that is read again need not.
         A repeated claim id gives the runs it started that are still current, and starts none; if
         none is current any more, it is a new claim.
+        A start of a type that is `logged` leaves a row, `started`, of the version of the run.
         """
         ...
 
@@ -173,7 +176,10 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
-        """Overwrite how far runs are. Leaves no log row."""
+        """Overwrite how far runs are; each is a new version.
+
+        One that is `logged` and says something new leaves a row, `progressed`, of that version.
+        """
         ...
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
@@ -236,4 +242,27 @@ class JobStore(JobReader, Protocol):
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         """Write records one by one under compare-and-set; Applied carries the new version."""
+        ...
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        """Read out a page of about `limit` items, behind the `next` of the page before.
+
+        In whatever order the store likes, but each exactly once while nobody writes. Also what has
+        expired and was not pruned yet. Log rows must have been numbered: see `sequence`.
+        """
+        ...
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        """Take in what was read out of another store, exactly as it was there.
+
+        What is there already stays as it is, so a page can be repeated. Marks come last; numbers
+        handed out from then on are behind them. The store holds nothing that would clash: it was
+        cleared. A Running job is InvalidInput, and nothing of its call is taken.
+        """
+        ...
+
+    async def clear(self) -> None:
+        """Remove everything, in bounded steps; numbers begin anew."""
         ...

@@ -45,9 +45,11 @@ class NewJob(msgspec.Struct, frozen=True):
     fingerprint: bytes
     delay: timedelta = timedelta(0)
     request_key: DedupeKey | None = None
+    logged: bool = False
+    """Whether its submission is an event."""
 
     def with_request(self, key: DedupeKey | None) -> "NewJob":
-        return NewJob(self.job, self.fingerprint, self.delay, key)
+        return NewJob(self.job, self.fingerprint, self.delay, key, self.logged)
 
     @property
     def job_key(self) -> DedupeKey | None:

@@ -1,7 +1,7 @@
 """A decided change of one job: what to write, and the guard under which it may be written."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -90,7 +90,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
         Those may have been read long ago; the job's own are newer.
         """
-        return isinstance(self.guard, RunGuard) or self.event is Event.REDRIVEN
+        return isinstance(self.guard, RunGuard) or self.event in _SETS_COUNTERS
 
     @property
     def change_id(self) -> UUID:
@@ -216,6 +216,17 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
+    def taken_away(cls, job: JobSnapshot, *, actor: str) -> "Transition":
+        """End a run that somebody has: whatever it writes from now on is Stale."""
+        return cls(
+            **_acting(job, job.version) | {"attempt": job.attempt - 1},
+            event=Event.RELEASED,
+            to=JobStatus.QUEUED,
+            reason=Reason.TAKEN_AWAY,
+            actor=actor,
+        )
+
+    @classmethod
     def redriven(cls, job: JobSnapshot, *, actor: str) -> "Transition":
         fresh = {"attempt": 0, "crashes": 0, "snoozes": 0}
         return cls(
@@ -236,6 +247,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
             error=error,
         )
 
+
+_SETS_COUNTERS: Final = frozenset({Event.REDRIVEN, Event.RELEASED})
 
 Refusal = Stale | CancelPending | NotFound
 
@@ -263,6 +276,21 @@ def refusal(
     if guard.unless_cancelled and cancel_requested:
         return CancelPending()
     return None
+
+
+def may_be_repeat(guard: Guard, refused: Refusal | None) -> bool:
+    """Whether a change may have been made already: so a store looks for it before it answers.
+
+    Never in another tenant. A guard of a state may well hold again after its own change; that of a
+    run cannot.
+    """
+    match refused:
+        case Stale():
+            return True
+        case None:
+            return isinstance(guard, StateGuard)
+        case _:
+            return False
 
 
 def _facts(source: Run | JobSnapshot, guard: Guard) -> dict[str, Any]:

@@ -20,6 +20,9 @@ class Hint(Enum):
     ENDED = b"e"
     """Jobs that somebody waits for may have ended, or their events have been numbered."""
 
+    SCHEDULED = b"t"
+    """A schedule was made, changed or removed."""
+
 
 OnHint = Callable[[Hint], None]
 
@@ -55,3 +58,19 @@ class PostgresChannel(NamedTuple):
     def __repr__(self) -> str:
         """Leave the connection out: it may hold a password."""
         return f"PostgresChannel({self.name!r})"
+
+
+class RedisChannel(NamedTuple):
+    """Where the users of one Redis store can reach each other by PUBLISH."""
+
+    urls: tuple[str, ...]
+    name: str
+    any_server: bool
+    """Whether every server passes on what it is told, as in a cluster; else only the primary."""
+
+    def __repr__(self) -> str:
+        """Leave the servers out: their URLs may hold a password."""
+        return f"RedisChannel({self.name!r})"
+
+
+Channel = PostgresChannel | RedisChannel

@@ -1,8 +1,9 @@
 """Maintenance: sequencer, reaper, orphan sweeper and pruner, run by whoever leads."""
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,9 +14,21 @@ from windlass.manager.orphans import DEFAULT_GRACE, OrphanSweeper
 from windlass.manager.pruner import Pruner, Retention
 from windlass.manager.reaper import Reaped, Reaper
 from windlass.manager.sequencer import Sequencer
+from windlass.manager.switches import Switches
 
 ROLE: Final = "maintenance"
 LEADER_LEASE: Final = timedelta(seconds=30)
+
+
+_CHORES_EVERY_SECONDS: Final = 3600.0
+
+
+class Chore(Protocol):
+    """What else is to be done now and then, by whoever leads: other parts' own retention."""
+
+    async def run_once(self) -> int:
+        """Do what there is to do; return how much it was."""
+        ...
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
@@ -26,6 +39,7 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     reaped: Reaped
     orphaned: int = 0
     pruned: Pruned = Pruned()
+    chores: int = 0
 
     @property
     def did_nothing(self) -> bool:
@@ -48,8 +62,12 @@ class Maintenance:
         no_handler_grace: timedelta = DEFAULT_GRACE,
         sweep_every: timedelta = timedelta(0),
         observer: Observer | None = None,
+        chores: Sequence[Chore] = (),
     ) -> None:
-        """`sweep_every`: orphans and old jobs can wait that long; lapsed leases and events not."""
+        """`sweep_every`: orphans and old jobs can wait that long; lapsed leases and events not.
+
+        The chores wait for an hour, and their first turn comes with the first sweep.
+        """
         self._store = store
         self._owner = owner
         self._lease = lease
@@ -57,8 +75,11 @@ class Maintenance:
         self._pruner = Pruner(store, retention=retention)
         self._sequencer = Sequencer(store)
         self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
+        self._switches = Switches(store)
         self._sweep_every = sweep_every
         self._sweep_at = 0.0
+        self._chores = chores
+        self._chores_at = 0.0
         self._term: int | None = None
 
     async def run_once(self) -> MaintenanceReport | None:
@@ -71,9 +92,19 @@ class Maintenance:
         reaped, sequenced = await self._reaper.run_once(), await self._sequencer.run_once()
         if time.monotonic() < self._sweep_at:
             return MaintenanceReport(leadership.term, sequenced, reaped)
+        await self._switches.refresh()
+        if self._switches.closed:  # what is being copied must not go
+            return MaintenanceReport(leadership.term, sequenced, reaped)
         self._sweep_at = time.monotonic() + self._sweep_every.total_seconds()
         orphaned, pruned = await self._orphans.run_once(), await self._pruner.run_once()
-        return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, pruned)
+        done = await self._do_chores()
+        return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, pruned, done)
+
+    async def _do_chores(self) -> int:
+        if time.monotonic() < self._chores_at:
+            return 0
+        self._chores_at = time.monotonic() + _CHORES_EVERY_SECONDS
+        return sum([await chore.run_once() for chore in self._chores])
 
     async def resign(self) -> None:
         """Let somebody else lead at once instead of after the lease."""

@@ -39,7 +39,7 @@ from windlass.contract.results import (
 )
 from windlass.contract.scheduling import Placement
 from windlass.contract.snapshot import JobSnapshot, LogEntry, Progress, Run, RunRef
-from windlass.contract.status import JobStatus
+from windlass.contract.status import Event, JobStatus
 from windlass.contract.store import JobStore
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.text import LABEL_LIMIT, storable
@@ -47,6 +47,7 @@ from windlass.contract.trace import sound_trace_context
 from windlass.contract.transition import StateGuard, Transition
 from windlass.manager.decide import bounded, decide, decide_cancel, decide_redrive, place
 from windlass.manager.observer import Observer, Unobserved, tell
+from windlass.manager.switches import Switches
 
 _log = logging.getLogger("windlass.manager")
 
@@ -110,8 +111,10 @@ class JobManager:
         payload_check: PayloadCheck | None = None,
         jitter: Callable[[], float] = random.random,
         observer: Observer | None = None,
+        switches: Switches | None = None,
     ) -> None:
         self._store = store
+        self._switches = switches or Switches(store)
         self._observer = observer or Unobserved()
         self._policy_for = policy_for
         self._payload_limit = payload_limit
@@ -121,7 +124,11 @@ class JobManager:
     # -- submitting -------------------------------------------------------------------------------
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | WindlassError]:
-        """Store jobs durably. One that is refused is answered with its error and harms no other."""
+        """Store jobs durably. One that is refused is answered with its error and harms no other.
+
+        Here and below: raise StoreClosed while nothing may change.
+        """
+        await self._switches.refuse_if_closed()
         prepared = [self._prepared_or_error(submission) for submission in submissions]
         ready = [new for new in prepared if isinstance(new, NewJob)]
         answers = iter(await self._insert(ready))
@@ -156,13 +163,15 @@ class JobManager:
         if self._payload_check and (reason := self._payload_check(job.job_type, data)):
             raise InvalidInput(f"The payload was refused: {reason}.")
         asked = Placement(_delay_asked(job, submission.delay), job.priority)
-        placed = place(self._policy_for(job.job_type), job, asked)
+        policy = self._policy_for(job.job_type)
+        placed = place(policy, job, asked)
         if placed != asked:
             # The strategy has the last word, also over an instant that the submitter named.
             at = job.scheduled_at if placed.delay == asked.delay else None
             job = msgspec.structs.replace(job, scheduled_at=at, priority=placed.priority)
         key = fingerprint(data, job.payload_version)
-        return NewJob(job, key, placed.delay, submission.request_key)
+        is_logged = Event.SUBMITTED in policy.events
+        return NewJob(job, key, placed.delay, submission.request_key, is_logged)
 
     def _prepared_or_error(self, submission: Submission) -> NewJob | WindlassError:
         try:
@@ -280,14 +289,15 @@ class JobManager:
         )
 
     async def delete(
-        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None
     ) -> list[Applied | WindlassError]:
-        """Remove ended jobs and all that is known of them."""
+        """Remove ended jobs and all that is known of them; where given, only in this version."""
+        await self._switches.refuse_if_closed()
         ids = list(dict.fromkeys(job_ids))
         jobs = dict(zip(ids, await self._store.get(ids, tenant_id=tenant_id), strict=True))
         ended = [job for job in jobs.values() if job and job.status.is_terminal]
         guards = [
-            (job.job.job_id, StateGuard(job.status, job.job.tenant_id, job.version))
+            (job.job.job_id, StateGuard(job.status, job.job.tenant_id, version or job.version))
             for job in ended
         ]
         deleted = await self._store.delete(guards) if guards else []
@@ -302,6 +312,7 @@ class JobManager:
         tenant_id: str | None,
         version: int | None,
     ) -> list[Acted | WindlassError]:
+        await self._switches.refuse_if_closed()
         answers: dict[UUID, Acted | WindlassError] = {}
         open_ids = list(dict.fromkeys(job_ids))
         for _ in range(_DECISION_ROUNDS):
@@ -363,7 +374,7 @@ def _submit_answer(job_id: UUID, result: InsertResult | WindlassError) -> Submit
 
 def _shown(update: Progress) -> Progress:
     percent = min(100.0, max(0.0, update.percent))  # NaN becomes 0
-    return Progress(update.run, percent, storable(update.phase, LABEL_LIMIT))
+    return Progress(update.run, percent, storable(update.phase, LABEL_LIMIT), update.logged)
 
 
 def _reconsidered(ending: Ending, result: ApplyResult) -> Ending | None:

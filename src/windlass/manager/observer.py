@@ -31,6 +31,10 @@ class Observer(Protocol):
         """Somebody changed jobs that did not run, or asked a running one to stop."""
         ...
 
+    def fired(self, lateness: Sequence[tuple[str, float]]) -> None:
+        """Jobs of these types were submitted by their schedules, so many seconds late."""
+        ...
+
 
 class Unobserved:
     """Where nobody wants to know."""
@@ -42,6 +46,8 @@ class Unobserved:
     def settled(self, endings: Sequence["Ending"], answers: Sequence["Settled"]) -> None: ...
 
     def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None: ...
+
+    def fired(self, lateness: Sequence[tuple[str, float]]) -> None: ...
 
 
 class Relay:
@@ -61,6 +67,9 @@ class Relay:
 
     def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None:
         self.observer.acted(jobs, answers)
+
+    def fired(self, lateness: Sequence[tuple[str, float]]) -> None:
+        self.observer.fired(lateness)
 
 
 def tell(told: Callable[..., None], *what: object) -> None:

@@ -8,10 +8,7 @@ import msgspec
 from windlass.contract.query import Pruned, PruneRule
 from windlass.contract.status import TERMINAL, JobStatus
 from windlass.contract.store import JobStore
-from windlass.manager.side_data import all_records
-
-CURSORS: Final = "event-cursors"
-"""The namespace of the records in which durable consumers keep how far they have read."""
+from windlass.manager.cursors import slowest_position
 
 _BATCH: Final = 500
 _BATCHES_AT_ONCE: Final = 20
@@ -36,7 +33,7 @@ class Pruner:
 
     async def run_once(self) -> Pruned:
         """Prune some batches; what is left waits for the next time, so others get their turn."""
-        keep_after = await self._slowest_cursor()
+        keep_after = await slowest_position(self._store)
         rules = await self._rules()
         total = Pruned()
         for _ in range(_BATCHES_AT_ONCE):
@@ -53,9 +50,3 @@ class Pruner:
         known = self._store.capabilities
         retention = self._retention or Retention(known.retention_completed, known.retention_dead)
         return [PruneRule(status, now - retention.for_status(status)) for status in TERMINAL]
-
-    async def _slowest_cursor(self) -> int | None:
-        cursors = await all_records(self._store, CURSORS)
-        return min(
-            (msgspec.json.decode(cursor.value, type=int) for cursor in cursors), default=None
-        )

@@ -28,6 +28,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last_seen_at: datetime
     queues: Mapping[str, int]
     job_types: tuple[str, ...]
+    consumers: tuple[str, ...] = ()
+    """The durable consumers that it has; one session of those that have it reads for it."""
+    schedules: tuple[str, ...] = ()
+    """The keys of the schedules that its code declares."""
     draining: bool = False
 
 

@@ -1,20 +1,38 @@
-"""Switches: which queues and types are paused or capped, which types are off. Kept as records."""
+"""Switches: which queues and types are paused or capped, which types are off, and whether the store
+is closed altogether. Kept as records."""
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from windlass.contract.errors import StoreClosed
 from windlass.contract.records import Record, RecordWrite
 from windlass.contract.store import JobStore
 from windlass.manager.side_data import all_records
 
 SWITCHES: Final = "switches"
+CLOSED: Final = "closed"
 _PAUSED_QUEUE: Final = "paused-queue/"
 _PAUSED_TYPE: Final = "paused-type/"
 _DISABLED_TYPE: Final = "disabled-type/"
 _DEPTH_CAP: Final = "depth-cap/"
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why a store takes no jobs and gives none: a copy is under way, or was its last."""
+
+    copied_from: str
+    copied_to: str
+    """Both as people know them, without secrets."""
+    copy: str
+    """The id of the copy; a copy that is begun anew has another."""
+    by: str
+    since: datetime
+    has_moved: bool = False
+    """The jobs live elsewhere now, whatever is still here."""
 
 
 class Switches:
@@ -50,6 +68,8 @@ class Switches:
 
     def _keep(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]
+        closing = [record.value for record in records if record.key == CLOSED]
+        self.closed = msgspec.json.decode(closing[0], type=Closed) if closing else None
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
         self.paused_types = _those_with(_PAUSED_TYPE, keys)
         self.disabled_types = _those_with(_DISABLED_TYPE, keys)
@@ -60,8 +80,19 @@ class Switches:
         }
         """How many jobs may wait in a queue, for those that have a limit."""
 
+    async def refuse_if_closed(self) -> None:
+        """Raise StoreClosed."""
+        await self.refresh()
+        if self.closed is not None:
+            raise StoreClosed(
+                "The store is closed, for its jobs are being moved to another one.",
+                next_step="Try again later.",
+            )
+
     def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
-        """The types of these that are not paused."""
+        """The types of these that are not paused; none where the store is closed."""
+        if self.closed is not None:
+            return ()
         paused = self.paused_types
         return tuple(kind for kind in job_types if kind not in paused) if paused else job_types
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Final, Protocol
 
@@ -31,6 +31,18 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 WELL: Final = Check(ok=True)
 
 
+class RunningBridge(Protocol):
+    """A bridge that takes messages in."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """How many messages were accepted, duplicate or rejected."""
+        ...
+
+
 class Watched(Protocol):
     """What is asked after: an application."""
 
@@ -39,6 +51,11 @@ class Watched(Protocol):
 
     @property
     def broker(self) -> RemoteWakeup | None: ...
+
+    @property
+    def bridge(self) -> RunningBridge | None:
+        """The one that runs in this process."""
+        ...
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -123,3 +140,10 @@ def check_broker(broker: RemoteWakeup | None) -> Check:
     if broker is not None and broker.is_connected:
         return WELL
     return Check(ok=False, message="The broker is not connected.")
+
+
+def check_bridge(bridge: RunningBridge | None) -> dict[str, Check]:
+    if bridge is None:
+        return {}
+    down = Check(ok=False, message="The bridge's broker is not connected.")
+    return {"bridge": WELL if bridge.is_connected else down}

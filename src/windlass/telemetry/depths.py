@@ -1,16 +1,20 @@
-"""Depths: how full the store's queues are, asked of the store at most once in a few seconds."""
+"""Depths: how full the store's queues are and how far consumers have read.
+
+Asked of the store at most once in a few seconds.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from windlass.contract.query import LaneCounts
 from windlass.contract.store import JobStore
+from windlass.manager.cursors import lags
 from windlass.telemetry.names import OTHER
 
 _log = logging.getLogger("windlass.telemetry")
@@ -30,6 +34,14 @@ class Depth(msgspec.Struct):
     failed: int = 0
     poisoned: int = 0
     oldest_seconds: float = 0.0
+
+
+class Counted(NamedTuple):
+    """What the store has."""
+
+    depths: list[Depth]
+    lags: Mapping[str, int]
+    """How many events each durable consumer has still to read."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -54,9 +66,9 @@ class Depths:
         self._clock = clock
         self._reading = asyncio.Lock()
         self._read_at: float | None = None
-        self._last: list[Depth] | None = None
+        self._last: Counted | None = None
 
-    async def read(self) -> list[Depth] | None:
+    async def read(self) -> Counted | None:
         """Ask the store, unless it was asked lately; those who ask at once share the answer."""
         async with self._reading:
             if self._read_at is None or self._clock() - self._read_at >= MAX_AGE_SECONDS:
@@ -64,15 +76,16 @@ class Depths:
                 self._read_at = self._clock()
             return self._last
 
-    async def _ask(self) -> list[Depth] | None:
+    async def _ask(self) -> Counted | None:
         store = self._store()
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
                 lanes, now = await store.counts(tenant_id=None), await store.ping()
+                behind = await lags(store)
         except Exception as error:
             _log.warning("the queues cannot be counted: %s", str(error) or type(error).__name__)
             return None
-        return summed(lanes, now, self._known())
+        return Counted(summed(lanes, now, self._known()), behind)
 
 
 def summed(lanes: Collection[LaneCounts], now: datetime, known: Known) -> list[Depth]:

@@ -37,7 +37,16 @@ class Histogram:
 class TypeFigures:
     """The figures of one type of job."""
 
-    __slots__ = ("completed", "finished", "leases_lost", "retried", "run", "submitted", "wait")
+    __slots__ = (
+        "completed",
+        "finished",
+        "lateness",
+        "leases_lost",
+        "retried",
+        "run",
+        "submitted",
+        "wait",
+    )
 
     def __init__(self) -> None:
         self.submitted = 0
@@ -48,6 +57,8 @@ class TypeFigures:
         """How many ended otherwise, by status."""
         self.wait = Histogram()
         self.run = Histogram()
+        self.lateness = Histogram()
+        """How late the schedules of this type were fired."""
 
 
 _ENDS: Final = (JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED)
@@ -121,6 +132,13 @@ class Figures:
                 to = answer.transition.to
                 if isinstance(answer.result, Applied) and to.is_terminal:
                     self._types[job.job.job_type].finished[to] += 1
+
+    def fired(self, lateness: Sequence[tuple[str, float]]) -> None:
+        with self._lock:
+            for job_type, seconds in lateness:
+                late = self._types[job_type].lateness
+                late.counts[bisect_left(BOUNDS, seconds)] += 1
+                late.seconds += seconds
 
 
 def _count_other_end(figures: TypeFigures, ending: Ending, transition: Transition) -> None:

@@ -3,7 +3,15 @@
 from typing import Final
 
 from windlass.contract.errors import InvalidInput
-from windlass.telemetry.checks import WELL, Check, StoreCheck, Watched, check_broker, check_workers
+from windlass.telemetry.checks import (
+    WELL,
+    Check,
+    StoreCheck,
+    Watched,
+    check_bridge,
+    check_broker,
+    check_workers,
+)
 from windlass.telemetry.loop_watch import LoopWatch
 from windlass.telemetry.routes import Response
 from windlass.wakeups.remote import RemoteWakeup
@@ -38,6 +46,7 @@ class Health:
         checks = {"loop": self._loop()}
         checks |= await self._store.read()
         checks |= check_workers(self._watched.workers, expected=self._expects_worker)
+        checks |= check_bridge(self._watched.bridge)
         if self._requires_broker:
             checks["broker"] = check_broker(self._watched.broker)
         return answer(checks)

@@ -10,7 +10,7 @@ from windlass.telemetry.routes import Response
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 NOT_INSTALLED: Final = Response.of(
-    404, {"message": "Metrics need prometheus-client: pip install windlass[prometheus]."}
+    404, {"message": "Metrics need prometheus-client: pip install 'windlass[prometheus]'."}
 )
 
 
@@ -43,11 +43,13 @@ class Metrics:
             for queue, (total, free) in worker.slots.items():
                 before = slots.get(queue, (0, 0))
                 slots[queue] = (before[0] + total, before[1] + free)
+        bridge = self._measured.bridge
         families = [
             *page.families_of(self._figures.by_type),
+            *page.families_of_bridge(bridge.taken if bridge else {}),
             *page.families_of_slots(slots),
             *page.families_of_lag(self._watch),
-            *page.families_of_depths(await self._depths.read()),
+            *page.families_of_the_store(await self._depths.read()),
             *page.families_of_the_application(),
         ]
         return Response(200, page.text_of(families), METRICS_TYPE)

@@ -45,6 +45,12 @@ LEASES_LOST: Final = Metric(
     ("job_type",),
     "Runs that were taken away from a worker that had stopped renewing its lease.",
 )
+WEBHOOK_DELIVERIES: Final = Metric(
+    "windlass_webhook_deliveries_total",
+    "counter",
+    ("outcome",),
+    "Attempts of this process to deliver webhooks: delivered, retried (to come again), failed.",
+)
 WAIT: Final = Metric(
     "windlass_job_wait_seconds",
     "histogram",
@@ -56,6 +62,18 @@ RUN: Final = Metric(
     "histogram",
     ("job_type",),
     "How long the handlers of this process ran.",
+)
+SCHEDULE_LATENESS: Final = Metric(
+    "windlass_schedule_lateness_seconds",
+    "histogram",
+    ("job_type",),
+    "How long after they were due this process has submitted the jobs of schedules.",
+)
+BRIDGED: Final = Metric(
+    "windlass_bridge_messages_total",
+    "counter",
+    ("outcome",),
+    "Messages that this process's bridge has taken: accepted, duplicate or rejected.",
 )
 SLOTS: Final = Metric(
     "windlass_worker_slots",
@@ -105,6 +123,12 @@ DEAD: Final = Metric(
     ("queue", "job_type", "status"),
     "Failed and Poisoned jobs that are still kept.",
 )
+CONSUMER_LAG: Final = Metric(
+    "windlass_consumer_lag_events",
+    "gauge",
+    ("consumer",),
+    "Events that a durable consumer has still to read; they hold back retention.",
+)
 PROCESS_UP: Final = Metric(
     "windlass_process_up",
     "gauge",
@@ -112,7 +136,7 @@ PROCESS_UP: Final = Metric(
     "Whether a worker process of this supervisor answers: 1 or 0.",
 )
 
-OF_THE_STORE: Final = (STORE_UP, DEPTH, SCHEDULED, RUNNING, OLDEST, DEAD)
+OF_THE_STORE: Final = (STORE_UP, DEPTH, SCHEDULED, RUNNING, OLDEST, DEAD, CONSUMER_LAG)
 """The same in every process that uses the store: take the maximum, never the sum."""
 
 OF_A_PROCESS: Final = (
@@ -120,8 +144,11 @@ OF_A_PROCESS: Final = (
     FINISHED,
     RETRIES,
     LEASES_LOST,
+    WEBHOOK_DELIVERIES,
     WAIT,
     RUN,
+    SCHEDULE_LATENESS,
+    BRIDGED,
     SLOTS,
     LOOP_LAG,
     PROCESS_UP,

@@ -11,8 +11,9 @@ from prometheus_client.core import (
 )
 
 from windlass.contract.status import JobStatus
+from windlass.contract.webhook import DELIVERY_TYPE
 from windlass.telemetry import names
-from windlass.telemetry.depths import Depth
+from windlass.telemetry.depths import Counted
 from windlass.telemetry.figures import Histogram, TypeFigures
 from windlass.telemetry.loop_watch import LoopWatch
 
@@ -51,8 +52,27 @@ def families_of(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
     )
     yield _counter(names.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
     yield _counter(names.LEASES_LOST, (((kind,), of.leases_lost) for kind, of in figures.items()))
+    yield _webhooks(figures.get(DELIVERY_TYPE))
     yield _histogram(names.WAIT, {kind: of.wait for kind, of in figures.items()})
     yield _histogram(names.RUN, {kind: of.run for kind, of in figures.items()})
+    yield _histogram(names.SCHEDULE_LATENESS, {kind: of.lateness for kind, of in figures.items()})
+
+
+def _webhooks(deliveries: TypeFigures | None) -> Metric:
+    """Deliveries are jobs of a type, so they have been counted already."""
+    if deliveries is None:
+        return _counter(names.WEBHOOK_DELIVERIES, ())
+    counts = {
+        "delivered": deliveries.completed,
+        "retried": deliveries.retried,
+        "failed": sum(deliveries.finished.values()),
+    }
+    rows = [((outcome,), count) for outcome, count in counts.items()]
+    return _counter(names.WEBHOOK_DELIVERIES, rows)
+
+
+def families_of_bridge(taken: Mapping[str, int]) -> Iterator[Metric]:
+    yield _counter(names.BRIDGED, [((outcome,), count) for outcome, count in taken.items()])
 
 
 def families_of_slots(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
@@ -72,23 +92,26 @@ def families_of_lag(watch: LoopWatch | None) -> Iterator[Metric]:
         yield _gauge(names.LOOP_LAG, [((), watch.lag_seconds)])
 
 
-def families_of_depths(depths: Sequence[Depth] | None) -> Iterator[Metric]:
+def families_of_the_store(counted: Counted | None) -> Iterator[Metric]:
     """What the store has; nothing of it while it cannot be counted, rather than something old."""
-    yield _gauge(names.STORE_UP, [((), float(depths is not None))])
+    yield _gauge(names.STORE_UP, [((), float(counted is not None))])
+    depths = counted.depths if counted else []
     for metric, field in (
         (names.DEPTH, "queued"),
         (names.SCHEDULED, "scheduled"),
         (names.RUNNING, "running"),
         (names.OLDEST, "oldest_seconds"),
     ):
-        rows = [((one.queue, one.job_type), getattr(one, field)) for one in depths or ()]
+        rows = [((one.queue, one.job_type), getattr(one, field)) for one in depths]
         yield _gauge(metric, rows)
     dead = [
         ((one.queue, one.job_type, status), count)
-        for one in depths or ()
+        for one in depths
         for status, count in (("Failed", one.failed), ("Poisoned", one.poisoned))
     ]
     yield _gauge(names.DEAD, dead)
+    lags = counted.lags.items() if counted else ()
+    yield _gauge(names.CONSUMER_LAG, [((name,), lag) for name, lag in lags])
 
 
 def _gauge(metric: names.Metric, rows: Labelled) -> Metric:

@@ -24,11 +24,12 @@ def make_new(
     *,
     delay: timedelta = timedelta(0),
     request_key: DedupeKey | None = None,
+    logged: bool = False,
     **fields: Any,
 ) -> NewJob:
     """Make what a store inserts."""
     job = make_job(payload, **fields)
-    return NewJob(job, job.fingerprint, delay, request_key)
+    return NewJob(job, job.fingerprint, delay, request_key, logged)
 
 
 def wanting(*job_types: str, limit: int = 100, queue: str = "default") -> tuple[LaneRequest, ...]:

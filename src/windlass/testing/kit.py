@@ -157,9 +157,9 @@ class JobsTest:
         raise AssertionError(f"after {_MOST_RUNS} runs there are still jobs due")
 
     async def _claim_one(self) -> list[Run]:
-        types = self._app.registry.job_types
+        types, logged = self._app.registry.job_types, self._app.registry.logging(Event.STARTED)
         for queue in await self._queues():
-            wanted = [LaneRequest(queue, types, 1)]
+            wanted = [LaneRequest(queue, types, 1, logged)]
             if runs := await self._app.store.claim(_SESSION, uuid4(), wanted, lease=_LEASE):
                 return runs
         return []

@@ -6,10 +6,7 @@ cancellation: it goes the store's own way, or by polling.
 """
 
 import asyncio
-import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -20,17 +17,14 @@ from aio_pika.abc import (
     AbstractExchange,
     AbstractIncomingMessage,
 )
-from aio_pika.exceptions import ChannelNotFoundEntity
-from yarl import URL
 
 from windlass.contract.wakeup import Hint, OnHint
+from windlass.wakeups.amqp import connected_to, lost, open_exchange
 from windlass.wakeups.remote import Pace, RemoteWakeup
 from windlass.wakeups.trigger import Trigger, is_trigger, message
 
 # Of a listener that does not keep up. More would tell it nothing new.
 _MOST_WAITING: Final = 100
-# The driver logs every failed attempt there, and a traceback when the connection is lost.
-_CHATTY: Final = "aiormq.connection"
 
 
 def rabbitmq_wakeup(trigger: Trigger, pace: Pace | None = None) -> RemoteWakeup:
@@ -56,12 +50,9 @@ class RabbitLink:
 
     async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
         try:
-            # Closed even where it could not connect, or the collector would do it in any thread.
-            with _hushed():
-                async with aio_pika.Connection(URL(self._trigger.url)) as connection:
-                    async with asyncio.timeout(self._pace.answer_seconds):
-                        await connection.connect()
-                    await self._use(connection, heard, connected)
+            seconds = self._pace.answer_seconds
+            async with connected_to(self._trigger.url, seconds=seconds) as connection:
+                await self._use(connection, heard, connected)
         finally:
             self._exchange = None
             self._tried.set()
@@ -73,28 +64,14 @@ class RabbitLink:
         connected: Callable[[], None],
     ) -> None:
         async with asyncio.timeout(self._pace.answer_seconds):
-            channel, exchange = await self._open(connection)
+            channel, exchange = await open_exchange(connection, self._trigger.exchange)
             if heard is not None:
                 await self._listen(channel, exchange, heard)
         self._exchange = exchange
         self._tried.set()
         connected()
-        ends = {asyncio.ensure_future(part.closed()) for part in (connection, channel)}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await lost(connection, channel)
         raise ConnectionError("the broker has closed the connection")
-
-    async def _open(
-        self, connection: AbstractConnection
-    ) -> tuple[AbstractChannel, AbstractExchange]:
-        """Take the exchange as it is, of whatever type; make it where it is not there."""
-        channel = await connection.channel()
-        try:
-            return channel, await channel.get_exchange(self._trigger.exchange)
-        except ChannelNotFoundEntity:  # which has closed the channel
-            channel = await connection.channel()
-            return channel, await channel.declare_exchange(
-                self._trigger.exchange, aio_pika.ExchangeType.TOPIC, durable=True
-            )
 
     async def _listen(
         self, channel: AbstractChannel, exchange: AbstractExchange, heard: OnHint
@@ -124,18 +101,3 @@ class RabbitLink:
 
     async def close(self) -> None:
         """Nothing to do: the connection ends with `hold`."""
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Say nothing twice: an outage is told once, by us. Others who use the driver keep its log."""
-    logger, ours = logging.getLogger(_CHATTY), threading.get_ident()
-
-    def is_others(record: logging.LogRecord) -> bool:
-        return record.thread != ours
-
-    logger.addFilter(is_others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_others)

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from windlass.contract.query import LaneRequest
 from windlass.contract.snapshot import Run
+from windlass.contract.status import Event
 from windlass.manager.manager import JobManager
 from windlass.manager.switches import Switches
 from windlass.worker.registry import HandlerRegistry
@@ -24,7 +25,7 @@ from windlass.worker.slots import Slots
 _log = logging.getLogger("windlass.worker")
 
 _FIRST_WAIT_SECONDS: Final = 0.02
-_SWITCHES_SECONDS: Final = 5.0
+SWITCHES_SECONDS: Final = 5.0
 
 
 class Claimer:
@@ -125,9 +126,10 @@ class Claimer:
 
     async def _claim_some(self) -> bool:
         # A switch that is thrown comes with a hint of its own, where hints come at all.
-        await self._switches.refresh(max_age_seconds=_SWITCHES_SECONDS)
+        await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
         job_types = self._switches.running(self._registry.job_types)
-        wanted = self._slots.requests(job_types, self._switches.paused_queues)
+        logged = self._registry.logging(Event.STARTED)
+        wanted = self._slots.requests(job_types, self._switches.paused_queues, logged)
         if not wanted or not job_types:
             self._there_is_more.clear()
             self.looked_at = monotonic()

@@ -21,6 +21,7 @@ from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.transition import Transition
 from windlass.manager.manager import Settled
 from windlass.worker.labels import labels_of
+from windlass.worker.progress_log import ProgressLog
 
 P = TypeVar("P", contravariant=True)
 
@@ -50,9 +51,17 @@ class Context:
     """One run, as its handler sees it. Usable from the loop and, but for `await`, from threads."""
 
     def __init__(
-        self, run: Run, port: RunPort, *, deadline: datetime, state: Any, logger: logging.Logger
+        self,
+        run: Run,
+        port: RunPort,
+        *,
+        deadline: datetime,
+        state: Any,
+        logger: logging.Logger,
+        progress_log: ProgressLog | None = None,
     ) -> None:
         self._run = run
+        self._progress_log = progress_log
         self._port = port
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -122,7 +131,8 @@ class Context:
 
         To be awaited in `async def`; in a thread it is enough to call it.
         """
-        told = self._port.progress(Progress(self._run.ref, percent, phase))
+        is_logged = self._progress_log is not None and self._progress_log.admits(phase)
+        told = self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
         if threading.get_ident() == self._loop_thread:
             return told
         asyncio.run_coroutine_threadsafe(told, self._loop)

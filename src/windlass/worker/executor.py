@@ -33,12 +33,14 @@ from windlass.contract.outcome import (
 )
 from windlass.contract.payload import encode_result
 from windlass.contract.snapshot import Run
+from windlass.contract.status import Event
 from windlass.worker.active import ActiveRun
 from windlass.worker.context import Context, RunPort, enter, leave
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.handler import Handler, RunIn
 from windlass.worker.labels import labels_of
 from windlass.worker.processes import ProcessPool
+from windlass.worker.progress_log import ProgressLog
 from windlass.worker.registry import HandlerRegistry
 from windlass.worker.tracer import RunTracer
 
@@ -91,6 +93,7 @@ class Executor:
             deadline=self._clock.now() + handler.timeout,
             state=self._state,
             logger=_log,
+            progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
         )
         return ActiveRun(run, handler, context)
 

@@ -2,6 +2,7 @@
 
 from windlass.contract.errors import InvalidInput
 from windlass.contract.policy import DEFAULT_POLICY, Policy
+from windlass.contract.status import Event
 from windlass.worker.handler import Handler
 
 
@@ -10,6 +11,7 @@ class HandlerRegistry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._logging: dict[Event, tuple[str, ...]] = {}
 
     def add(self, handler: Handler) -> None:
         for name in handler.job_types:
@@ -21,6 +23,8 @@ class HandlerRegistry:
                     next_step="Rename one of them.",
                 )
             self._handlers[name] = handler
+            for event in handler.policy.events:
+                self._logging[event] = (*self._logging.get(event, ()), name)
 
     def find(self, job_type: str) -> Handler | None:
         return self._handlers.get(job_type)
@@ -28,6 +32,10 @@ class HandlerRegistry:
     def policy_for(self, job_type: str) -> Policy:
         handler = self._handlers.get(job_type)
         return handler.policy if handler else DEFAULT_POLICY
+
+    def logging(self, event: Event) -> tuple[str, ...]:
+        """The types that ask for an event of ON_REQUEST."""
+        return self._logging.get(event, ())
 
     @property
     def handlers(self) -> list[Handler]:

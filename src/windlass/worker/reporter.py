@@ -6,6 +6,7 @@ from windlass.contract.clock import Clock
 from windlass.contract.outcome import Failure, Outcome
 from windlass.contract.snapshot import Run
 from windlass.contract.transition import Transition
+from windlass.contract.webhook import RESERVED_TYPES
 from windlass.worker.labels import labels_of
 
 _log = logging.getLogger("windlass.worker")
@@ -26,7 +27,9 @@ class Reporter:
         what = f"{run.job.job_type} {run.job.job_id} {transition.event} in {took:.3f} s"
         if error is not None:
             what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
-        if error is not None and error.detail:
+        # What Windlass's own jobs keep there is what a receiver answered: not for logs.
+        is_own = run.job.job_type.startswith(RESERVED_TYPES)
+        if error is not None and error.detail and not is_own:
             what += f"\n{error.detail.rstrip()}"
         facts = {"event": transition.event.value, "seconds": round(took, 6)}
         if error is not None:

@@ -45,10 +45,12 @@ class Slots:
     def are_half_free(self) -> bool:
         return 2 * sum(self._free.values()) >= self._total
 
-    def requests(self, job_types: tuple[str, ...], paused: frozenset[str]) -> list[LaneRequest]:
+    def requests(
+        self, job_types: tuple[str, ...], paused: frozenset[str], logged: tuple[str, ...] = ()
+    ) -> list[LaneRequest]:
         """What a claim may ask for now: free places, at most half of all that the queue has."""
         return [
-            LaneRequest(queue, job_types, min(free, self._most[queue]))
+            LaneRequest(queue, job_types, min(free, self._most[queue]), logged)
             for queue, free in self._free.items()
             if free > 0 and queue not in paused
         ]

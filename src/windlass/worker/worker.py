@@ -6,7 +6,7 @@ import math
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -19,20 +19,24 @@ import msgspec
 from windlass.contract.clock import Clock
 from windlass.contract.errors import InvalidInput
 from windlass.contract.outcome import Outcome, Released, Success, TypeDisabled
+from windlass.contract.schedule import Schedule
 from windlass.contract.snapshot import Run, RunRef
 from windlass.contract.status import Event
 from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
 from windlass.contract.version import __version__
 from windlass.contract.wakeup import Hint, Wakeup
-from windlass.manager.maintenance import LEADER_LEASE, Maintenance
+from windlass.manager.admission import Admission
+from windlass.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
+from windlass.manager.maintenance import LEADER_LEASE, Chore, Maintenance
 from windlass.manager.manager import Ending, JobManager, Settled
 from windlass.manager.observer import Observer, Unobserved, tell
 from windlass.manager.sessions import Session, new_session_id, register, unregister
 from windlass.manager.switches import Switches
 from windlass.worker.active import ActiveRun, Cause
-from windlass.worker.claimer import Claimer
+from windlass.worker.claimer import SWITCHES_SECONDS, Claimer
 from windlass.worker.completer import Completer
+from windlass.worker.consumers import Consumers
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.executor import Executor, RunHook
 from windlass.worker.lease_keeper import LeaseKeeper
@@ -41,6 +45,7 @@ from windlass.worker.processes import ProcessPool
 from windlass.worker.registry import HandlerRegistry
 from windlass.worker.reporter import Reporter
 from windlass.worker.run_port import StoreRunPort
+from windlass.worker.schedules import ScheduleTask
 from windlass.worker.slots import Slots
 from windlass.worker.tracer import RunTracer
 
@@ -105,9 +110,15 @@ class Worker:
         hooks: tuple[RunHook, ...] = (),
         tracer: RunTracer | None = None,
         observer: Observer | None = None,
+        chores: Sequence[Chore] = (),
+        consumers: Sequence[DeclaredConsumer] = (),
+        schedules: Sequence[Schedule] = (),
+        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
         state: Any = None,
     ) -> None:
+        """`chores` are what the maintenance does beside its own."""
         self._store = store
+        self._chores = chores
         self._registry = registry
         self._settings = settings
         self._slots = Slots(settings.queues)
@@ -117,6 +128,9 @@ class Worker:
         self._hooks = hooks
         self._tracer = tracer
         self._observer = observer or Unobserved()
+        self._declared_consumers = consumers
+        self._declared_schedules = schedules
+        self._max_depth_of = max_depth_of
         self._state = state
         self._reporter = Reporter(clock)
         self._manager = JobManager(store, policy_for=registry.policy_for, observer=self._observer)
@@ -137,6 +151,8 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`; then drain, give back what is left, and let everything go."""
         await self._open()
+        self._consumers.start()
+        self._schedules.start()
         background = [asyncio.create_task(self._claimer.claim_for_ever())]
         background.append(asyncio.create_task(self._register_for_ever()))
         if self._settings.maintain_every is not None:
@@ -151,7 +167,9 @@ class Worker:
             for task in background:
                 task.cancel()
             results = await asyncio.gather(*background, return_exceptions=True)
-            await self._drain()
+            drain = self._settings.drain.total_seconds()
+            await self._schedules.stop()
+            await asyncio.gather(self._drain(), self._consumers.stop(drain))
             await self._close()
         for result in results:
             if isinstance(result, Exception):
@@ -165,6 +183,8 @@ class Worker:
         """Do not wait any longer for running jobs."""
         self.stop()
         self._stop_runs(Cause.SHUTDOWN)
+        if self._is_open:
+            self._consumers.stop_now()
 
     @property
     def is_draining(self) -> bool:
@@ -197,11 +217,31 @@ class Worker:
             lease_seconds=self._settings.lease.total_seconds(),
             told=self._told,
         )
-        self._numberer = Numberer(self._store, told=self._tell_that_jobs_ended)
+        self._numberer = Numberer(self._store, told=self._tell_who_waits)
+        self._consumers = Consumers(
+            self._store,
+            self._declared_consumers,
+            self.session_id,
+            clock=self._clock,
+            longest_wait=self._longest_wait,
+            ask=lambda: self._wakeup.notify(Hint.WATCHED),
+            number=self._numberer.soon,
+            lease=min(CONSUMER_LEASE, self._settings.lease),
+            is_closed=self._is_closed,
+        )
+        self._schedules = ScheduleTask(
+            self._store,
+            self._manager,
+            self.session_id,
+            declared=self._declared_schedules,
+            admission=Admission(self._store, self._switches, max_depth_of=self._max_depth_of),
+            wakeup=self._wakeup,
+            observer=self._observer,
+        )
         self._deadlines = Deadlines()
         self._executor = Executor(
             self._registry,
-            StoreRunPort(self._store, self._manager),
+            StoreRunPort(self._store, self._manager, logged=self._tell_of_events),
             clock=self._clock,
             threads=self._threads,
             processes=self._processes,
@@ -230,12 +270,18 @@ class Worker:
         )
         try:
             await self._register()
+            await self._consumers.begin()
             await self._keeper.start()
             await self._wakeup.open(self._on_hint)
+            await self._schedules.begin()
             self._is_open = True
         except BaseException:
             await self._close()
             raise
+
+    async def _is_closed(self) -> bool:
+        await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        return self._switches.closed is not None
 
     def _on_hint(self, hint: Hint) -> None:
         match hint:
@@ -249,7 +295,9 @@ class Worker:
             case Hint.WATCHED:
                 self._be_watched()
             case Hint.ENDED:
-                pass
+                self._consumers.wake()
+            case Hint.SCHEDULED:
+                self._schedules.wake()
             case _:
                 assert_never(hint)
 
@@ -293,6 +341,9 @@ class Worker:
             return
         for run in runs:
             self._slots.take(run.job.queue)
+        logged = self._registry.logging(Event.STARTED)
+        if logged and any(run.job.job_type in logged for run in runs):
+            self._tell_of_events()
         plain = [run for run in runs if not run.is_suspect]
         self._launch(plain)
         if len(plain) < len(runs):
@@ -358,8 +409,7 @@ class Worker:
             self._slots.give_back(active.run.job.queue)
             self._forget([active.ref])
             self._wakeup.notify()
-            self._tell_that_jobs_ended()
-            self._numberer.soon()
+            self._tell_of_events()
         elif outcome is None or active.cause is Cause.LOST:
             self._slots.give_back(active.run.job.queue)
             self._discard(active.run)
@@ -383,8 +433,7 @@ class Worker:
                 self._discard(ending.run)
         if follow_ups:
             self._wakeup.notify(job_id=follow_ups[0].job.job_id)
-        self._tell_that_jobs_ended()
-        self._numberer.soon()
+        self._tell_of_events()
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
         if self._is_worn_out():
@@ -398,8 +447,13 @@ class Worker:
             self._wakeup.notify(Hint.ENDED)
         self._watched_until = now + _WATCHED_SECONDS
 
-    def _tell_that_jobs_ended(self) -> None:
-        """Only while somebody waits for it: on a server, every hint has its cost."""
+    def _tell_of_events(self) -> None:
+        """Have them numbered, and tell who waits."""
+        self._tell_who_waits()
+        self._numberer.soon()
+
+    def _tell_who_waits(self) -> None:
+        """Only while somebody does: on a server, every hint has its cost."""
         if asyncio.get_running_loop().time() < self._watched_until:
             self._wakeup.notify(Hint.ENDED)
 
@@ -454,6 +508,8 @@ class Worker:
                 last_seen_at=self._clock.now(),
                 queues=self._settings.queues,
                 job_types=self._registry.job_types,
+                consumers=self._consumers.names,
+                schedules=self._schedules.declared_keys,
             ),
         )
 
@@ -470,6 +526,7 @@ class Worker:
             lease=lease,
             sweep_every=_SWEEP_EVERY,
             observer=self._observer,
+            chores=self._chores,
         )
         try:
             while True:

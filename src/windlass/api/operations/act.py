@@ -30,7 +30,12 @@ from windlass.manager.manager import Acted
 IF_MATCH: Final = RequestHeader(
     "If-Match", "Act only while the ETag is still this one; else 412.", {"type": "string"}
 )
-_PROBLEMS: Final = (*JOB_PROBLEMS, Code.ILLEGAL_TRANSITION, Code.VERSION_MISMATCH)
+_PROBLEMS: Final = (
+    *JOB_PROBLEMS,
+    Code.ILLEGAL_TRANSITION,
+    Code.VERSION_MISMATCH,
+    Code.STORE_CLOSED,
+)
 
 
 class Acting:
@@ -143,12 +148,14 @@ class Acting:
             payload_version=old.payload_version if keeps_payload else None,
         )
         key = self._submitter.request_key(call, call.raw_body, tenant_id=old.tenant_id)
-        job_type, new = self._submitter.prepare(call, asked, key, parent=old.job_id)
+        job_type, new = await self._submitter.prepare(call, asked, key, parent=old.job_id)
         return await self._submitter.accept(call, job_type, new, root=call.root)
 
     async def delete(self, call: Call) -> Answer:
         job = await self._job(call, Action.DELETE)
-        (answer,) = await self._jobs.manager.delete([job.job.job_id], tenant_id=job.job.tenant_id)
+        (answer,) = await self._jobs.manager.delete(
+            [job.job.job_id], tenant_id=job.job.tenant_id, version=_version(call, job)
+        )
         if isinstance(answer, WindlassError):
             raise answer
         self._cache.forget(job.job.job_id)

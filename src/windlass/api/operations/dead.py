@@ -1,8 +1,11 @@
 """Dead letters: jobs that failed or were poisoned, in numbers, listed, and queued again."""
 
+import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
+
+import msgspec
 
 from windlass.api.answer import Answer, json_answer
 from windlass.api.call import Call
@@ -68,6 +71,7 @@ class DeadLetters:
                     ApiCode.BODY_TOO_LARGE,
                     ApiCode.UNSUPPORTED_MEDIA_TYPE,
                     Code.VALIDATION_ERROR,
+                    Code.STORE_CLOSED,
                 ),
             ),
             Operation(
@@ -97,7 +101,8 @@ class DeadLetters:
     async def summary(self, call: Call) -> Answer:
         query: TenantQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
-        counted = await self._jobs.store.dead_counts(tenant_id=tenant_id)
+        every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
+        counted = await self._access.told(call, Action.STATISTICS, tenant_id, every)
         by_status = {
             status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
         }
@@ -144,6 +149,8 @@ class DeadLetters:
         asked: RedriveByFilter = call.body
         _check_choice(asked)
         chosen, more = await self._chosen(call, asked)
+        if chosen and not asked.dry_run:
+            await self._audited(call, asked, chosen)
         items = [] if asked.dry_run else await self._redriven(call, chosen)
         redriven = sum(item.redriven for item in items)
         report = RedriveReport(
@@ -195,12 +202,22 @@ class DeadLetters:
             job for job in jobs if await self._access.may(call, Action.REDRIVE, Target.of(job.job))
         ]
 
+    async def _audited(
+        self, call: Call, asked: RedriveByFilter, chosen: Sequence[JobSnapshot]
+    ) -> None:
+        """One entry for all of it and one for each job, before the first is touched."""
+        tenant_id = asked.tenant_id or call.principal.tenant_id
+        details = {"filter": _filter_of(asked), "matching": len(chosen)}
+        await self._access.begun(
+            call, Action.REDRIVE, tenant_id, what="dead-letters", details=details
+        )
+        await asyncio.gather(*(self._access.allowed(call, Action.REDRIVE, job) for job in chosen))
+
     async def _redriven(self, call: Call, chosen: list[JobSnapshot]) -> list[RedrivenItem]:
         """Each is redriven at the version in which it was found to match."""
         items = []
         for job in chosen:
             job_id = job.job.job_id
-            await self._access.allowed(call, Action.REDRIVE, job)
             (answer,) = await self._jobs.manager.redrive(
                 [job_id],
                 tenant_id=job.job.tenant_id,
@@ -222,6 +239,14 @@ def _check_choice(asked: RedriveByFilter) -> None:
         detail = "name either jobIds, or a filter, or all"
         error = ErrorDetail(pointer="#", detail=detail)
         raise Refused(Code.VALIDATION_ERROR, f"The body must {detail}.", errors=[error])
+
+
+def _filter_of(asked: RedriveByFilter) -> dict[str, Any]:
+    """What was asked for, without what is not said; the jobs have entries of their own."""
+    data: dict[str, Any] = msgspec.to_builtins(asked)
+    named = data.pop("jobIds")
+    kept = {name: value for name, value in data.items() if value not in (None, [], False)}
+    return kept | ({"jobIds": len(named)} if named else {})
 
 
 def _item(job_id: UUID, answer: Acted | WindlassError) -> RedrivenItem:

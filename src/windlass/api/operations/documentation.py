@@ -61,7 +61,7 @@ class Documentation:
     async def problem(self, call: Call) -> Answer:
         for kind in KINDS.values():
             if kind.slug == call.value("problem"):
-                return problem_page(kind)
+                return problem_page(kind, call.root)
         raise Refused(ApiCode.NOT_FOUND, "There is no such type of problem.")
 
 

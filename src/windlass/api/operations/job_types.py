@@ -60,13 +60,10 @@ class JobTypes:
         ]
 
     async def listed(self, call: Call) -> Answer:
-        await self._access.tenant(call, Action.READ_TYPES, None)
+        tenant_id = await self._access.tenant(call, Action.READ_TYPES, None)
         await self._jobs.switches.refresh()
-        items = [
-            self._document(job_type)
-            for job_type in self._jobs.job_types
-            if await self._access.may(call, Action.READ_TYPES, _target(call, job_type.name))
-        ]
+        every = [self._document(job_type) for job_type in self._jobs.job_types]
+        items = await self._access.told(call, Action.READ_TYPES, tenant_id, every)
         return json_answer(200, JobTypesDocument(items=items))
 
     async def get(self, call: Call) -> Answer:
@@ -95,9 +92,10 @@ class JobTypes:
         return self._state(job_type.name)
 
     async def _allowed(self, call: Call, action: Action) -> DeclaredJob:
-        name = call.value("job_type")
-        await self._access.target(call, action, _target(call, name), what=f"type:{name[:128]}")
-        job_type = self._jobs.find_type(name)
+        asked = call.value("job_type")
+        job_type = self._jobs.find_type(asked)
+        name = job_type.name if job_type else asked[:128]  # rights are for a type, not its aliases
+        await self._access.target(call, action, _target(call, name), what=f"type:{name}")
         if job_type is None:
             raise Refused(ApiCode.NOT_FOUND, "There is no such job type.")
         return job_type

@@ -1,6 +1,7 @@
 """Queues: how full they are; pausing, resuming and capping them."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from windlass.api.answer import Answer, json_answer
 from windlass.api.call import Call
@@ -84,7 +85,8 @@ class Queues:
         switches, store = self._jobs.switches, self._jobs.store
         await switches.refresh()
         lanes: dict[str, list[LaneCounts]] = {}
-        for lane in await store.counts(tenant_id=tenant_id):
+        counted = await store.counts(tenant_id=tenant_id)
+        for lane in await self._access.told(call, Action.STATISTICS, tenant_id, counted):
             lanes.setdefault(lane.queue, []).append(lane)
         for queue in (*switches.paused_queues, *switches.depth_caps):
             lanes.setdefault(queue, [])
@@ -94,9 +96,9 @@ class Queues:
                 queue=queue,
                 paused=queue in switches.paused_queues,
                 max_depth=switches.depth_caps.get(queue),
-                **summed(counted, now),
+                **summed(of_queue, now),
             )
-            for queue, counted in sorted(lanes.items())
+            for queue, of_queue in sorted(lanes.items())
         ]
         return json_answer(200, QueuesDocument(items=items))
 
@@ -112,17 +114,19 @@ class Queues:
 
     async def cap(self, call: Call) -> Answer:
         asked: DepthCap = call.body
-        queue = await self._managed(call)
+        queue = await self._managed(call, {"maxDepth": asked.max_depth})
         await self._jobs.switches.cap_queue(queue, asked.max_depth)
         return self._state(queue)
 
-    async def _managed(self, call: Call) -> str:
+    async def _managed(self, call: Call, details: Mapping[str, Any] | None = None) -> str:
         """The queue of the path, if the caller may switch queues."""
         queue = call.value("queue")
         if problem := name_problem(queue, _NAME_LIMIT) or (not queue and "is empty"):
             raise invalid_parameter("queue", problem)
         target = Target(tenant_id=call.principal.tenant_id)
-        await self._access.target(call, Action.MANAGE_QUEUES, target, what=f"queue:{queue}")
+        await self._access.target(
+            call, Action.MANAGE_QUEUES, target, what=f"queue:{queue}", details=details
+        )
         return queue
 
     def _state(self, queue: str) -> Answer:

@@ -181,7 +181,7 @@ class Reading:
 
 
 def etag_headers(tag: str) -> list[Header]:
-    return [(b"etag", f'"{tag}"'.encode("ascii"))]
+    return [(b"etag", tag.encode("ascii"))]
 
 
 def is_known(call: Call, tag: str) -> bool:

@@ -9,6 +9,7 @@ from windlass.api.problems import ApiCode
 from windlass.api.sent import ScaleQuery, TenantQuery
 from windlass.api.tallies import oldest_age_seconds, summed
 from windlass.auth.action import Action
+from windlass.contract.query import LaneCounts
 
 
 class Statistics:
@@ -46,7 +47,7 @@ class Statistics:
     async def all(self, call: Call) -> Answer:
         query: TenantQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
-        lanes = await self._jobs.store.counts(tenant_id=tenant_id)
+        lanes = await self._lanes(call, tenant_id)
         now = await self._jobs.store.ping()
         documents = [
             LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
@@ -60,7 +61,7 @@ class Statistics:
         queues, kinds = frozenset(query.queue), frozenset(query.job_type)
         lanes = [
             lane
-            for lane in await self._jobs.store.counts(tenant_id=tenant_id)
+            for lane in await self._lanes(call, tenant_id)
             if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
         ]
         backlog = sum(lane.queued - lane.scheduled for lane in lanes)
@@ -72,3 +73,7 @@ class Statistics:
             oldest_age_seconds=oldest_age_seconds(lanes, await self._jobs.store.ping()) or 0.0,
         )
         return json_answer(200, document)
+
+    async def _lanes(self, call: Call, tenant_id: str) -> list[LaneCounts]:
+        counted = await self._jobs.store.counts(tenant_id=tenant_id)
+        return await self._access.told(call, Action.STATISTICS, tenant_id, counted)

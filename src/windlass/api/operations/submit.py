@@ -51,6 +51,7 @@ SUBMIT_PROBLEMS: Final = (
     ApiCode.IDEMPOTENCY_KEY_REUSED,
     Code.JOB_TYPE_DISABLED,
     Code.QUEUE_FULL,
+    Code.STORE_CLOSED,
 )
 
 
@@ -104,7 +105,7 @@ class Submitting:
         asked: JobToSubmit = call.body
         tenant_id = asked.tenant_id or call.principal.tenant_id
         key = self._submitter.request_key(call, call.raw_body, tenant_id=tenant_id)
-        job_type, new = self._submitter.prepare(call, asked, key)
+        job_type, new = await self._submitter.prepare(call, asked, key)
         return await self._submitter.accept(call, job_type, new, root=call.root)
 
     async def batch(self, call: Call) -> Answer:
@@ -134,7 +135,7 @@ class Submitting:
             key = self._submitter.request_key(
                 call, bytes(body), tenant_id=tenant_id, part=f"/{index}"
             )
-            job_type, new = self._submitter.prepare(call, asked, key)
+            job_type, new = await self._submitter.prepare(call, asked, key)
             await self._access.target(call, Action.SUBMIT, Target.of(new.job))
         except Refused as refused:
             return refused

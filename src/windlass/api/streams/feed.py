@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from windlass.api.port import Jobs
-from windlass.api.streams.happening import Happening, is_of
+from windlass.api.streams.happening import Happening
 from windlass.api.streams.subscription import End, Subscription
 from windlass.api.streams.tail import Tail
 from windlass.contract.errors import StoreUnavailable
@@ -205,7 +205,7 @@ class Feed:
         now = self._jobs.clock.now()
         for event in wanted:
             job = jobs[event.entry.job_id]
-            if job is not None and is_of(event, job):
+            if job is not None and event.is_of(job):
                 happening = Happening(event, job, now)
                 for subscription in self._followers(event):
                     subscription.offer(happening)

@@ -172,11 +172,16 @@ class Following:
     def _remember(self, happening: Happening) -> None:
         job_id, version = happening.job.job_id, happening.version
         if job_id in self._subscription.wanted.job_ids:
-            self._shown[job_id] = _Shown(version, version, happening.tag, None, happening.ends)
+            fence = happening.fence
+            self._shown[job_id] = _Shown(version, version, happening.tag, fence, happening.ends)
 
     def _is_shown(self, happening: Happening) -> bool:
         shown = self._shown.get(happening.job.job_id)
-        return shown is not None and happening.version <= shown.logged
+        if shown is None:
+            return False
+        if happening.is_on_request and happening.version < shown.version:
+            return True  # it would lead back to where the job stood before
+        return happening.version <= shown.logged
 
     def _news(self, job: JobSnapshot) -> str | None:
         """By what name to tell how a job stands; None where there is nothing to tell.

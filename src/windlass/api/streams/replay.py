@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from windlass.api.port import Jobs
-from windlass.api.streams.happening import Happening, is_of
+from windlass.api.streams.happening import Happening
 from windlass.api.streams.tail import Tail
 from windlass.api.streams.wanted import Wanted
 from windlass.contract.snapshot import LoggedEvent
@@ -39,7 +39,7 @@ class Replay:
             Happening(event, job, now)
             for event in events
             if (job := jobs[event.entry.job_id]) is not None
-            and is_of(event, job)
+            and event.is_of(job)
             and wanted.admits(job.job)
         ]
 

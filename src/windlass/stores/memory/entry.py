@@ -7,7 +7,8 @@ from uuid import UUID
 from windlass.contract.job import Job
 from windlass.contract.query import JobFilter
 from windlass.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.status import Event, JobStatus, Reason
+from windlass.contract.stored import StoredEntry
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.transition import Transition
 
@@ -44,8 +45,8 @@ class Entry:
     snoozes: int = 0
     fence: int = 0
     lease: Lease | None = None
-    log: list[LogEntry] = field(default_factory=list)
-    changes: dict[UUID, Event] = field(default_factory=dict)
+    log: list[StoredEntry] = field(default_factory=list)
+    last: LogEntry | None = None
 
     @property
     def lane(self) -> Lane:
@@ -61,8 +62,18 @@ class Entry:
         return NewJob(self.job, self.fingerprint).job_key
 
     @property
+    def ended_at(self) -> datetime:
+        """Of one that has ended."""
+        return self.log[-1].entry.at
+
+    def has_made(self, transition: Transition) -> bool:
+        """Whether this very change is in the log."""
+        made = (transition.change_id, transition.event)
+        return any((row.change_id, row.entry.event) == made for row in self.log)
+
+    @property
     def last_reason(self) -> str:
-        return self.log[-1].reason if self.log else ""
+        return self.last.reason if self.last else ""
 
     def run(self, lease: Lease) -> Run:
         return Run(
@@ -93,7 +104,7 @@ class Entry:
             priority=self.priority,
             run_at=self.run_at,
             run=_current(self.lease) if self.lease else None,
-            last=self.log[-1] if self.log else None,
+            last=self.last,
         )
 
     def log_entry(self, transition: Transition, now: datetime) -> LogEntry:
@@ -113,6 +124,25 @@ class Entry:
             result=transition.result,
             result_omitted=transition.result_omitted,
             actor=transition.actor,
+        )
+
+    def on_request(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
+        """A row that tells where the job stands now."""
+        lease = self.lease
+        is_progress = lease is not None and event is Event.PROGRESSED
+        return LogEntry(
+            job_id=self.job.job_id,
+            version=self.version,
+            event=event,
+            status=self.status,
+            reason=reason,
+            at=now,
+            attempt=self.attempt,
+            fence=self.fence,
+            session=lease.session if lease else "",
+            started_at=lease.started_at if lease else None,
+            percent=lease.percent if lease and is_progress else None,
+            phase=lease.phase if lease and is_progress else "",
         )
 
     def matches(self, wanted: JobFilter) -> bool:

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from uuid import UUID
 
 import msgspec
@@ -47,10 +47,30 @@ from windlass.contract.results import (
     Stale,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
-from windlass.contract.status import DEAD, Event, JobStatus
+from windlass.contract.status import DEAD, Event, JobStatus, Reason
 from windlass.contract.store import StoreTransaction
+from windlass.contract.stored import (
+    Dumped,
+    Marks,
+    Part,
+    Stored,
+    StoredEntry,
+    StoredJob,
+    StoredKey,
+    StoredRecord,
+    StoredTerm,
+    refuse_running,
+)
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
-from windlass.contract.transition import Guard, Refusal, StateGuard, Transition, refusal
+from windlass.contract.transition import (
+    Guard,
+    Refusal,
+    StateGuard,
+    Transition,
+    may_be_repeat,
+    refusal,
+)
+from windlass.stores.memory.copying import entry_of, page_of, stored_job
 from windlass.stores.memory.entry import Entry, Lane, Lease
 from windlass.stores.memory.side_data import SideData
 
@@ -88,6 +108,9 @@ class MemoryStore:
         self._clock = clock
         self._tokens = tokens
         self._lock = RLock()
+        self._begin()
+
+    def _begin(self) -> None:
         self._jobs: dict[UUID, Entry] = {}
         self._waiting: dict[Lane, list[list[_Waiting]]] = defaultdict(lambda: [[], [], [], []])
         self._running: dict[UUID, Entry] = {}
@@ -162,6 +185,8 @@ class MemoryStore:
         self._enqueue(entry, run_at)
         for key in new.keys:
             self._take(key, job.job_id, now)
+        if new.logged:
+            self._log(entry, entry.on_request(Event.SUBMITTED, Reason.SUBMITTED, now))
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -205,8 +230,13 @@ class MemoryStore:
             if before:
                 return before
             now = self._clock.now()
-            due = [entry for request in wanted for entry in self._take_due(request, now)]
-            return [self._start(entry, session, claim_id, now, lease) for entry in due]
+            due = [(entry, request) for request in wanted for entry in self._take_due(request, now)]
+            runs = []
+            for entry, request in due:
+                runs.append(self._start(entry, session, claim_id, now, lease))
+                if entry.job.job_type in request.logged:
+                    self._log(entry, entry.on_request(Event.STARTED, Reason.STARTED, now))
+            return runs
 
     def _take_due(self, request: LaneRequest, now: datetime) -> Iterator[Entry]:
         lanes = [self._waiting[(request.queue, kind)] for kind in dict.fromkeys(request.job_types)]
@@ -289,8 +319,12 @@ class MemoryStore:
         lease = self._lease_of(update.run)
         if lease is None:
             return Stale()
+        is_new = (lease.percent, lease.phase) != (update.percent, update.phase)
         lease.percent, lease.phase = update.percent, update.phase
         entry.version += 1
+        if update.logged and is_new:
+            now = self._clock.now()
+            self._log(entry, entry.on_request(Event.PROGRESSED, Reason.PROGRESSED, now))
         return Applied(entry.version)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
@@ -313,10 +347,11 @@ class MemoryStore:
         entry = self._jobs.get(transition.job_id)
         if entry is None:
             return NotFound()
-        if entry.changes.get(transition.change_id) is transition.event:
-            return Applied(entry.version)
         now = self._clock.now()
-        if refused := self._refuse_guard(transition.guard, entry, now):
+        refused = self._refuse_guard(transition.guard, entry, now)
+        if may_be_repeat(transition.guard, refused) and entry.has_made(transition):
+            return Applied(entry.version)
+        if refused:
             return refused
         if conflict := self._refuse_cargo(transition, entry, now):
             return conflict
@@ -365,8 +400,8 @@ class MemoryStore:
         if transition.sets_counters:
             entry.attempt, entry.crashes = transition.attempt, transition.crashes
             entry.snoozes, entry.priority = transition.snoozes, transition.priority
-        entry.changes[transition.change_id] = transition.event
-        self._log(transition, entry, now)
+        entry.last = entry.log_entry(transition, now)
+        self._log(entry, entry.last, transition.change_id)
         if transition.event is Event.CANCEL_REQUESTED and entry.lease:
             entry.lease.cancel_requested = True
             return
@@ -399,10 +434,9 @@ class MemoryStore:
             elif transition.to.is_terminal:
                 del self._keys[key.identity]
 
-    def _log(self, transition: Transition, entry: Entry, now: datetime) -> None:
-        row = entry.log_entry(transition, now)
-        entry.log.append(row)
+    def _log(self, entry: Entry, row: LogEntry, change_id: UUID | None = None) -> None:
         self._last_sequence += 1
+        entry.log.append(StoredEntry(self._last_sequence, change_id, row))
         job = entry.job
         self._events.append(LoggedEvent(self._last_sequence, job.tenant_id, job.job_type, row))
 
@@ -452,7 +486,7 @@ class MemoryStore:
             for entry in self._jobs.values():
                 if entry.status in DEAD and tenant_id in (None, entry.job.tenant_id):
                     name = (entry.job.job_type, entry.status, entry.last_reason)
-                    ends[name].append(entry.log[-1].at)
+                    ends[name].append(entry.ended_at)
             return [
                 DeadCount(
                     job_type=kind, status=status, reason=reason, jobs=len(at), newest_at=max(at)
@@ -463,7 +497,7 @@ class MemoryStore:
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         with self._lock:
             entry = self._visible(job_id, tenant_id)
-            return list(entry.log) if entry else []
+            return [row.entry for row in entry.log] if entry else []
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         with self._lock:
@@ -517,11 +551,11 @@ class MemoryStore:
             old: list[UUID] = []
             for rule in rules:
                 ended = [
-                    (entry.log[-1].at, entry.job.job_id)
+                    (entry.ended_at, entry.job.job_id)
                     for entry in self._jobs.values()
                     if entry.status is rule.status
                     and entry.status.is_terminal
-                    and entry.log[-1].at < rule.ended_before
+                    and entry.ended_at < rule.ended_before
                     and entry.job.job_id not in unread
                 ]
                 old += [job_id for _, job_id in sorted(ended)][: max(0, limit - len(old))]
@@ -552,6 +586,81 @@ class MemoryStore:
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         with self._lock:
             return self._side_data.write_checked(writes, self._clock.now())
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        with self._lock:
+            return page_of(self._stored(part), after, limit)
+
+    def _stored(self, part: Part) -> Sequence[Stored]:
+        match part:
+            case Part.JOBS:
+                return [stored_job(entry) for _, entry in sorted(self._jobs.items())]
+            case Part.KEYS:
+                return [_stored_key(*item) for item in self._keys.items()]
+            case Part.RECORDS:
+                return [StoredRecord(record) for record in self._side_data.records.values()]
+            case Part.TERMS:
+                leaders = self._side_data.leaders.items()
+                return [StoredTerm(role, held.term) for role, (_, held) in leaders]
+            case Part.MARKS:
+                return [Marks(self._last_sequence, self._side_data.last_version)]
+            case _:
+                assert_never(part)
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        refuse_running(items)
+        with self._lock:
+            for item in items:
+                self._load(item)
+            self._events.sort(key=lambda event: event.sequence)
+
+    def _load(self, item: Stored) -> None:
+        side = self._side_data
+        match item:
+            case StoredJob():
+                if item.job.job_id not in self._jobs:
+                    self._load_job(item)
+            case StoredKey():
+                name = (item.kind, item.tenant_id, item.scope, item.key)
+                held = _HeldKey(item.job_id, item.fingerprint, item.until)
+                self._keys.setdefault(name, held)
+            case StoredRecord(record):
+                side.records.setdefault((record.namespace, record.key), record)
+            case StoredTerm(role, term):
+                side.leaders.setdefault(role, ("", Leadership(term, self._clock.now())))
+            case Marks(last_event, last_record):
+                self._last_sequence = max(self._last_sequence, last_event)
+                side.last_version = max(side.last_version, last_record)
+            case _:
+                assert_never(item)
+
+    def _load_job(self, stored: StoredJob) -> None:
+        entry, job = entry_of(stored), stored.job
+        self._jobs[job.job_id] = entry
+        if entry.run_at is not None:
+            self._enqueue(entry, entry.run_at)
+        self._events += [
+            LoggedEvent(row.sequence, job.tenant_id, job.job_type, row.entry) for row in stored.log
+        ]
+
+    async def clear(self) -> None:
+        with self._lock:
+            self._begin()
+
+
+def _stored_key(name: KeyIdentity, held: _HeldKey) -> StoredKey:
+    kind, tenant_id, scope, key = name
+    return StoredKey(
+        kind=KeyKind(kind),
+        tenant_id=tenant_id,
+        scope=scope,
+        key=key,
+        job_id=held.job_id,
+        fingerprint=held.fingerprint,
+        until=held.until,
+    )
 
 
 def _content(new: NewJob) -> tuple[str, str, bytes]:

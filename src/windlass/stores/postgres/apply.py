@@ -9,14 +9,14 @@ from uuid import UUID
 
 from windlass.contract.clock import later_micros
 from windlass.contract.records import write_is_allowed
-from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
+from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound
 from windlass.contract.status import Event, JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
-from windlass.contract.transition import StateGuard, Transition, refusal
+from windlass.contract.transition import Transition, may_be_repeat, refusal
 from windlass.stores.postgres import keys, records
 from windlass.stores.postgres.arrays import Uuids
 from windlass.stores.postgres.heads import Head, heads
-from windlass.stores.postgres.insert import insert
+from windlass.stores.postgres.insert import insert, rounds
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.settle import is_plain, settle
 from windlass.stores.postgres.sql import Row, Sql
@@ -144,8 +144,6 @@ class _Change:
         """Say why a transition cannot be written, or that it has been; None when it can."""
         if head is None:
             return NotFound()
-        if isinstance(transition.guard, StateGuard) and await self._is_repeated(transition):
-            return Applied(head.version)  # asked first: its guard may well hold again
         refused = refusal(
             transition.guard,
             tenant_id=head.tenant,
@@ -155,7 +153,7 @@ class _Change:
             has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=head.cancel_requested,
         )
-        if isinstance(refused, Stale) and await self._is_repeated(transition):
+        if may_be_repeat(transition.guard, refused) and await self._is_repeated(transition):
             return Applied(head.version)
         return refused
 
@@ -229,7 +227,10 @@ class _Change:
         """All of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
-                for answer in await insert(self._sql, jobs, lanes=self._lanes, now=self._now):
+                answers = await insert(
+                    self._sql, jobs, rounds(jobs), lanes=self._lanes, now=self._now
+                )
+                for answer in answers:
                     if isinstance(answer, Conflict):
                         raise _FollowUpConflict(answer)
         except _FollowUpConflict as clash:

@@ -175,6 +175,7 @@ def _envelope(new: NewJob) -> dict[str, Any]:
         "createdBy": job.created_by,
         "parentJobId": job.parent_job_id,
         "traceContext": job.trace_context,
+        "logged": new.logged,
         "requestKey": None
         if key is None
         else {

@@ -24,7 +24,7 @@ from windlass.stores.postgres.rows import (
 )
 from windlass.stores.postgres.sql import Row, Sql, looked_up
 
-_CLAIM = f"SELECT * FROM windlass.claim_jobs({', '.join(['%s'] * 11)})"  # noqa: S608
+_CLAIM = f"SELECT * FROM windlass.claim_jobs({', '.join(['%s'] * 12)})"  # noqa: S608
 _HEADS = """
 SELECT wanted.lane, wanted.priority, head.run_at, head.job_id
 FROM unnest(%s, %s) AS wanted (lane, priority)
@@ -64,6 +64,8 @@ class _Claim(NamedTuple):
     lease: timedelta
     now: int | None
     wanted: list[_Wanted]
+    logged: set[int]
+    """The lanes in which a start is an event."""
 
 
 class Claims:
@@ -83,13 +85,16 @@ class Claims:
         lease: timedelta,
         now: int | None,
     ) -> list[Run]:
-        claim = _Claim(session, claim_id, lease, now, wanted=[])
+        claim = _Claim(session, claim_id, lease, now, wanted=[], logged=set())
 
         async def look_up(sql: Sql) -> None:
             claim.wanted[:] = [
                 _Wanted(queue, limit, await self._lanes.numbers(sql, queue, job_types))
                 for (queue, job_types), limit in _merged(requests).items()
             ]
+            for one in requests:
+                if one.logged:
+                    claim.logged.update(await self._lanes.numbers(sql, one.queue, one.logged))
 
         return await self._calls.run(lambda sql: self._claim(sql, claim), before=look_up)
 
@@ -122,6 +127,7 @@ class Claims:
             RandomUuids(sum(one.limit for one in wanted)),
             Integers([one.limit for one in wanted]),
             *_columns(ranges),
+            Bigints(list(claim.logged)) if claim.logged else None,
         )
         rows.sort(key=_IN_ORDER)
         if len(wanted) > 1:

@@ -29,18 +29,37 @@ class Counts:
         self._kept: dict[str | None, _Kept] = {}
 
     async def get(
-        self, tenant_id: str | None, count: Callable[[], Awaitable[list[LaneCounts]]]
+        self, tenant_id: str | None, count: Callable[["Timed"], Awaitable[list[LaneCounts]]]
     ) -> list[LaneCounts]:
-        began = self._monotonic()
+        """Count, or tell what was counted; `count` is to time what the server does for it.
+
+        To wait for a connection is none of that: else counts would be old just when many submit,
+        and depth caps are told by them.
+        """
         kept = self._kept.get(tenant_id)
-        if kept is None or kept.until <= began:
-            counts = await count()
-            now = self._monotonic()
-            kept = _Kept(counts, now + _SHARE_OF_TIME * (now - began))
-            if now - began < _CHEAP_SECONDS:
+        if kept is None or kept.until <= self._monotonic():
+            timed = Timed(self._monotonic)
+            counts = await count(timed)
+            if timed.seconds < _CHEAP_SECONDS:
                 self._kept.pop(tenant_id, None)
                 return counts
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
+            kept = _Kept(counts, self._monotonic() + _SHARE_OF_TIME * timed.seconds)
             self._kept[tenant_id] = kept
         return [msgspec.structs.replace(lane) for lane in kept.counts]
+
+
+class Timed:
+    """Times a block."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._began = 0.0
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = self._monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = self._monotonic() - self._began

@@ -9,17 +9,18 @@ import msgspec
 from windlass.contract.clock import span_micros, to_micros
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.submission import KeyKind, NewJob
-from windlass.stores.postgres.arrays import Array, Bigints, Bytes, Integers, Texts, Uuids
+from windlass.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from windlass.stores.postgres.lanes import Lanes, Place
 from windlass.stores.postgres.sql import Row, Sql
 
 MOST_AT_ONCE: Final = 1_000
-_INSERT = f"SELECT * FROM windlass.insert_jobs({', '.join(['%s'] * 25)})"  # noqa: S608
+_INSERT = f"SELECT * FROM windlass.insert_jobs({', '.join(['%s'] * 26)})"  # noqa: S608
 
 
 async def insert(
     sql: Sql,
     jobs: Sequence[NewJob],
+    in_rounds: Iterable[list[int]],
     *,
     lanes: Lanes,
     now: int | None,
@@ -30,7 +31,7 @@ async def insert(
     The lanes must have been learnt.
     """
     answers: list[InsertResult] = [Applied(1)] * len(jobs)
-    for places in rounds(jobs):
+    for places in in_rounds:
         columns = _columns([jobs[place] for place in places], lanes)
         for row in await sql.rows(_INSERT, now, patience_ms, *columns):
             answers[places[row[0] - 1]] = refused(row)
@@ -54,11 +55,9 @@ def rounds(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
         for place in rest:
             new = jobs[place]
             names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
-            if len(this) < MOST_AT_ONCE and seen.isdisjoint(names):
-                this.append(place)
-                seen.update(names)
-            else:
-                later.append(place)
+            is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
+            (this if is_first else later).append(place)
+            seen.update(names)  # what waits is met by those behind it as well
         yield this
         rest = later
 
@@ -76,7 +75,7 @@ def refused(row: Row) -> InsertResult:
     return Conflict(by=by) if outcome == "conflict" else Duplicate(existing, by=by)
 
 
-def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array]:
+def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
     envelopes = [new.job for new in jobs]
     requests = [new.request_key for new in jobs]
     return [
@@ -103,6 +102,7 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array]:
         Texts([key and key.key for key in requests]),
         Bytes([key and key.fingerprint for key in requests]),
         Bigints([key and key.hold and span_micros(key.hold) for key in requests]),
+        Booleans([new.logged for new in jobs]) if any(new.logged for new in jobs) else None,
     ]
 
 

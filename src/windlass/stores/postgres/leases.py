@@ -40,6 +40,26 @@ _PROGRESS = """
 UPDATE windlass.lease SET percent = %s, phase = %s, version = version + 1
 WHERE job_id = %s AND token = %s RETURNING version
 """
+_LOGGED_PROGRESS = """
+WITH before AS (
+    SELECT percent, phase FROM windlass.lease
+    WHERE job_id = %(job)s AND token = %(token)s FOR UPDATE
+), moved AS (
+    UPDATE windlass.lease
+    SET percent = %(percent)s, phase = %(phase)s, version = version + 1
+    FROM before WHERE job_id = %(job)s AND token = %(token)s
+    RETURNING lease.*, (before.percent, before.phase) <> (lease.percent, lease.phase) AS is_new
+), logged AS (
+    INSERT INTO windlass.log (
+        version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
+        priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, phase)
+    SELECT version, lane, fence, coalesce(%(now)s, windlass.micros()), created_at, started_at,
+           'progressed', 'Running', attempt, crashes, snoozes, priority, false, percent, job_id,
+           token, tenant, 'Progressed', session, '', phase
+    FROM moved WHERE is_new
+)
+SELECT version FROM moved
+"""
 
 
 async def renew(
@@ -66,13 +86,21 @@ async def renew(
     )
 
 
-async def progress(sql: Sql, updates: Sequence[Progress]) -> list[ProgressResult]:
-    return [await _progress(sql, update) for update in updates]
+async def progress(
+    sql: Sql, updates: Sequence[Progress], *, now: int | None
+) -> list[ProgressResult]:
+    return [await _progress(sql, update, now) for update in updates]
 
 
-async def _progress(sql: Sql, update: Progress) -> ProgressResult:
+async def _progress(sql: Sql, update: Progress, now: int | None) -> ProgressResult:
     run = update.run
-    if row := await sql.row(_PROGRESS, update.percent, update.phase, run.job_id, run.token):
-        return Applied(row[0])
+    if update.logged:
+        values: dict[str, object] = {"job": run.job_id, "token": run.token, "now": now}
+        values |= {"percent": update.percent, "phase": update.phase}
+        rows = await sql.named(_LOGGED_PROGRESS, values)
+    else:
+        rows = await sql.rows(_PROGRESS, update.percent, update.phase, run.job_id, run.token)
+    if rows:
+        return Applied(rows[0][0])
     known = await sql.row("SELECT 1 FROM windlass.job WHERE id = %s", run.job_id)
     return Stale() if known else NotFound()

@@ -12,6 +12,7 @@ from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.postgres.arrays import Texts, Uuids
 from windlass.stores.postgres.rows import (
+    IS_OUTCOME,
     JOB_COLUMNS,
     JOB_WIDTH,
     LOG_COLUMNS,
@@ -35,7 +36,8 @@ FROM windlass.job
 {looked_up_if_there("ready", "job_id", "job.id")}
 {looked_up_if_there("lease", "job_id", "job.id")}
 LEFT JOIN LATERAL (
-    SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
+    SELECT * FROM windlass.log WHERE log.job_id = job.id AND log.{IS_OUTCOME}
+    ORDER BY log.version DESC LIMIT 1
 ) AS log ON true
 WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
@@ -148,8 +150,8 @@ _IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subjec
 # are led by an index of owners or subjects.
 _FEW: Final = 200
 _LAST_REASON: Final = (
-    "(SELECT last.reason FROM windlass.log AS last WHERE last.job_id = job.id "
-    "ORDER BY last.version DESC LIMIT 1)"
+    "(SELECT last.reason FROM windlass.log AS last "  # noqa: S608  # constants only
+    f"WHERE last.job_id = job.id AND last.{IS_OUTCOME} ORDER BY last.version DESC LIMIT 1)"
 )
 
 

@@ -5,20 +5,23 @@ from collections.abc import Sequence
 from psycopg.errors import SerializationFailure
 
 from windlass.contract.clock import from_micros, later_micros
-from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_allowed
+from windlass.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from windlass.contract.results import Applied, Conflict, Leadership
+from windlass.stores.postgres.many_records import are_apart, write_together
 from windlass.stores.postgres.sql import Row, Sql
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM windlass.record WHERE namespace = %s AND key = %s FOR UPDATE
 """  # noqa: S608  # constants only
+# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
 _LIST = f"""
 SELECT {_COLUMNS} FROM windlass.record
-WHERE namespace = %s AND key > %s AND starts_with(key, %s)
+WHERE namespace = %s AND key >= %s AND key <> %s
   AND (expires_at IS NULL OR expires_at > coalesce(%s, windlass.micros()))
-ORDER BY key LIMIT %s
 """  # noqa: S608  # constants only
+_ALL = f"{_LIST} ORDER BY key LIMIT %s"
+_WITHIN = f"{_LIST} AND key < %s ORDER BY key LIMIT %s"
 # A row that is there was locked when it was looked at; one that was not may be there by now.
 _ADD = """
 INSERT INTO windlass.record (namespace, key, value, expires_at, replaced)
@@ -57,7 +60,10 @@ async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None
 async def read(
     sql: Sql, namespace: str, *, prefix: str, after: str, limit: int, now: int | None
 ) -> list[Record]:
-    rows = await sql.rows(_LIST, namespace, after, prefix, now, limit)
+    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    rows = await (
+        sql.rows(_ALL, *asked, limit) if end is None else sql.rows(_WITHIN, *asked, end, limit)
+    )
     return [_record(row) for row in rows]
 
 
@@ -66,6 +72,8 @@ async def write_checked(
 ) -> list[Applied | Conflict]:
     if now is None:
         now = (await sql.rows("SELECT windlass.micros()"))[0][0]
+    if len(writes) > 1 and are_apart(writes):
+        return await write_together(sql, writes, now)
     answers: list[Applied | Conflict] = []
     for write in writes:
         before = await current(sql, write.namespace, write.key, now)

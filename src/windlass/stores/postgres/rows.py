@@ -29,9 +29,12 @@ RUN_WIDTH: Final = 11
 LOG_COLUMNS: Final = (
     "log.job_id, log.version, log.event::text, log.status::text, log.reason, log.at, log.attempt, "
     "log.fence, log.session, log.started_at, log.error_code, log.error_message, log.error_detail, "
-    "log.result, log.result_omitted, log.actor"
+    "log.result, log.result_omitted, log.actor, log.percent, log.phase"
 )
-LOG_WIDTH: Final = 16
+LOG_WIDTH: Final = 18
+
+IS_OUTCOME: Final = "event NOT IN ('submitted', 'started', 'progressed')"
+"""Whether a row of the log says how a job stands, and not only what it went through."""
 
 
 # The rows of one claim share their instants.
@@ -116,4 +119,6 @@ def log_from_row(row: Row) -> LogEntry:
         result=row[13],
         result_omitted=row[14],
         actor=row[15],
+        percent=row[16],
+        phase=row[17] or "",
     )

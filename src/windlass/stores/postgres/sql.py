@@ -61,6 +61,11 @@ class Sql:
             await cursor.execute(self._location.sql(text), values or None)
             return cursor.rowcount
 
+    async def run_with(self, text: str, values: Mapping[str, object]) -> None:
+        """The same with values by name."""
+        async with self._cursor() as cursor:
+            await cursor.execute(self._location.sql(text), values)
+
     async def script(self, text: str) -> None:
         """Run statements without values, many at once."""
         await self.connection.execute(self._location.sql(text), prepare=False)

@@ -36,23 +36,25 @@ from windlass.contract.results import (
     Renewal,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.stored import Dumped, Part, Stored, StoredJob, refuse_running
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.contract.wakeup import PostgresChannel
 from windlass.stores.migrations import Migrator
-from windlass.stores.postgres import leases, query, records, removal, schema
+from windlass.stores.postgres import copying, leases, query, records, removal, schema
 from windlass.stores.postgres.apply import apply, follow_ups_of
 from windlass.stores.postgres.callers import insert_through
 from windlass.stores.postgres.calls import Calls, Purpose, nothing
 from windlass.stores.postgres.claim import Claims, expired
 from windlass.stores.postgres.connection import full_conninfo
-from windlass.stores.postgres.counting import Counts
-from windlass.stores.postgres.insert import as_first_time, insert, places_of
+from windlass.stores.postgres.counting import Counts, Timed
+from windlass.stores.postgres.insert import as_first_time, insert, places_of, rounds
 from windlass.stores.postgres.keys import holder, of_requests
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
 from windlass.stores.postgres.migrator import PostgresMigrator
+from windlass.stores.postgres.numbers import Numbers
 from windlass.stores.postgres.sequencing import Sequencing, last_event
 from windlass.stores.postgres.settle import is_plain
 from windlass.stores.postgres.sql import Sql
@@ -71,6 +73,7 @@ class _Opened:
         self.claims = Claims(calls, self.lanes)
         self.counts = Counts()
         self.sequencing = Sequencing()
+        self.numbers = Numbers()
 
 
 class PostgresStore:
@@ -189,14 +192,17 @@ class PostgresStore:
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        lanes = self._parts.lanes
+        lanes, in_rounds = self._parts.lanes, list(rounds(jobs))
 
         async def write(sql: Sql) -> list[InsertResult]:
-            answers = await insert(sql, jobs, lanes=lanes, now=self._now(), patience_ms=patience_ms)
+            answers = await insert(
+                sql, jobs, in_rounds, lanes=lanes, now=self._now(), patience_ms=patience_ms
+            )
             return as_first_time(answers, jobs) if sql.is_repeated else answers
 
+        # A round is one statement, atomic by itself: BEGIN and COMMIT would be two more ways to go.
         return await self.calls.run(
-            write, atomic=len(jobs) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
         )
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
@@ -233,7 +239,7 @@ class PostgresStore:
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
         updates = tuple(updates)
         return await self.calls.run(
-            lambda sql: leases.progress(sql, updates), atomic=len(updates) > 1
+            lambda sql: leases.progress(sql, updates, now=self._now()), atomic=len(updates) > 1
         )
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
@@ -304,10 +310,15 @@ class PostgresStore:
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self._parts.counts.get(
-            tenant_id,
-            lambda: self.calls.run(lambda sql: query.counts(sql, tenant_id, self._now())),
-        )
+
+        async def count(timed: Timed) -> list[LaneCounts]:
+            async def ask(sql: Sql) -> list[LaneCounts]:
+                with timed:
+                    return await query.counts(sql, tenant_id, self._now())
+
+            return await self.calls.run(ask)
+
+        return await self._parts.counts.get(tenant_id, count)
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
@@ -356,3 +367,25 @@ class PostgresStore:
                 now=self._now(),
             )
         )
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        numbers = self._parts.numbers
+        return await self.calls.run(
+            lambda sql: copying.dump(sql, part, after, limit, numbers), atomic=part is Part.JOBS
+        )
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        items, lanes = tuple(items), self._parts.lanes
+        refuse_running(items)
+        jobs = [item.job for item in items if isinstance(item, StoredJob)]
+        await self.calls.run(
+            lambda sql: copying.load(sql, items, lanes),
+            atomic=True,
+            before=lambda sql: lanes.learn(sql, {(job.queue, job.job_type) for job in jobs}),
+        )
+
+    async def clear(self) -> None:
+        while await self.calls.run(copying.clear_some, atomic=True):
+            pass

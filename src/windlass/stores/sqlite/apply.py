@@ -10,10 +10,10 @@ from typing import NamedTuple
 from windlass.contract.clock import later_micros
 from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.records import write_is_allowed
-from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound, Stale
+from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound
 from windlass.contract.status import Event, JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.contract.transition import StateGuard, Transition, refusal
+from windlass.contract.transition import Transition, may_be_repeat, refusal
 from windlass.stores.sqlite import keys, records
 from windlass.stores.sqlite.insert import Insertion
 from windlass.stores.sqlite.ready import ReadyRow, enqueue, leave
@@ -166,8 +166,6 @@ class _Change:
     def add(self, transition: Transition, head: Head | None) -> ApplyResult:
         if head is None:
             return NotFound()
-        if isinstance(transition.guard, StateGuard) and self._is_repeated(transition):
-            return Applied(head.version)  # asked first: its guard may well hold again
         refused = refusal(
             transition.guard,
             tenant_id=head.tenant,
@@ -177,9 +175,10 @@ class _Change:
             has_expired=head.until is not None and head.until <= self._now,
             cancel_requested=bool(head.cancel_requested),
         )
+        if may_be_repeat(transition.guard, refused) and self._is_repeated(transition):
+            return Applied(head.version)
         if refused is not None:
-            repeated = isinstance(refused, Stale) and self._is_repeated(transition)
-            return Applied(head.version) if repeated else refused
+            return refused
         if _reaches_beyond_its_job(transition):
             # What it looks at (keys, records, other jobs) may be among the rows not yet written.
             self.write()

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from windlass.contract.clock import from_micros, later_micros
+from windlass.contract.clock import from_micros, later_micros, to_micros
 from windlass.contract.query import LaneRequest
 from windlass.contract.snapshot import Run
 from windlass.contract.status import JobStatus
 from windlass.stores.sqlite import ready
+from windlass.stores.sqlite.on_request import Standing, log_started
 from windlass.stores.sqlite.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -56,6 +57,7 @@ def claim(
     taken = [
         (row, tokens()) for request in wanted for row in ready.take_due(connection, request, now)
     ]
+    logged = {(one.queue, job_type) for one in wanted for job_type in one.logged}
     tally = Tally()
     for row, _ in taken:
         tally.move(row.tenant, row.lane, JobStatus.QUEUED, JobStatus.RUNNING)
@@ -87,12 +89,39 @@ def claim(
     )
     jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row, _ in taken])}
     started_at, lease_until = from_micros(now), from_micros(until)
-    return [
+    runs = [
         _started(
             jobs[row.job_id], row, token, session, started_at, lease_until, (now - row.run_at) / 1e6
         )
         for row, token in taken
     ]
+    if logged:
+        rows = zip(runs, (row for row, _ in taken), strict=True)
+        asked = [_standing(run, row) for run, row in rows if _place(run) in logged]
+        log_started(connection, asked, now)
+    return runs
+
+
+def _place(run: Run) -> tuple[str, str]:
+    return run.job.queue, run.job.job_type
+
+
+def _standing(run: Run, row: ready.ReadyRow) -> Standing:
+    return Standing(
+        row.job_id,
+        run.version,
+        run.token.bytes,
+        row.tenant,
+        row.lane,
+        run.attempt,
+        run.crashes,
+        run.snoozes,
+        run.fence,
+        run.priority,
+        to_micros(run.job.created_at),
+        run.session,
+        to_micros(run.started_at),
+    )
 
 
 def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:

@@ -9,6 +9,7 @@ from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.stores.sqlite import keys
+from windlass.stores.sqlite.on_request import Standing, log_submitted
 from windlass.stores.sqlite.ready import ReadyRow, enqueue
 from windlass.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
 from windlass.stores.sqlite.tally import Tally
@@ -25,13 +26,30 @@ _LANE = "SELECT id FROM windlass_lane WHERE queue = ? AND job_type = ?"
 Identity = tuple[str, str, bytes]
 
 
+class Lanes:
+    """The numbers of lanes, each looked up once; those that are new are added."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[tuple[str, str], int] = {}
+
+    def __getitem__(self, place: tuple[str, str]) -> int:
+        lane = self._known.get(place)
+        if lane is None:
+            row = self._connection.execute(_LANE, place).fetchone()
+            if row is None:
+                row = self._connection.execute(_ADD_LANE, place).fetchone()
+            lane = self._known[place] = int(row[0])
+        return lane
+
+
 class Insertion:
     """One call of insert, or the follow-ups of one transition: look first, then write at once."""
 
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._connection = connection
         self._now = now
-        self._lanes: dict[tuple[str, str], int] = {}
+        self._lanes = Lanes(connection)
         self._known: dict[bytes, Identity] = {}
         self._taken: dict[tuple[str, str, str, str], keys.HeldKey] = {}
         self._accepted: list[NewJob] = []
@@ -67,9 +85,10 @@ class Insertion:
         """Write all that was accepted."""
         jobs: list[Row] = []
         queued: list[ReadyRow] = []
+        logged: list[Standing] = []
         for new in self._accepted:
             job = new.job
-            lane = self._lane(job.queue, job.job_type)
+            lane = self._lanes[job.queue, job.job_type]
             run_at, scheduled_at = self._times(new)
             jobs.append(job_to_row(new, lane, scheduled_at))
             queued.append(
@@ -87,9 +106,12 @@ class Insertion:
                 )
             )
             tally.move(job.tenant_id, lane, None, JobStatus.QUEUED)
+            if new.logged:
+                logged.append(_submitted(queued[-1], to_micros(job.created_at)))
         insert_rows(self._connection, _JOB, jobs)
         enqueue(self._connection, queued)
         keys.take(self._connection, self._to_take, self._now)
+        log_submitted(self._connection, logged, self._now)
 
     def _times(self, new: NewJob) -> tuple[int, int | None]:
         """When it runs, never in the past; and what the job says about it, if anything."""
@@ -99,17 +121,21 @@ class Insertion:
         run_at = later_micros(self._now, new.delay)
         return run_at, run_at if new.delay else None
 
-    def _lane(self, queue: str, kind: str) -> int:
-        lane = self._lanes.get((queue, kind))
-        if lane is None:
-            lane = self._lanes[(queue, kind)] = self._stored_lane(queue, kind)
-        return lane
 
-    def _stored_lane(self, queue: str, kind: str) -> int:
-        row = self._connection.execute(_LANE, (queue, kind)).fetchone()
-        if row is None:
-            row = self._connection.execute(_ADD_LANE, (queue, kind)).fetchone()
-        return int(row[0])
+def _submitted(row: ReadyRow, created_at: int) -> Standing:
+    return Standing(
+        row.job_id,
+        row.version,
+        row.job_id,
+        row.tenant,
+        row.lane,
+        row.attempt,
+        row.crashes,
+        row.snoozes,
+        row.fence,
+        row.priority,
+        created_at,
+    )
 
 
 def insert(connection: sqlite3.Connection, jobs: Sequence[NewJob], now: int) -> list[InsertResult]:

@@ -13,6 +13,7 @@ from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Pa
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
 from windlass.stores.sqlite.rows import (
+    IS_OUTCOME,
     JOB_COLUMNS,
     JOB_WIDTH,
     LOG_COLUMNS,
@@ -36,8 +37,9 @@ FROM windlass_job AS job
 JOIN windlass_lane AS lane ON lane.id = job.lane
 LEFT JOIN windlass_ready AS ready ON ready.job_id = job.id
 LEFT JOIN windlass_lease AS lease ON lease.job_id = job.id
-LEFT JOIN windlass_log AS log ON log.job_id = job.id
-     AND log.version = (SELECT max(version) FROM windlass_log WHERE job_id = job.id)
+LEFT JOIN windlass_log AS log ON log.sequence = (
+    SELECT sequence FROM windlass_log WHERE job_id = job.id AND {IS_OUTCOME}
+    ORDER BY version DESC LIMIT 1)
 WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
 
@@ -64,8 +66,8 @@ _IS_OF_SUBJECT: Final = "(job.subject = ? AND job.subject <> '')"
 # are led by an index of owners or subjects.
 _FEW: Final = 200
 _LAST_REASON: Final = (
-    "(SELECT reason FROM windlass_log AS last WHERE last.job_id = job.id "
-    "ORDER BY version DESC LIMIT 1)"
+    "(SELECT reason FROM windlass_log AS last "  # noqa: S608  # constants only
+    f"WHERE last.job_id = job.id AND {IS_OUTCOME} ORDER BY version DESC LIMIT 1)"
 )
 
 

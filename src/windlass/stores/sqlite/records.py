@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from windlass.contract.clock import from_micros, later_micros
-from windlass.contract.records import Record, RecordWrite, is_repeat, write_is_allowed
+from windlass.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from windlass.contract.results import Applied, Conflict, Leadership
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
@@ -13,12 +13,13 @@ _CURRENT = f"""
 SELECT {_COLUMNS} FROM windlass_record
 WHERE namespace = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
 """  # noqa: S608  # constants only
+# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
 _LIST = f"""
 SELECT {_COLUMNS} FROM windlass_record
-WHERE namespace = ? AND key > ? AND substr(key, 1, length(?)) = ?
-  AND (expires_at IS NULL OR expires_at > ?)
-ORDER BY key LIMIT ?
+WHERE namespace = ? AND key >= ? AND key <> ? AND (expires_at IS NULL OR expires_at > ?)
 """  # noqa: S608  # constants only
+_ALL = f"{_LIST} ORDER BY key LIMIT ?"
+_WITHIN = f"{_LIST} AND key < ? ORDER BY key LIMIT ?"
 # Replacing is deleting and inserting, which is what gives the row its new version.
 _PUT = """
 INSERT OR REPLACE INTO windlass_record (namespace, key, value, expires_at, replaced)
@@ -39,7 +40,12 @@ def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) 
 def read(
     connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: int
 ) -> list[Record]:
-    rows = connection.execute(_LIST, (namespace, after, prefix, prefix, now, limit))
+    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    rows = (
+        connection.execute(_ALL, (*asked, limit))
+        if end is None
+        else connection.execute(_WITHIN, (*asked, end, limit))
+    )
     return [_record(row) for row in rows]
 
 

@@ -35,9 +35,12 @@ RUN_COLUMNS: Final = (
 LOG_COLUMNS: Final = (
     "log.job_id, log.version, log.event, log.status, log.reason, log.at, log.attempt, log.fence, "
     "log.session, log.started_at, log.error_code, log.error_message, log.error_detail, "
-    "log.result, log.result_omitted, log.actor"
+    "log.result, log.result_omitted, log.actor, log.percent, log.phase"
 )
-LOG_WIDTH: Final = 16
+LOG_WIDTH: Final = 18
+
+IS_OUTCOME: Final = "event <> 'submitted' AND event <> 'started' AND event <> 'progressed'"
+"""Whether a row of the log says how a job stands, and not only what it went through."""
 
 
 def job_from_row(row: Row) -> Job:
@@ -142,6 +145,8 @@ def log_from_row(row: Row) -> LogEntry:
         result=row[13],
         result_omitted=row[14],
         actor=row[15],
+        percent=row[16],
+        phase=row[17] or "",
     )
 
 

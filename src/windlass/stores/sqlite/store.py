@@ -38,12 +38,13 @@ from windlass.contract.results import (
     Renewal,
 )
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from windlass.contract.stored import Dumped, Part, Stored, refuse_running
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
 from windlass.stores.migrations import Migrator
 from windlass.stores.sqlite import claim as claims
-from windlass.stores.sqlite import leases, query, ready, records, removal
+from windlass.stores.sqlite import copying, leases, query, ready, records, removal
 from windlass.stores.sqlite.apply import apply
 from windlass.stores.sqlite.callers import check_caller, joined
 from windlass.stores.sqlite.handover import made_in_thread
@@ -79,6 +80,17 @@ class _Opened:
         except BaseException:
             self.writer.end()
             raise
+        self._path = location.path
+        self._file = _identity(location.path)
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Ask for something, and see that the file is still the one that has the name."""
+        connection.execute("SELECT 1").fetchone()
+        if _identity(self._path) != self._file:
+            raise StoreUnavailable(
+                f"{self._path} was moved, removed or replaced while it was open.",
+                next_step="Put it back, or start anew: what is written now, nobody will find.",
+            )
 
     async def close(self) -> None:
         """Wait until the file is let go. Goes on in its thread if the caller gives up."""
@@ -94,6 +106,14 @@ class _Opened:
         self.readers.close()
         self.keeper.end()
         self.writer.end()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class SqliteStore:
@@ -186,7 +206,7 @@ class SqliteStore:
         return to_micros(self._clock.now())
 
     async def ping(self) -> datetime:
-        await self._parts.readers.run(lambda connection: connection.execute("SELECT 1").fetchone())
+        await self._parts.readers.run(self._parts.look)
         return self._clock.now()
 
     # -- writing ----------------------------------------------------------------------------------
@@ -248,7 +268,9 @@ class SqliteStore:
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
         updates = tuple(updates)
-        return await self._parts.writer.run(lambda connection: leases.progress(connection, updates))
+        return await self._parts.writer.run(
+            lambda connection: leases.progress(connection, updates, self._now())
+        )
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
         transitions = tuple(transitions)
@@ -371,3 +393,18 @@ class SqliteStore:
                 connection, namespace, prefix, behind, at_most(limit), self._now()
             )
         )
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        return await self._parts.readers.run(
+            lambda connection: copying.dump(connection, part, after, limit)
+        )
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        items = tuple(items)
+        refuse_running(items)
+        await self._parts.writer.run(lambda connection: copying.load(connection, items))
+
+    async def clear(self) -> None:
+        await self._parts.writer.run(copying.clear)

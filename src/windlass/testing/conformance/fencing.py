@@ -8,6 +8,7 @@ from windlass.contract.outcome import Released, Snoozed
 from windlass.contract.results import Applied, Stale
 from windlass.contract.snapshot import Progress, Run
 from windlass.contract.status import JobStatus
+from windlass.contract.transition import Transition
 from windlass.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from windlass.testing.conformance.rule import rule, rule_for
 from windlass.testing.conformance.states import RUN_VERBS, Verb, has_ended_run
@@ -41,6 +42,24 @@ async def _snoozed_and_claimed(bench: Bench, run: Run) -> None:
 async def _released_and_claimed(bench: Bench, run: Run) -> None:
     await bench.finish(run, Released())
     await _claim_again(bench, run.session)
+
+
+async def _taken_away(bench: Bench, run: Run) -> None:
+    """By an operator: it costs no attempt, and the next run has a higher fence."""
+    job = await bench.snapshot(run.job.job_id)
+    taken = Transition.taken_away(job, actor="op")
+    for _ in range(2):  # its answer may be lost
+        assert await bench.store.apply([taken]) == [Applied(job.version + 1)]
+    left = await bench.snapshot(run.job.job_id)
+    assert (left.status, left.attempt) == (JobStatus.QUEUED, run.attempt - 1)
+    assert left.fence == run.fence
+
+
+async def _taken_away_and_claimed(bench: Bench, run: Run) -> None:
+    await _taken_away(bench, run)
+    await _claim_again(bench, run.session)
+    again = await bench.snapshot(run.job.job_id)
+    assert (again.attempt, again.fence) == (run.attempt, run.fence + 1)
 
 
 async def _retried_and_claimed(bench: Bench, run: Run) -> None:
@@ -79,6 +98,8 @@ SITUATIONS: tuple[Step, ...] = (
     _snoozed,
     _snoozed_and_claimed,
     _released_and_claimed,
+    _taken_away,
+    _taken_away_and_claimed,
     _retried_and_claimed,
     _redriven,
     _redriven_and_claimed,

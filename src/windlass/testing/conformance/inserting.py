@@ -12,7 +12,7 @@ from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.manager.manager import Submission, Submitted
 from windlass.testing.conformance.bench import HOUR, Bench
 from windlass.testing.conformance.rule import rule
-from windlass.testing.factories import make_job, make_new
+from windlass.testing.factories import make_job, make_new, number
 
 
 @rule
@@ -136,3 +136,17 @@ async def a_page_of_no_jobs_leads_nowhere(bench: Bench) -> None:
     page = await bench.store.find(JobFilter(), limit=0)
     assert (page.items, page.next) == ((), None)
     assert await bench.store.events(after=0, limit=0) == []
+
+
+@rule
+async def an_id_that_was_refused_is_free_for_the_next_of_the_same_call(bench: Bench) -> None:
+    """The items of a call are taken in order, however a store splits it."""
+    first, job_id = make_new(1, idempotency_key="key"), number(24)
+    repeated = make_new(1, idempotency_key="key", job_id=job_id)
+    another = make_new(2, job_id=job_id)
+    assert await bench.store.insert([first, repeated, another]) == [
+        Applied(1),
+        Duplicate(first.job.job_id, by=KeyKind.JOB),
+        Applied(1),
+    ]
+    assert (await bench.snapshot(job_id)).job.data() == 2

@@ -4,13 +4,16 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import msgspec
+
 from windlass.contract.outcome import LeaseLost
 from windlass.contract.records import RecordWrite
 from windlass.contract.status import Event, JobStatus, Reason
+from windlass.manager.cursors import CURSORS, ConsumerCursor
 from windlass.manager.maintenance import Maintenance
 from windlass.manager.manager import Ending
 from windlass.manager.orphans import OrphanSweeper
-from windlass.manager.pruner import CURSORS, Pruner, Retention
+from windlass.manager.pruner import Pruner, Retention
 from windlass.manager.reaper import Reaped
 from windlass.manager.sequencer import Sequencer
 from windlass.manager.sessions import Session, register
@@ -136,11 +139,9 @@ async def the_slowest_durable_cursor_holds_the_pruner_back(bench: Bench) -> None
     await Sequencer(bench.store).run_once()
     bench.clock.advance(2 * HOUR)
     pruner = Pruner(bench.store, retention=Retention(HOUR, HOUR))
-    await bench.store.write_records(
-        [RecordWrite(CURSORS, "fast", b"99"), RecordWrite(CURSORS, "slow", b"0")]
-    )
+    await bench.store.write_records([_cursor("fast", 99), _cursor("slow", 0)])
     assert (await pruner.run_once()).jobs == 0
-    await bench.store.write_records([RecordWrite(CURSORS, "slow", b"99")])
+    await bench.store.write_records([_cursor("slow", 99)])
     assert (await pruner.run_once()).jobs == 2
 
 
@@ -164,8 +165,8 @@ async def _kept(bench: Bench, *ids: UUID) -> list[UUID]:
 async def no_cursor_and_no_switch_is_overlooked_however_many_there_are(bench: Bench) -> None:
     await bench.bring_to(JobStatus.COMPLETED)
     bench.clock.advance(2 * HOUR)
-    many = [RecordWrite(CURSORS, f"consumer-{number:05}", b"99") for number in range(1001)]
-    await bench.store.write_records([*many, RecordWrite(CURSORS, "zzz", b"0")])
+    many = [_cursor(f"consumer-{number:05}", 99) for number in range(1001)]
+    await bench.store.write_records([*many, _cursor("zzz", 0)])
     assert (await Pruner(bench.store, retention=Retention(HOUR, HOUR)).run_once()).jobs == 0
     await bench.store.write_records(
         [RecordWrite(SWITCHES, f"paused-type/{number:05}", b"true") for number in range(1001)]
@@ -220,3 +221,8 @@ def _session(bench: Bench, *job_types: str) -> Session:
         queues={"default": 1},
         job_types=job_types,
     )
+
+
+def _cursor(name: str, position: int) -> RecordWrite:
+    value = msgspec.json.encode(ConsumerCursor(position=position))
+    return RecordWrite(CURSORS, name, value)

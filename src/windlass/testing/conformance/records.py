@@ -120,6 +120,20 @@ async def records_are_listed_by_prefix_in_order(bench: Bench) -> None:
 
 
 @rule
+async def a_prefix_ends_where_the_next_begins(bench: Bench) -> None:
+    """Whatever the last character of the prefix is, and wherever one reads on."""
+    last = "\U0010ffff"
+    keys = ["a", "a/", "a/1", "a0", "\ud7ff1", "\ue000", last, last + "1", last + last]
+    await bench.store.write_records([RecordWrite(SPACE, key, b"") for key in keys])
+    for prefix in ("", "a", "a/", "\ud7ff", last, last + last):
+        begun = sorted(key for key in keys if key.startswith(prefix))
+        assert list(await values(bench, prefix=prefix)) == begun
+        assert list(await values(bench, prefix=prefix, after=begun[0])) == begun[1:]
+        assert list(await values(bench, prefix=prefix, after=begun[-1])) == []
+        assert list(await values(bench, prefix=prefix, after="A")) == begun
+
+
+@rule
 async def there_is_one_leader_at_a_time(bench: Bench) -> None:
     first = await bench.store.lead("role", "a", lease=LEASE)
     assert first is not None

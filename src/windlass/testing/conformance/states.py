@@ -13,7 +13,7 @@ from windlass.contract.snapshot import JobSnapshot, LogEntry, Progress, Run
 from windlass.contract.status import JobStatus, Reason
 from windlass.contract.transition import RunGuard, StateGuard, Transition
 from windlass.testing.conformance.bench import LEASE, Bench
-from windlass.testing.conformance.rule import rule_for
+from windlass.testing.conformance.rule import rule, rule_for
 
 _ERROR = ErrorInfo("CODE", "message")
 
@@ -137,6 +137,7 @@ def has_ended_run(rows: Sequence[LogEntry], run: Run, transition: Transition) ->
     return isinstance(transition.guard, RunGuard) and any(
         (row.event, row.fence, row.session) == (transition.event, run.fence, run.session)
         for row in rows
+        if not row.actor
     )
 
 
@@ -152,6 +153,20 @@ async def an_operator_s_write_stays_in_its_tenant(bench: Bench, pair: Pair) -> N
     assert await bench.store.apply([pair.verb.make(as_read, run)]) == [NotFound()]
     assert await bench.snapshot(theirs) == before
     assert await bench.store.history(theirs, tenant_id=None) == rows
+
+
+@rule
+async def a_repeated_change_stays_in_its_tenant(bench: Bench) -> None:
+    """Whoever names another's change learns nothing by it, also not that it was made."""
+    theirs = await bench.submit(tenant_id="theirs")
+    job = await bench.snapshot(theirs)
+    cancelled = Transition.cancelled(job, actor="op", version=None)
+    (made,) = await bench.store.apply([cancelled])
+    assert isinstance(made, Applied)
+    assert await bench.store.apply([cancelled]) == [made]
+    assert isinstance(cancelled.guard, StateGuard)
+    mine = msgspec.structs.replace(cancelled.guard, tenant_id="mine")
+    assert await bench.store.apply([msgspec.structs.replace(cancelled, guard=mine)]) == [NotFound()]
 
 
 @rule_for(status for status in JobStatus if status.is_terminal)

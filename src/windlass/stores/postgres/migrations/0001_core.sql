@@ -6,7 +6,7 @@ CREATE TYPE windlass.job_status AS ENUM (
     'Queued', 'Running', 'Completed', 'Failed', 'Poisoned', 'Cancelled');
 CREATE TYPE windlass.job_event AS ENUM (
     'completed', 'failed', 'retried', 'poisoned', 'cancelled', 'snoozed', 'released', 'crashed',
-    'cancel_requested', 'redriven');
+    'cancel_requested', 'redriven', 'submitted', 'started', 'progressed');
 CREATE TYPE windlass.key_kind AS ENUM ('job', 'request', 'once');
 
 CREATE TABLE windlass.lane (
@@ -109,6 +109,7 @@ CREATE TABLE windlass.log (
     snoozes        integer NOT NULL CHECK (snoozes >= 0),
     priority       smallint NOT NULL CHECK (priority BETWEEN 0 AND 3),
     is_end         boolean NOT NULL,
+    percent        double precision CHECK (percent BETWEEN 0 AND 100),
     job_id         uuid NOT NULL,
     change_id      uuid NOT NULL,
     tenant         text NOT NULL,
@@ -120,6 +121,7 @@ CREATE TABLE windlass.log (
     error_detail   text,
     result         bytea,
     result_omitted text,
+    phase          text,
     CHECK (NOT is_end OR status NOT IN ('Queued', 'Running')),
     CHECK ((error_code IS NULL) = (error_message IS NULL))
 );

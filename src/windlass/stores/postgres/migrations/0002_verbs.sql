@@ -23,7 +23,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Stores jobs and takes their keys; gives a row for each that it refuses. Ids and keys must differ
--- within a call. `p_patience_ms` bounds how long somebody's open transaction is waited for.
+-- within a call. `p_logged` NULL: none of them is an event. `p_patience_ms` bounds how long somebody's open transaction is waited for.
 CREATE FUNCTION windlass.insert_jobs(
     p_now bigint, p_patience_ms integer,
     p_id uuid[], p_tenant text[], p_lane bigint[], p_subject text[], p_correlation text[],
@@ -32,7 +32,7 @@ CREATE FUNCTION windlass.insert_jobs(
     p_scheduled_at bigint[], p_delay bigint[], p_created_by text[], p_parent uuid[],
     p_trace_context text[],
     p_request_tenant text[], p_request_scope text[], p_request_key text[],
-    p_request_fingerprint bytea[], p_request_hold bigint[])
+    p_request_fingerprint bytea[], p_request_hold bigint[], p_logged boolean[])
 RETURNS TABLE (place bigint, outcome text, existing uuid, by_kind text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -152,6 +152,17 @@ BEGIN
                 ) AS k
                 HAVING count(*) > 0;
             END IF;
+            IF p_logged IS NOT NULL THEN
+                INSERT INTO windlass.log (
+                    version, lane, fence, at, created_at, event, status, attempt, crashes, snoozes,
+                    priority, is_end, job_id, change_id, tenant, reason, session, actor)
+                SELECT 1, i.lane, 0, v_now, i.created_at, 'submitted', 'Queued', i.attempt - 1, 0, 0,
+                       i.priority, false, i.id, i.id, i.tenant, 'Submitted', '', ''
+                FROM unnest(p_id, p_tenant, p_lane, p_attempt, p_priority, p_created_at, p_logged)
+                     WITH ORDINALITY
+                     AS i (id, tenant, lane, attempt, priority, created_at, is_logged, place)
+                WHERE i.is_logged AND i.place <> ALL (v_refused);
+            END IF;
             EXIT;
         EXCEPTION WHEN unique_violation THEN
             -- Somebody was faster; by now that is committed and the next look sees it. Not so under
@@ -199,10 +210,12 @@ $$;
 -- Starts runs of due jobs. A request is a queue with a limit; a range is a lane and a priority of it,
 -- looked at from its floor on. First it is found out, without a lock, how much of each range comes
 -- next; then that much of it is locked, passing over what others hold. The tokens are given, as many
--- as the limits allow, because making one here costs as much as writing the lease (1.6 µs).
+-- as the limits allow, because making one here costs as much as writing the lease (1.6 µs). `p_logged`
+-- are the lanes in which a start is an event; NULL for none.
 CREATE FUNCTION windlass.claim_jobs(
     p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_token uuid[], p_limit integer[],
-    p_request integer[], p_lane bigint[], p_priority integer[], p_floor bigint[], p_floor_id uuid[])
+    p_request integer[], p_lane bigint[], p_priority integer[], p_floor bigint[], p_floor_id uuid[],
+    p_logged bigint[])
 RETURNS TABLE (
     token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
     snoozes integer, priority smallint, started_at bigint, until bigint, cancel_requested boolean,
@@ -285,6 +298,14 @@ BEGIN
            job.trace_context
     FROM leased
     CROSS JOIN LATERAL (SELECT * FROM windlass.job WHERE job.id = leased.job_id OFFSET 0) AS job;
+    IF p_logged IS NOT NULL THEN
+        INSERT INTO windlass.log (
+            version, lane, fence, at, created_at, started_at, event, status, attempt, crashes,
+            snoozes, priority, is_end, job_id, change_id, tenant, reason, session, actor)
+        SELECT version, lane, fence, started_at, created_at, started_at, 'started', 'Running', attempt,
+               crashes, snoozes, priority, false, job_id, token, tenant, 'Started', session, ''
+        FROM windlass.lease WHERE lease.claim_id = p_claim AND lease.lane = ANY (p_logged);
+    END IF;
 END
 $$;
 

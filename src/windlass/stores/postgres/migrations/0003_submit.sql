@@ -2,6 +2,7 @@
 --   SELECT * FROM windlass.submit('{"jobType": "mail", "payload": {"to": "a@example.org"}}');
 -- Takes one envelope or an array of them; gives a row for each: accepted, duplicate or conflict.
 -- What it does not know, or what breaks the contract, is an error that names the field and the job.
+-- "logged": true makes the submission an event that consumers hear of.
 
 CREATE FUNCTION windlass.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (extract(epoch FROM instant::timestamptz) * 1000000::numeric)::bigint
@@ -92,7 +93,7 @@ RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     v_known text[] := ARRAY[
         'attempt', 'correlationId', 'createdAt', 'createdBy', 'delaySeconds', 'fingerprint',
-        'idempotencyKey', 'jobId', 'jobType', 'maxAttempts', 'parentJobId', 'payload',
+        'idempotencyKey', 'jobId', 'jobType', 'logged', 'maxAttempts', 'parentJobId', 'payload',
         'payloadText', 'payloadVersion', 'priority', 'queue', 'requestKey',
         'requestKey.fingerprint', 'requestKey.holdSeconds', 'requestKey.key', 'requestKey.scope',
         'requestKey.tenantId', 'scheduledAt', 'subjectId', 'tenantId', 'traceContext'];
@@ -198,7 +199,8 @@ BEGIN
                 windlass.checked_name(v_job, v_place, 'requestKey.key', 512, NULL) END],
             ARRAY[CASE WHEN v_has_request THEN
                 coalesce(decode(v_job ->> 'requestKey.fingerprint', 'hex'), '') END],
-            ARRAY[((v_job ->> 'requestKey.holdSeconds')::numeric * 1000000)::bigint]) AS refused;
+            ARRAY[((v_job ->> 'requestKey.holdSeconds')::numeric * 1000000)::bigint],
+            CASE WHEN (v_job ->> 'logged')::boolean THEN ARRAY[true] END) AS refused;
         IF NOT FOUND THEN
             outcome := 'accepted';
             job_id := v_id;
@@ -233,5 +235,7 @@ JOIN windlass.lane ON lane.id = job.lane
 LEFT JOIN windlass.ready ON ready.job_id = job.id
 LEFT JOIN windlass.lease ON lease.job_id = job.id
 LEFT JOIN LATERAL (
-    SELECT * FROM windlass.log WHERE log.job_id = job.id ORDER BY log.version DESC LIMIT 1
+    SELECT * FROM windlass.log
+    WHERE log.job_id = job.id AND log.event NOT IN ('submitted', 'started', 'progressed')
+    ORDER BY log.version DESC LIMIT 1
 ) AS last ON true;

@@ -99,7 +99,8 @@ CREATE TABLE windlass_log (
                        event = 'completed' OR event = 'failed' OR event = 'retried'
                        OR event = 'poisoned' OR event = 'cancelled' OR event = 'snoozed'
                        OR event = 'released' OR event = 'crashed' OR event = 'cancel_requested'
-                       OR event = 'redriven'),
+                       OR event = 'redriven' OR event = 'submitted' OR event = 'started'
+                       OR event = 'progressed'),
     status         TEXT NOT NULL CHECK (
                        status = 'Completed' OR status = 'Queued' OR status = 'Failed'
                        OR status = 'Poisoned' OR status = 'Cancelled' OR status = 'Running'),
@@ -120,6 +121,8 @@ CREATE TABLE windlass_log (
     actor          TEXT NOT NULL,
     created_at     INTEGER NOT NULL,
     is_end         INTEGER NOT NULL CHECK (is_end IN (0, 1)),
+    percent        REAL CHECK (percent BETWEEN 0 AND 100),
+    phase          TEXT,
     CHECK (is_end = 0 OR (status <> 'Queued' AND status <> 'Running')),
     CHECK ((error_code IS NULL) = (error_message IS NULL))
 ) STRICT;

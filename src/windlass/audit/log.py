@@ -1,4 +1,4 @@
-"""The default audit sink: one structured log line per entry."""
+"""An audit sink that keeps nothing: one structured log line per entry."""
 
 import logging
 from typing import Final

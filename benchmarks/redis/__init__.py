@@ -1,0 +1,1 @@
+"""Redis: ours with each kind of persistence."""

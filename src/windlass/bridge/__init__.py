@@ -1,0 +1,1 @@
+"""The bridge: job envelopes that come in through a broker, and outcomes that go out through it."""

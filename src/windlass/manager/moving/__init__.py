@@ -1,0 +1,1 @@
+"""Moving all that a store holds into another one."""

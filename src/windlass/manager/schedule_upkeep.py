@@ -1,0 +1,74 @@
+"""Upkeep of schedules: what crashes have torn apart is joined again, what code has dropped goes."""
+
+import logging
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from windlass.contract.records import RecordWrite
+from windlass.contract.store import JobStore
+from windlass.manager.schedules import (
+    DUE,
+    StoredSchedule,
+    all_schedules,
+    entry_of,
+    remove,
+)
+from windlass.manager.sessions import Session, live_sessions
+from windlass.manager.side_data import all_records
+
+_log = logging.getLogger("windlass.scheduler")
+
+
+class UpkeepReport(msgspec.Struct, frozen=True):
+    """What a round has done."""
+
+    rejoined: int = 0
+    removed: int = 0
+
+
+class ScheduleUpkeep:
+    """Looks through all definitions; done when the lead is taken, and then about once a minute."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    async def run_once(self) -> UpkeepReport:
+        # Entries first: one that is written meanwhile is written once more, which does no harm.
+        entries = {record.key for record in await all_records(self._store, DUE)}
+        sessions = await live_sessions(self._store)
+        missing: list[RecordWrite] = []
+        removed = 0
+        async for stored in all_schedules(self._store):
+            if is_dropped(stored, sessions):
+                removed += await self._remove(stored)
+                continue
+            entry = entry_of(stored.key, stored.record)
+            if entry is not None and entry.key not in entries:
+                missing.append(entry)
+        if missing:
+            await self._store.write_records(missing)
+        return UpkeepReport(len(missing), removed)
+
+    async def _remove(self, stored: StoredSchedule) -> bool:
+        name, tenant = stored.record.schedule.name, stored.record.schedule.tenant_id
+        is_removed = await remove(self._store, stored)
+        if is_removed:
+            _log.info("no code declares the schedule %s of %s any more: removed", name, tenant)
+        return is_removed
+
+
+def is_dropped(stored: StoredSchedule, sessions: Sequence[Session]) -> bool:
+    """Whether code declared it once, and does no more: workers that have its job do not have it.
+
+    While workers of the old code live, it stays. And while none has the job at all, nothing is
+    known: a fleet that is down has dropped nothing.
+    """
+    if stored.record.origin != "code":
+        return False
+    having_the_job = [one for one in sessions if stored.record.schedule.job_type in one.job_types]
+    return bool(having_the_job) and not _declared_by(stored.key, having_the_job)
+
+
+def _declared_by(key: str, sessions: Collection[Session]) -> bool:
+    return any(key in session.schedules for session in sessions)

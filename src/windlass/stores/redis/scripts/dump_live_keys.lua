@@ -1,0 +1,15 @@
+-- dump_live_keys(list behind the prefix, from, limit): keys of the jobs of one list that are held as long as
+-- their job says
+-- Answers how many jobs it has looked at, the place of the last, then per key: digest, who holds it, the
+-- envelope of its job
+local places = call('ZRANGE', P .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMIT', 0, ARGV[3])
+local answer = {#places, places[#places] or ''}
+for _, place in ipairs(places) do
+    local id = place:sub(9)
+    local _, digest = parts_of(call('HGET', STATES, id))
+    local held = digest ~= '' and call('HGET', HELD, digest)
+    if held and held:sub(1, 16) == id and read('>I8', held, 17) == 0 then
+        answer[#answer + 1] = {digest, held, call('HGET', JOBS, id)}
+    end
+end
+return answer

@@ -1,0 +1,31 @@
+-- insert(now, places, lane 1, tenant 1, …, then per job: place, meta, envelope, extras)
+-- Answers per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
+local now = clock(ARGV[1])
+local named, at = {}, 3
+for number = 1, tonumber(ARGV[2]) do
+    named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]))
+    at = at + 2
+end
+local ids, answers = {}, {}
+for first = at, #ARGV, 4 do
+    ids[#ids + 1] = ARGV[first + 1]:sub(1, 16)
+end
+local known = call('HMGET', JOBS, unpack(ids))
+for index, id in ipairs(ids) do
+    local first = at + 4 * (index - 1)
+    local place, meta, envelope = named[tonumber(ARGV[first])], ARGV[first + 1], ARGV[first + 2]
+    local extras = ARGV[first + 3] ~= '' and cmsgpack.unpack(ARGV[first + 3])
+    local there = known[index]
+    if touch(id) then
+        there = call('HGET', JOBS, id)
+    end
+    local refused = refusal(id, there, envelope, extras, now)
+    if not refused then
+        store(meta, envelope, extras, place, now)
+    end
+    answers[index] = refused or 1
+end
+write_waiting()
+write_last_number()
+write_counts()
+return answers

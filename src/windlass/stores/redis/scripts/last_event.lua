@@ -1,0 +1,2 @@
+-- last_event(): the sequence number handed out last
+return tonumber(call('GET', P .. 'last-event') or 0)

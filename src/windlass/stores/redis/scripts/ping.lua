@@ -1,0 +1,2 @@
+-- ping(now): answers the time
+return clock(ARGV[1])

@@ -1,0 +1,118 @@
+-- The places where a job is kept by where it stands: ready or leases, its list, and the counts.
+--
+-- Writes are put together by command and key and made at the end, so that a batch costs few calls.
+-- What a script has read or written of a job is old when it comes to it again: `touch` tells.
+local waiting, touched = {}, {}
+
+local function write(command, key, first, second)
+    local keys = waiting[command]
+    if not keys then
+        keys = {}
+        waiting[command] = keys
+    end
+    local words = keys[key]
+    if not words then
+        words = {command, key}
+        keys[key] = words
+    end
+    words[#words + 1] = first
+    words[#words + 1] = second
+end
+
+local function write_waiting()
+    for _, keys in pairs(waiting) do
+        for _, words in pairs(keys) do
+            call(unpack(words))
+        end
+    end
+    waiting = {}
+end
+
+-- Say that a job is about to be read and written; true if that was said before.
+local function touch(id)
+    local before = touched[id]
+    if before then
+        write_waiting()
+    end
+    touched[id] = true
+    return before
+end
+
+local places = {}
+
+-- A lane and a tenant: the names of its keys, and how the numbers of its jobs have changed.
+local function place_of(lane, tenant)
+    local of_lane = places[lane]
+    if not of_lane then
+        of_lane = {}
+        places[lane] = of_lane
+    end
+    local place = of_lane[tenant]
+    if not place then
+        place = {lane = lane, tenant = tenant, name = lane .. ':' .. tenant, lists = {}, counted = {},
+                 member_end = pack('>I4', tenant)}
+        of_lane[tenant] = place
+    end
+    return place
+end
+
+local function count(place, status, by)
+    place.counted[status] = (place.counted[status] or 0) + by
+end
+
+local function add_counts(key, field, by)
+    if by ~= 0 and call('HINCRBY', key, field, by) == 0 then
+        call('HDEL', key, field)
+    end
+end
+
+local function write_counts()
+    for lane, of_lane in pairs(places) do
+        for tenant, place in pairs(of_lane) do
+            for status, by in pairs(place.counted) do
+                add_counts(P .. 'counts', lane .. ':' .. status, by)
+                add_counts(P .. 'counts:' .. tenant, lane .. ':' .. status, by)
+            end
+        end
+    end
+end
+
+local function list_key(place, status)
+    local key = place.lists[status]
+    if not key then
+        key = P .. 'list:' .. place.name .. ':' .. status
+        place.lists[status] = key
+    end
+    return key
+end
+
+local function ready_key(lane, priority)
+    return P .. 'ready:' .. lane .. ':' .. priority
+end
+
+local function is_dead(status)
+    return status == 'F' or status == 'P'
+end
+
+local function add_ended(id, place, status, reason, at)
+    if is_dead(status) then
+        local group = place.name .. ':' .. status .. ':' .. reason
+        write('ZADD', P .. 'dead:' .. group, at, id)
+        write('SADD', P .. 'dead-groups', group)
+    else
+        write('ZADD', P .. 'ended:' .. status, at, id)
+    end
+end
+
+local function remove_ended(id, place, status, reason)
+    if not is_dead(status) then
+        call('ZREM', P .. 'ended:' .. status, id)
+        return
+    end
+    write_waiting()
+    local group = place.name .. ':' .. status .. ':' .. reason
+    call('ZREM', P .. 'dead:' .. group, id)
+    if call('EXISTS', P .. 'dead:' .. group) == 0 then
+        call('SREM', P .. 'dead-groups', group)
+    end
+end

@@ -1,0 +1,65 @@
+"""A page of another origin changes nothing: where no credentials are sent, its browser could."""
+
+import pytest
+from fastapi import FastAPI
+
+from tests.api.application import ByName
+from tests.api.conftest import asker_of
+from tests.api.test_submit import MAIL
+from windlass import Windlass
+from windlass.api import ApiSettings
+
+PAUSE = "/api/queues/default/pause"
+SHOP = "https://shop.example"
+ELSEWHERE = [
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "origin": "http://other.api.test"},
+    {"origin": "https://evil.example"},
+    {"origin": "http://api.test:81"},
+    {"origin": "null"},
+]
+HERE: list[dict[str, str]] = [
+    {},
+    {"sec-fetch-site": "same-origin", "origin": "https://public.example"},
+    {"sec-fetch-site": "none"},
+    {"origin": "http://api.test"},
+]
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE)
+async def test_a_page_elsewhere_changes_nothing(jobs: Windlass, headers: dict[str, str]) -> None:
+    async with asker_of(jobs.api(allow_anonymous=True)) as ask:
+        for path, body in ((PAUSE, None), ("/api/jobs", MAIL)):
+            response = await ask(None, "POST", path, body, headers=headers)
+            assert (response.status_code, response.json()["errorCode"]) == (403, "FORBIDDEN")
+            assert "another origin" in response.json()["detail"]
+        assert (await ask(None, "GET", "/api/jobs", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("headers", HERE)
+async def test_a_page_of_ones_own_does(jobs: Windlass, headers: dict[str, str]) -> None:
+    async with asker_of(jobs.api(allow_anonymous=True)) as ask:
+        assert (await ask(None, "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE)
+async def test_what_no_browser_sends_by_itself_may_come_from_everywhere(
+    jobs: Windlass, headers: dict[str, str]
+) -> None:
+    async with asker_of(jobs.api(authenticator=ByName())) as ask:
+        assert (await ask("alice", "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
+
+
+async def test_an_origin_that_was_named_may(jobs: Windlass) -> None:
+    settings = ApiSettings(cors_origins=(SHOP,))
+    headers = {"origin": SHOP, "sec-fetch-site": "cross-site"}
+    async with asker_of(jobs.api(allow_anonymous=True, settings=settings)) as ask:
+        assert (await ask(None, "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
+
+
+async def test_it_holds_for_a_router_too(jobs: Windlass) -> None:
+    web = FastAPI()
+    web.include_router(jobs.router(allow_anonymous=True))
+    async with asker_of(web) as ask:
+        response = await ask(None, "POST", PAUSE, headers={"sec-fetch-site": "cross-site"})
+        assert "another origin" in response.json()["detail"]

@@ -1,0 +1,1 @@
+"""The bridge, with a real RabbitMQ."""

@@ -1,0 +1,261 @@
+"""What becomes of a message: a job, the same each time it comes, or a reason why not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass import Windlass
+from windlass.app.handle import Handle
+from windlass.bridge.envelope import MOST_BYTES
+from windlass.bridge.intake import Intake
+from windlass.bridge.location import parse_location
+from windlass.bridge.message import Message, Rejected, Rejection, envelope_message
+from windlass.contract.errors import StoreMisconfigured
+from windlass.contract.job import read_job
+from windlass.contract.query import JobFilter
+from windlass.contract.snapshot import JobSnapshot
+
+EXAMPLE = {
+    "jobId": "00000000-0000-0000-0000-000000000001",
+    "jobType": "ai-indexing",
+    "subjectId": "00000000-0000-0000-0000-000000000002",
+    "correlationId": "00000000-0000-0000-0000-000000000003",
+    "idempotencyKey": "doc-00000000-0000-0000-0000-000000000002-v5",
+    "attempt": 1,
+    "maxAttempts": 3,
+    "payload": {"action": "index"},
+    "createdAt": "2025-12-12T00:00:00+00:00",
+}
+
+
+def message(fields: dict[str, Any] | bytes, **properties: Any) -> Message:
+    body = fields if isinstance(fields, bytes) else msgspec.json.encode(fields)
+    return Message(body=body, **properties)
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The example with other fields; None leaves one out."""
+    return {key: value for key, value in (EXAMPLE | changes).items() if value is not None}
+
+
+@pytest.fixture
+def jobs() -> Windlass:
+    app = Windlass("memory://")
+
+    @app.job("ai-indexing", queue="ai", priority=1, aliases=("indexing",))
+    async def index(payload: dict[str, Any]) -> None: ...
+
+    return app
+
+
+@pytest.fixture
+def intake(jobs: Windlass) -> Intake:
+    return Intake(jobs, tenant="default")
+
+
+async def only(jobs: Windlass) -> JobSnapshot:
+    page = await jobs.store.find(JobFilter(tenant_id=None), limit=10)
+    (found,) = page.items
+    return found
+
+
+async def test_the_envelope_of_the_contract_becomes_that_job(
+    jobs: Windlass, intake: Intake
+) -> None:
+    await intake.take(message(EXAMPLE))
+    job = (await only(jobs)).job
+    assert str(job.job_id) == EXAMPLE["jobId"]
+    assert (job.subject_id, job.correlation_id) == (EXAMPLE["subjectId"], EXAMPLE["correlationId"])
+    assert job.data() == {"action": "index"}
+
+
+async def test_what_an_envelope_leaves_out_is_the_types_own(jobs: Windlass, intake: Intake) -> None:
+    await intake.take(message(changed(maxAttempts=None)))
+    job = (await only(jobs)).job
+    index = jobs.find_type("ai-indexing")
+    assert index is not None
+    assert (job.queue, job.priority) == ("ai", 1)
+    assert job.max_attempts == index.handler.policy.retry.attempts
+
+
+async def test_an_envelope_that_comes_twice_is_one_job(jobs: Windlass, intake: Intake) -> None:
+    for _ in range(3):
+        await intake.take(message(EXAMPLE))
+    await only(jobs)
+    assert intake.taken == {"accepted": 1, "duplicate": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties"),
+    [
+        ({"jobType": "ai-indexing"}, {"message_id": "m-1"}),
+        ({"jobType": "ai-indexing", "idempotencyKey": "k-1"}, {}),
+        ({}, {"message_id": "m-1", "subject": "ai-indexing"}),
+        ({}, {"message_id": "m-1", "properties": {"JobType": "indexing", "Attempt": 1}}),
+        ({"jobId": None, "jobType": "ai-indexing"}, {"message_id": "m-1"}),
+    ],
+)
+async def test_without_a_job_id_the_message_tells_which_job_it_is(
+    jobs: Windlass, intake: Intake, fields: dict[str, Any], properties: dict[str, Any]
+) -> None:
+    for _ in range(2):
+        await intake.take(message(fields, **properties))
+    await only(jobs)
+
+
+async def test_properties_say_what_the_body_leaves_out_and_never_overrule_it(
+    jobs: Windlass, intake: Intake
+) -> None:
+    sent = message(
+        changed(correlationId=None),
+        correlation_id="c-9",
+        subject="something-else",
+        properties={"JobType": "something-else", "Attempt": 3},
+    )
+    await intake.take(sent)
+    job = (await only(jobs)).job
+    assert (job.job_type, job.correlation_id, job.attempt) == ("ai-indexing", "c-9", 1)
+
+
+async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Windlass, intake: Intake) -> None:
+    job = read_job(msgspec.json.encode(EXAMPLE))
+    sent = envelope_message(job)
+    assert sent.message_id == EXAMPLE["idempotencyKey"]
+    assert sent.properties["JobType"] == sent.subject == "ai-indexing"
+    await intake.take(sent)
+    found = (await only(jobs)).job
+    assert found.job_id == job.job_id
+    assert found.created_at == job.created_at
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\x00",
+        b"[]",
+        b"null",
+        b"{",
+        b"7",
+        b"[" * 100_000,
+        b'{"jobType": "ai-indexing"}',
+        b'{"jobType": 7, "jobId": "00000000-0000-0000-0000-000000000001"}',
+        b'{"jobType": "\xff", "jobId": "00000000-0000-0000-0000-000000000001"}',
+        b'{"jobType": "ai-indexing", "jobId": "\xff"}',
+        b'{"jobType": "ai-indexing", "idempotencyKey": "\xff", "payload": {}}',
+        b'{"jobType": "ai-indexing", "idempotencyKey": "k", "payload": {"a": "\xff"}}',
+        b'{"jobType": "ai-indexing", "jobId": "not one"}',
+        b'{"jobType": "ai-indexing", "jobId": 7}',
+        b" " * (MOST_BYTES + 1),
+        msgspec.json.encode(changed(priority=9)),
+        msgspec.json.encode(changed(attempt=5)),
+        msgspec.json.encode(changed(attempt="x")),
+        msgspec.json.encode(changed(createdAt="yesterday")),
+        msgspec.json.encode(changed(subjectId="x" * 600)),
+        msgspec.json.encode(changed(correlationId="a\nb")),
+        msgspec.json.encode(changed(payload={"much": "x" * 70_000})),
+        msgspec.json.encode(changed(tenantId="somebody-else")),
+        b'{"jobType": "ai-indexing", "jobId": "00000000-0000-0000-0000-000000000001", '
+        b'"payload": {"a": "\\ud800"}}',
+    ],
+)
+async def test_what_is_no_envelope_is_rejected_and_nothing_is_stored(
+    jobs: Windlass, intake: Intake, body: bytes
+) -> None:
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(body))
+    assert caught.value.reason is Rejection.INVALID_FORMAT
+    assert await jobs.store.counts(tenant_id=None) == []
+    assert intake.taken == {"rejected": 1}
+
+
+async def test_a_message_id_that_is_no_text_is_rejected(intake: Intake) -> None:
+    """What is not rejected comes again, for ever."""
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(jobId=None), message_id="\ud800"))
+    assert caught.value.reason is Rejection.INVALID_FORMAT
+
+
+async def test_a_reason_tells_nothing_of_what_was_sent(intake: Intake) -> None:
+    secret = "correct horse"  # noqa: S105  # not one
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(payload={"a": secret}, priority=9)))
+    assert secret not in caught.value.detail
+
+
+async def test_a_type_that_is_not_declared_has_no_handler(intake: Intake) -> None:
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(jobType="unheard-of")))
+    assert caught.value.reason is Rejection.NO_HANDLER
+
+
+@pytest.mark.parametrize("changes", [{}, {"jobId": "00000000-0000-0000-0000-000000000009"}])
+async def test_an_id_or_a_key_with_another_payload_is_a_conflict(
+    jobs: Windlass, intake: Intake, changes: dict[str, Any]
+) -> None:
+    await intake.take(message(EXAMPLE))
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(payload={"action": "other"}, **changes)))
+    assert caught.value.reason is Rejection.CONFLICT
+    await only(jobs)
+
+
+async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Windlass) -> None:
+    trusting = Intake(jobs, tenant="default", trusts_tenant=True)
+    await trusting.take(message(changed(tenantId="acme")))
+    assert (await only(jobs)).job.tenant_id == "acme"
+
+
+async def test_a_payload_that_is_not_of_its_type_is_taken_in_and_fails_there(
+    jobs: Windlass, intake: Intake
+) -> None:
+    await intake.take(message(changed(payload=[1, 2])))
+    async with jobs.running() as worker:
+        await jobs_ended(jobs)
+        assert worker is not None
+    found = await only(jobs)
+    assert found.last is not None
+    assert found.last.error is not None
+    assert (found.status, found.last.error.code) == ("Failed", "VALIDATION_ERROR")
+
+
+async def jobs_ended(jobs: Windlass) -> None:
+    job = (await only(jobs)).job
+    index = jobs.find_type("ai-indexing")
+    assert index is not None
+    handle: Handle[Any] = Handle(
+        jobs,
+        job.job_id,
+        job.tenant_id,
+        subject_id=job.subject_id,
+        duplicate=False,
+        codec=index.handler.result_codec,
+    )
+    await handle.wait(30)
+
+
+def test_a_url_names_exchanges_and_hides_its_password() -> None:
+    location = parse_location(
+        "amqp://me:secret@host/v?exchange=in&outcomes=&prefetch=5&heartbeat=9"
+    )
+    assert (location.exchange, location.outcomes, location.prefetch) == ("in", "", 5)
+    assert location.url == "amqp://me:secret@host/v?heartbeat=9"
+    assert "secret" not in repr(location)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host/",
+        "amqp://",
+        "amqp://host?prefetch=0",
+        "amqp://host?prefetch=many",
+        "amqp://host?exchange=",
+        "amqp://host?trusts_tenant=perhaps",
+        "nonsense",
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused_at_once(url: str) -> None:
+    with pytest.raises(StoreMisconfigured):
+        Windlass("memory://", bridge=url)

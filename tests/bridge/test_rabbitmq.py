@@ -1,0 +1,451 @@
+"""The bridge with a real broker that is restarted, killed, frozen and sent garbage."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+
+from tests.ear import PATIENCE_SECONDS
+from tests.servers.postgres import PostgresServer
+from tests.servers.rabbitmq import RabbitServer
+from tests.telemetry.asking import ask
+from windlass import Windlass
+from windlass.bridge.bridge import Bridge
+from windlass.bridge.intake import Intake
+from windlass.bridge.location import Location, parse_location
+from windlass.bridge.message import Message
+from windlass.bridge.port import Topic
+from windlass.bridge.rabbitmq import RabbitBroker
+from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
+from windlass.contract.query import JobFilter
+
+pytestmark = pytest.mark.xdist_group("rabbitmq")
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RabbitServer]:
+    server = RabbitServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def url(broker: RabbitServer) -> str:
+    """With exchanges of its own for each test."""
+    name = uuid4().hex
+    return f"{broker.url}?exchange=in-{name}&outcomes=out-{name}"
+
+
+def shop(store: str, bridge: str) -> Windlass:
+    jobs = Windlass(store, bridge=bridge)
+
+    @jobs.job("index")
+    async def index(payload: dict[str, Any]) -> dict[str, int]:
+        return {"pages": payload["n"]}
+
+    @jobs.job("mail")
+    async def mail(payload: dict[str, Any]) -> None: ...
+
+    return jobs
+
+
+@asynccontextmanager
+async def stranger(url: str) -> AsyncIterator[AbstractChannel]:
+    """Another program at the same broker."""
+    async with await aio_pika.connect(url.partition("?")[0]) as connection:
+        yield await connection.channel()
+
+
+@asynccontextmanager
+async def bridged(jobs: Windlass) -> AsyncIterator[Bridge]:
+    async with jobs, jobs.bridging() as bridge:
+        await connected(bridge)
+        yield bridge
+
+
+async def connected(bridge: Bridge) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await bridge.connected()
+
+
+def envelope(number: int, job_type: str = "index") -> dict[str, Any]:
+    return {
+        "jobId": f"00000000-0000-0000-0000-{number:012d}",
+        "jobType": job_type,
+        "correlationId": f"c-{number}",
+        "payload": {"n": number},
+    }
+
+
+async def send(
+    channel: AbstractChannel, location: Location, *bodies: dict[str, Any] | bytes
+) -> None:
+    exchange = await channel.declare_exchange(location.exchange, "topic", durable=True)
+    for body in bodies:
+        topic = body["jobType"] if isinstance(body, dict) else "index"
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        await exchange.publish(
+            aio_pika.Message(raw, delivery_mode=aio_pika.DeliveryMode.PERSISTENT), topic
+        )
+
+
+async def received(queue: AbstractQueue) -> AbstractIncomingMessage:
+    (message,) = await received_many(queue, 1)
+    return message
+
+
+async def received_many(queue: AbstractQueue, number: int) -> list[AbstractIncomingMessage]:
+    async with asyncio.timeout(PATIENCE_SECONDS), queue.iterator(no_ack=True) as messages:
+        return [await anext(messages) for _ in range(number)]
+
+
+async def outcomes_at(channel: AbstractChannel, location: Location) -> AbstractQueue:
+    exchange = await channel.declare_exchange(location.outcomes, "topic", durable=True)
+    queue = await channel.declare_queue(exclusive=True)
+    await queue.bind(exchange, "job.#")
+    return queue
+
+
+async def stored(jobs: Windlass, most: int = 20_000) -> list[int]:
+    """The numbers of all jobs that are there, each as often as it is."""
+    numbers, after = list[int](), None
+    while len(numbers) < most:
+        page = await jobs.store.find(JobFilter(tenant_id=None), limit=200, after=after)
+        numbers += [snapshot.job.data()["n"] for snapshot in page.items]
+        if (after := page.next) is None:
+            break
+    return sorted(numbers)
+
+
+async def stored_many(jobs: Windlass, number: int, seconds: float) -> list[int]:
+    """As `stored`, when there are so many of them."""
+    async with asyncio.timeout(seconds):
+        while len(found := await stored(jobs)) < number:  # noqa: ASYNC110  # others write
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def taken(bridge: Bridge, number: int) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while sum(bridge.taken.values()) < number:  # noqa: ASYNC110  # a count has no signal
+            await asyncio.sleep(0.01)
+
+
+async def is_empty(channel: AbstractChannel, name: str) -> bool:
+    """Nothing waits there, and nothing is out for delivery: all was acknowledged."""
+    queue = await channel.declare_queue(name, passive=True)
+    return queue.declaration_result.message_count == 0
+
+
+# -- in -------------------------------------------------------------------------------------------
+
+
+async def test_an_envelope_becomes_a_job_and_its_outcome_comes_back(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel:
+        queue = await outcomes_at(channel, location)
+        async with bridged(jobs), jobs.running():
+            await send(channel, location, envelope(3))
+            outcome = await received(queue)
+    assert outcome.routing_key == "job.completed.index"
+    assert outcome.correlation_id == "c-3"
+    assert (outcome.type, outcome.headers["JobType"]) == ("job.completed", "index")
+    event = JSONFormat().read(CloudEvent, outcome.body)
+    assert event.get_type() == "windlass.job.completed"
+    assert event.get_id() == outcome.message_id
+    told = event.get_data()
+    assert isinstance(told, dict)
+    assert (told["status"], told["result"]) == ("Completed", {"pages": 3})
+
+
+async def test_what_can_never_be_a_job_is_in_the_dead_letters_with_the_reason(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        unknown = json.dumps(envelope(4) | {"jobType": "unheard-of"}).encode()
+        clash = envelope(5) | {"payload": {"n": 6}}
+        await send(channel, location, b"{garbage", unknown, envelope(5))
+        await taken(bridge, 3)
+        await send(channel, location, clash)
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        buried = await received_many(dead, 3)
+        assert await stored(jobs) == [5]
+    assert {(message.body, message.headers["x-windlass-reason"]) for message in buried} == {
+        (b"{garbage", "InvalidFormat"),
+        (unknown, "NoHandler"),
+        (json.dumps(clash).encode(), "IdempotencyConflict"),
+    }
+    assert {message.headers["x-windlass-routing-key"] for message in buried} == {"index"}
+
+
+async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str) -> None:
+    """A broker hangs up on who sends more headers than fit a frame: the bridge for ever, since
+    what was not buried comes again."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        exchange = await channel.declare_exchange(location.exchange, "topic", durable=True)
+        full = aio_pika.Message(b"{garbage", headers={"x-much": "x" * 130_900}, message_id="m-1")
+        await exchange.publish(full, "index")
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        buried = await received(dead)
+        await send(channel, location, envelope(5))
+        await taken(bridge, 2)
+        assert bridge.taken == {"rejected": 1, "accepted": 1}
+    assert (buried.body, buried.message_id) == (b"{garbage", "m-1")
+    assert buried.headers["x-windlass-reason"] == "InvalidFormat"
+    assert "x-much" not in buried.headers
+
+
+async def test_a_message_that_fails_as_nobody_expected_comes_again_without_haste(url: str) -> None:
+    location, loop = parse_location(url), asyncio.get_running_loop()
+    came, is_up, is_twice = list[float](), asyncio.Event(), asyncio.Event()
+
+    async def take(message: Message) -> None:
+        came.append(loop.time())
+        if len(came) == 2:
+            is_twice.set()
+        raise RuntimeError("a bug")
+
+    receiving = asyncio.create_task(
+        RabbitBroker(location).receive([Topic("index", ("index",))], take, is_up.set)
+    )
+    async with stranger(url) as channel, asyncio.timeout(PATIENCE_SECONDS):
+        await is_up.wait()
+        await send(channel, location, envelope(1))
+        await is_twice.wait()
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    assert came[1] - came[0] >= 0.9
+
+
+async def test_a_message_is_acknowledged_only_when_its_job_is_durable(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    is_away, asked = True, asyncio.Event()
+    insert = jobs.store.insert
+
+    async def away_for_now(new: Any) -> Any:
+        asked.set()
+        if is_away:
+            raise StoreUnavailable("It is away.")
+        return await insert(new)
+
+    monkeypatch.setattr(jobs.store, "insert", away_for_now)
+    async with stranger(url) as channel:
+        async with bridged(jobs):
+            await send(channel, location, envelope(1), envelope(2))
+            await asked.wait()
+        # The bridge is gone, and what it had not stored is back.
+        queue = await channel.declare_queue(location.queue("index"), passive=True)
+        assert queue.declaration_result.message_count == 2
+        is_away = False
+        async with bridged(jobs) as bridge:
+            await taken(bridge, 2)
+            assert await stored(jobs) == [1, 2]
+        assert await is_empty(channel, location.queue("index"))
+
+
+async def test_a_type_that_is_switched_off_waits_and_holds_up_no_other(url: str) -> None:
+    few = f"{url}&prefetch=2"
+    jobs, location = shop("memory://", few), parse_location(few)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        await jobs.switches.disable_type("index")
+        await send(channel, location, *(envelope(n) for n in range(5)))
+        await send(channel, location, *(envelope(n, "mail") for n in range(10, 13)))
+        await taken(bridge, 3)
+        assert await stored(jobs) == [10, 11, 12]
+        await jobs.switches.disable_type("index", disabled=False)
+        await taken(bridge, 8)
+        assert await stored(jobs) == [0, 1, 2, 3, 4, 10, 11, 12]
+
+
+async def test_a_queue_that_is_deleted_is_made_again(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
+    async with stranger(url) as channel, jobs:
+        running = asyncio.create_task(bridge.run())
+        await connected(bridge)
+        await channel.queue_delete(location.queue("index"))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while bridge.is_connected:  # noqa: ASYNC110  # it is gone for a moment only
+                await asyncio.sleep(0)
+        await connected(bridge)
+        await send(channel, location, envelope(1))
+        await taken(bridge, 1)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    page = jobs.health_app()
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        await send(channel, location, envelope(1), b"{garbage", envelope(1))
+        await taken(bridge, 3)
+        assert (await ask(page, "/readyz")).json["checks"]["bridge"] == {"ok": True}
+        metrics = (await ask(page, "/metrics")).body.decode()
+    for outcome in ("accepted", "duplicate", "rejected"):
+        assert f'windlass_bridge_messages_total{{outcome="{outcome}"}} 1.0' in metrics
+    unreached = shop("memory://", "amqp://127.0.0.1:1/")
+    async with unreached, unreached.bridging():
+        assert "bridge" in (await ask(unreached.health_app(), "/readyz")).failed
+
+
+@pytest.mark.parametrize("how", ["halt", "kill"])
+async def test_a_broker_that_restarts_in_mid_stream_costs_nothing_and_doubles_nothing(
+    broker: RabbitServer, url: str, how: str
+) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with bridged(jobs) as bridge:
+        async with stranger(url) as channel:
+            await send(channel, location, *(envelope(n) for n in range(300)))
+        await taken(bridge, 20)
+        await asyncio.to_thread(getattr(broker, how))
+        await asyncio.to_thread(broker.start)
+        await connected(bridge)
+        async with stranger(url) as channel:
+            await send(channel, location, *(envelope(n) for n in range(300, 330)))
+        assert await stored_many(jobs, 330, PATIENCE_SECONDS) == list(range(330))
+
+
+def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
+    url = "amqp://nobody.invalid/"
+    jobs = shop("memory://", url)
+
+    @jobs.job("all-#-of-them")
+    async def all_of_them() -> None: ...
+
+    with pytest.raises(StoreMisconfigured, match="cannot be a topic"):
+        Bridge(jobs, RabbitBroker(parse_location(url)), Intake(jobs, tenant="default"))
+
+
+# -- out ------------------------------------------------------------------------------------------
+
+
+async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
+    broker: RabbitServer, url: str, tmp_path: Path
+) -> None:
+    jobs, location = shop(f"sqlite:///{tmp_path}/jobs.db", url), parse_location(url)
+    index = jobs.find_type("index")
+    assert index is not None
+    async with jobs, jobs.running():
+        async with stranger(url) as channel:
+            queue = await channel.declare_queue(f"keep-{uuid4().hex}", durable=True)
+            exchange = await channel.declare_exchange(location.outcomes, "topic", durable=True)
+            await queue.bind(exchange, "job.#")
+            first = await index.submit({"n": 0})
+            await received(queue)
+        await asyncio.to_thread(broker.halt)
+        handles = [await index.submit({"n": n}) for n in range(1, 30)]
+        for handle in handles:
+            await handle.wait(PATIENCE_SECONDS)
+        await asyncio.to_thread(broker.start)
+        told: dict[str, None] = {}
+        async with stranger(url) as channel:
+            queue = await channel.declare_queue(queue.name, passive=True)
+            async with asyncio.timeout(PATIENCE_SECONDS), queue.iterator(no_ack=True) as messages:
+                async for message in messages:
+                    told[json.loads(message.body)["data"]["jobId"]] = None
+                    if len(told) == len(handles):
+                        break
+    assert list(told) != []
+    assert set(told) == {str(handle.job_id) for handle in handles}
+    assert str(first.job_id) not in told
+
+
+# -- the long proof -------------------------------------------------------------------------------
+
+
+class Bridges:
+    """`windlass bridge` processes that are killed and started anew."""
+
+    def __init__(self, store: str, url: str) -> None:
+        self._environment = os.environ | {"WINDLASS_STORE": store, "WINDLASS_BRIDGE": url}
+        self.killed = 0
+
+    async def keep_one_running(self, kills: int) -> None:
+        process = await self._start()
+        try:
+            for _ in range(kills):
+                await asyncio.sleep(random.uniform(0.2, 2.5))
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+                self.killed += 1
+                process = await self._start()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "windlass.cli.main", "bridge", "tests.bridge.bridged_app:jobs"),
+            cwd=REPOSITORY,
+            env=self._environment,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_killed(
+    broker: RabbitServer, url: str, tmp_path: Path, engine: str
+) -> None:
+    number, garbage = 10_000, 100
+    server = PostgresServer() if engine == "postgres" else None
+    store = server.url() if server else f"sqlite:///{tmp_path}/jobs.db"
+    location, bridges = parse_location(url), Bridges(store, url)
+    jobs = Windlass(store, bridge="")
+    try:
+        async with jobs:
+            running = [asyncio.create_task(bridges.keep_one_running(8)) for _ in range(2)]
+            sent = 0
+            while sent < number:
+                try:
+                    async with stranger(url) as channel:
+                        await channel.declare_exchange(location.exchange, "topic", durable=True)
+                        for name in ("index", "mail"):
+                            queue = await channel.declare_queue(location.queue(name), durable=True)
+                            await queue.bind(location.exchange, name)
+                        while sent < number:
+                            batch = [envelope(n) for n in range(sent, sent + 100)]
+                            await send(channel, location, *batch, b"{garbage")
+                            sent += 100
+                            if sent in (3000, 6000):
+                                break
+                except (OSError, aio_pika.exceptions.AMQPError):
+                    await asyncio.sleep(0.2)  # sends the last hundred again, as producers do
+                    continue
+                if sent in (3000, 6000):
+                    await asyncio.to_thread(broker.kill if sent == 3000 else broker.halt)
+                    await asyncio.to_thread(broker.start)
+            found = await stored_many(jobs, number, 300)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        assert found == list(range(number))
+        async with stranger(url) as channel:
+            dead = await channel.declare_queue(location.dead_letters, durable=True)
+            assert dead.declaration_result.message_count is not None
+            assert dead.declaration_result.message_count >= garbage
+        assert bridges.killed > 0
+        print(f"{number} envelopes, {bridges.killed} kills")  # noqa: T201  # shown with -rP
+    finally:
+        if server:
+            server.stop()

@@ -1,0 +1,84 @@
+"""windlass consumer: which consumers there are, how far they are, and how one is forgotten."""
+
+from datetime import UTC, datetime
+
+from tests.cli.conftest import Place, assert_refused
+from tests.cli.test_doctor import checked
+from windlass.contract.store import JobStore
+from windlass.manager.cursors import ConsumerCursor, begin_cursor, write_cursor
+from windlass.manager.sessions import Session, register
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+RUN = "every consumer of events has a worker"
+WELL = "no consumer of events fails"
+
+
+def a_consumer(place: Place, name: str, *, error: str = "") -> None:
+    async def begin(store: JobStore) -> None:
+        held = await begin_cursor(store, name, from_start=True)
+        failing = ConsumerCursor(position=0, last_error=error, failed_at=NOW if error else None)
+        await write_cursor(store, name, failing, expected=held.version)
+
+    place.stored(begin)
+
+
+def a_worker_with(place: Place, *consumers: str) -> None:
+    session = Session(
+        session_id="s1",
+        host="host",
+        pid=1,
+        version="1",
+        started_at=NOW,
+        last_seen_at=NOW,
+        queues={},
+        job_types=(),
+        consumers=consumers,
+    )
+
+    async def registered(store: JobStore) -> None:
+        await register(store, session)
+
+    place.stored(registered)
+
+
+def test_a_list_tells_how_far_each_is_and_what_went_wrong(empty_store: Place) -> None:
+    assert "No consumer" in empty_store.run("consumer", "list").stderr
+    empty_store.dead()
+    a_consumer(empty_store, "shop.tell", error="OSError: away")
+    a_consumer(empty_store, "webhooks")
+    a_worker_with(empty_store, "webhooks")
+    telling, webhooks = empty_store.json("consumer", "list")
+    assert telling["name"] == "shop.tell"
+    assert (telling["position"], telling["lag"], telling["runBy"]) == (0, 1, 0)
+    assert telling["lastError"] == "OSError: away"
+    assert (webhooks["name"], webhooks["runBy"], webhooks["lastError"]) == ("webhooks", 1, "")
+
+
+def test_one_that_is_retired_is_forgotten_after_a_question(empty_store: Place) -> None:
+    a_consumer(empty_store, "retired")
+    assert_refused(empty_store.run("consumer", "delete", "retired"), 2, "--yes")
+    assert empty_store.json("consumer", "delete", "retired", "--yes")["name"] == "retired"
+    assert empty_store.json("consumer", "list") == []
+    assert_refused(empty_store.run("consumer", "delete", "retired", "--yes"), 3, "retired")
+
+
+def test_one_that_a_worker_runs_is_not_forgotten(empty_store: Place) -> None:
+    a_consumer(empty_store, "webhooks")
+    a_worker_with(empty_store, "webhooks")
+    result = empty_store.run("consumer", "delete", "webhooks", "--yes")
+    assert_refused(result, 1, "1 live workers")
+    assert len(empty_store.json("consumer", "list")) == 1
+
+
+def test_the_doctor_warns_of_consumers_that_nobody_runs_and_of_failing_ones(
+    empty_store: Place,
+) -> None:
+    assert RUN not in checked(empty_store)
+    a_consumer(empty_store, "webhooks", error="OSError: away")
+    checks = checked(empty_store)
+    assert checks[RUN]["result"] == "warn"
+    assert "webhooks" in checks[RUN]["advice"]
+    assert "windlass consumer delete" in checks[RUN]["advice"]
+    assert checks[WELL]["advice"] == "webhooks: OSError: away."
+    a_worker_with(empty_store, "webhooks")
+    assert checked(empty_store)[RUN]["result"] == "ok"

@@ -1,0 +1,56 @@
+"""A copy of a store that kills its own process where it is told to.
+
+    python -m tests.killed_copy FROM TO POINT
+
+The points are the beginnings of what a copy tells that it does; `handing` is after the source was
+closed for good and before the target is opened, `never` lets it end.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import timedelta
+
+from windlass.contract.clock import SystemClock
+from windlass.contract.store import JobStore
+from windlass.manager.moving.closing import Places, closing_of
+from windlass.manager.moving.progress import Progress
+from windlass.manager.moving.store_copy import StoreCopy
+from windlass.stores import store_from_url
+
+
+async def main(source: str, target: str, point: str) -> None:
+    here, there = (store_from_url(url, clock=SystemClock()) for url in (source, target))
+    for store in (here, there):
+        await store.open()
+
+    def tell(progress: Progress) -> None:
+        if progress.doing.startswith(point):
+            die()
+
+    async def switched(store: JobStore) -> None:
+        closed = await closing_of(store)
+        if point == "handing" and closed and closed.has_moved:
+            die()
+
+    copy = StoreCopy(
+        here,
+        there,
+        Places(source, target),
+        actor="op",
+        tell=tell,
+        switched=switched,
+        grace=timedelta(microseconds=1),
+    )
+    await copy.run(wait=timedelta(seconds=5))
+    for store in (here, there):
+        await store.close()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,41 @@
+"""How old counts may be: as old as they are dear, and not older because many wait their turn."""
+
+from windlass.contract.query import LaneCounts
+from windlass.stores.postgres.counting import Counts, Timed
+from windlass.testing.clock import FakeClock
+
+
+class Counter:
+    """Counts one job more each time, after a wait for a connection and some work of the server."""
+
+    def __init__(self, clock: FakeClock, *, waits: float, works: float) -> None:
+        self._clock = clock
+        self._waits = waits
+        self._works = works
+        self._counted = 0
+
+    async def __call__(self, timed: Timed) -> list[LaneCounts]:
+        self._clock.advance(self._waits)
+        with timed:
+            self._clock.advance(self._works)
+            self._counted += 1
+        return [LaneCounts(queue="q", job_type="t", queued=self._counted)]
+
+
+async def told(counts: Counts, count: Counter) -> int:
+    (lane,) = await counts.get("a", count)
+    return lane.queued
+
+
+async def test_a_count_that_was_dear_is_told_again_for_a_while() -> None:
+    clock = FakeClock()
+    counts, count = Counts(clock.monotonic), Counter(clock, waits=0.0, works=0.1)
+    assert [await told(counts, count) for _ in range(3)] == [1, 1, 1]
+    clock.advance(2.1)
+    assert await told(counts, count) == 2
+
+
+async def test_waiting_for_a_connection_makes_no_count_dear() -> None:
+    clock = FakeClock()
+    counts, count = Counts(clock.monotonic), Counter(clock, waits=5.0, works=0.01)
+    assert [await told(counts, count) for _ in range(3)] == [1, 2, 3]

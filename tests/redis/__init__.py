@@ -1,0 +1,1 @@
+"""Redis as a store: what the suite does not see."""

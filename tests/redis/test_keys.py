@@ -1,0 +1,112 @@
+"""The keys: every one is documented, all are in one slot, and what is removed leaves nothing."""
+
+import re
+from datetime import timedelta
+from importlib.resources import files
+
+import msgspec
+import pytest
+
+from tests.harness import RedisHarness
+from tests.servers.redis import RedisServer
+from windlass.contract.outcome import Failure, Outcome, Success
+from windlass.contract.query import PruneRule
+from windlass.contract.records import RecordWrite
+from windlass.contract.results import Applied
+from windlass.contract.snapshot import Progress
+from windlass.contract.status import JobStatus
+from windlass.contract.submission import DedupeKey, KeyKind
+from windlass.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
+from windlass.testing.factories import make_new
+
+DAY = timedelta(days=1)
+# What a store knows for ever, however little it holds.
+LASTING = {"format", "names", "last-event", "record-version", "leaders"}
+
+
+def documented() -> set[str]:
+    text = files("windlass.stores.redis.scripts").joinpath("keys.lua").read_text("utf-8")
+    return {line.split()[1].partition(":")[0] for line in re.findall(r"(?m)^--   \S.*$", text)}
+
+
+def names(server: RedisServer, harness: RedisHarness) -> set[str]:
+    """The first part of every key of a store."""
+    tag = harness.location.tag.decode()
+    found = re.findall(rf"{re.escape(tag)}\S*", server.call("KEYS", f"*{tag}*").decode())
+    assert all(key.startswith(f"{tag}:") for key in found)
+    return {key.removeprefix(f"{tag}:").partition(":")[0] for key in found}
+
+
+async def live(bench: Bench) -> None:
+    """Jobs in every status, with all that a job can have."""
+    outcomes: tuple[Outcome, ...] = (Success(b"1"), PERMANENT, Failure(RETRYABLE.error))
+    for number, outcome in enumerate(outcomes):
+        key = DedupeKey(KeyKind.REQUEST, "default", "user", f"r{number}", b"body", DAY)
+        new = make_new(
+            number,
+            idempotency_key=f"k{number}",
+            subject_id=f"s{number}",
+            created_by="me",
+            max_attempts=1,
+            request_key=key,
+        )
+        await bench.store.insert([msgspec.structs.replace(new, logged=True)])
+        (run,) = await bench.claim()
+        await bench.store.progress([Progress(run.ref, 10.0, "begun", logged=True)])
+        await bench.finish(run, outcome)
+    once = DedupeKey(KeyKind.ONCE, "default", "scope", "mark", b"", DAY)
+    write = RecordWrite("space", "key", b"1", time_to_live=HOUR)
+    done = Success(once=(once,), records=(write,), follow_ups=(make_new("next"),))
+    await bench.finish(await bench.start(), done)
+    (follow_up,) = await bench.claim()
+    await bench.cancel(await bench.submit())
+    await bench.redrive((await bench.bring_to(JobStatus.FAILED))[0])
+    await bench.store.lead("role", "me", lease=HOUR)
+    await bench.store.write_records([RecordWrite("space", "lasting", b"1")])
+    assert follow_up.job.data() == "next"
+
+
+async def test_every_key_is_documented_and_every_documented_key_is_used(redis: RedisServer) -> None:
+    harness = RedisHarness(redis)
+    bench = await Bench.on(harness)
+    await live(bench)
+    # Only where writes wait for replicas.
+    assert names(redis, harness) == documented() - {"replicated"}
+    await bench.close()
+
+
+async def test_when_all_is_removed_nothing_is_left(redis: RedisServer) -> None:
+    harness = RedisHarness(redis)
+    bench = await Bench.on(harness)
+    await live(bench)
+    bench.clock.advance(HOUR)
+    for run in [*await bench.claim(), *await bench.store.expired(limit=100)]:
+        await bench.settle(run, Success())
+    bench.clock.advance(30 * DAY)
+    rules = [PruneRule(status, bench.clock.now()) for status in JobStatus]
+    await bench.store.prune(rules, limit=1000)
+    await bench.store.write_records([RecordWrite("space", "lasting", None)])
+    assert names(redis, harness) == LASTING
+    assert sum((await bench.recount()).values()) == 0
+    await bench.close()
+
+
+async def test_a_claim_takes_a_thousand_at_most(redis: RedisServer) -> None:
+    bench = await Bench.on(RedisHarness(redis))
+    await bench.submit_many(1001)
+    assert len(await bench.claim(limit=5000)) == 1000
+    assert len(await bench.claim(limit=5000)) == 1
+    await bench.close()
+
+
+@pytest.mark.parametrize("jobs", [600, 1300])
+async def test_of_many_in_one_call_the_first_wins_over_all_batches(
+    redis: RedisServer, jobs: int
+) -> None:
+    bench = await Bench.on(RedisHarness(redis))
+    new = [make_new(number, idempotency_key=f"k{number % 300}") for number in range(jobs)]
+    answers = await bench.store.insert(new)
+    assert [isinstance(answer, Applied) for answer in answers] == [
+        number < 300 for number in range(jobs)
+    ]
+    await bench.close()

@@ -1,0 +1,136 @@
+"""A server that is killed, cut off and paused under load, and workers that are killed: nothing
+accepted is lost, nothing ends twice, and work goes on by itself."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.fleet import Fleet
+from tests.postgres.load import Load
+from tests.redis.conftest import opened
+from tests.servers.redis import RedisServer
+from windlass.contract.outcome import Success
+from windlass.contract.results import Applied, Stale
+from windlass.contract.snapshot import LoggedEvent, Run
+from windlass.contract.status import Event, JobStatus
+from windlass.contract.transition import Transition
+from windlass.manager.reaper import Reaper
+from windlass.stores.redis import RedisStore
+from windlass.testing.factories import make_new, wanting
+
+pytestmark = [pytest.mark.xdist_group("redis-kills"), pytest.mark.timeout(300)]
+
+# Short in every run of the suite, long in the proofs.
+short_and_long = pytest.mark.parametrize(
+    "rounds", [pytest.param(3), pytest.param(40, marks=pytest.mark.chaos)]
+)
+
+
+def say(text: str) -> None:
+    print(text)  # noqa: T201  # the figures of a proof; pytest shows them with -rP
+
+
+async def check_books(url: str, accepted: Sequence[UUID]) -> Counter[str]:
+    """Nothing accepted is lost, nothing ended twice; return how often each event happened."""
+    async with opened(url) as store:
+        events: list[LoggedEvent] = []
+        while page := await store.events(after=len(events), limit=1000):
+            events += page
+        jobs = await store.get(accepted, tenant_id=None)
+        counts = await store.counts(tenant_id=None)
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    rows = [event.entry for event in events]
+    completed = Counter(row.job_id for row in rows if row.event is Event.COMPLETED)
+    assert set(completed.values()) <= {1}
+    assert len({(row.job_id, row.fence) for row in rows}) == len(rows)
+    assert not set(accepted) - completed.keys()
+    assert all(job and job.status is JobStatus.COMPLETED for job in jobs)
+    assert sum(lane.completed for lane in counts) == len(completed)
+    assert not any(lane.queued or lane.running for lane in counts)
+    return Counter(str(row.event) for row in rows)
+
+
+@short_and_long
+async def test_a_server_that_is_killed_under_load_loses_nothing_with_aof_always(
+    own_server: RedisServer, rounds: int
+) -> None:
+    load, seconds = Load(own_server.url()), []
+    async with load.running():
+        for _ in range(rounds):
+            await load.run_more(200)
+            await asyncio.to_thread(own_server.kill)
+            await asyncio.to_thread(own_server.start)
+            began = time.monotonic()
+            await load.run_more(1)
+            seconds.append(time.monotonic() - began)
+        await load.run_more(200)
+    events = await check_books(own_server.url(), load.accepted)
+    say(
+        f"{rounds} kills, {len(load.accepted)} jobs accepted, {load.ran} runs, "
+        f"events {dict(events)}, work went on after {max(seconds):.2f} s at most"
+    )
+    assert max(seconds) < 10
+
+
+@short_and_long
+async def test_connections_cut_in_the_middle_cost_nothing(
+    own_server: RedisServer, rounds: int
+) -> None:
+    load = Load(own_server.url())
+    async with load.running():
+        await load.run_more(100)
+        for _ in range(10 * rounds):
+            await asyncio.to_thread(own_server.call, "CLIENT", "KILL", "TYPE", "normal")
+            await load.run_more(20)
+    events = await check_books(own_server.url(), load.accepted)
+    say(f"{len(load.accepted)} jobs accepted, {load.ran} runs, events {dict(events)}")
+    assert load.unavailable == 0, "a connection that is lost alone is nothing to tell of"
+
+
+async def test_a_stale_run_is_refused_before_and_after_a_restart(own_server: RedisServer) -> None:
+    async with opened(own_server.url()) as store:
+        await store.insert([make_new(1)])
+        (stale,) = await store.claim("one", uuid4(), wanting(), lease=timedelta(0))
+        await Reaper(store, jitter=lambda: 0.0).run_once()
+        own_server.kill()
+        own_server.start()
+        assert await store.apply([completed(stale)]) == [Stale()]
+        assert (await store.renew("one", [stale.ref], lease=timedelta(60))).lost == {stale.token}
+        heir = await claimed(store, "two")
+        assert heir.fence > stale.fence
+        assert await store.apply([completed(stale), completed(heir)]) == [Stale(), Applied(5)]
+
+
+def completed(run: Run) -> Transition:
+    return Transition.completed(run, Success(), hold_key=timedelta(0))
+
+
+async def claimed(store: RedisStore, session: str) -> Run:
+    async with asyncio.timeout(60):
+        while True:
+            if runs := await store.claim(session, uuid4(), wanting(), lease=timedelta(60)):
+                return runs[0]
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "processes", "kills"),
+    [pytest.param(300, 2, 4), pytest.param(20_000, 4, 100, marks=pytest.mark.chaos)],
+)
+async def test_workers_that_are_killed_finish_each_job_once(
+    own_server: RedisServer, tmp_path: Path, jobs: int, processes: int, kills: int
+) -> None:
+    new = [make_new(number) for number in range(jobs)]
+    async with opened(own_server.url()) as store:
+        assert await store.insert(new) == [Applied(1)] * jobs
+    fleet = Fleet(own_server.url(), tmp_path)
+    await fleet.run(processes=processes, kills=kills)
+    events = await check_books(own_server.url(), [one.job.job_id for one in new])
+    say(f"{fleet.killed} workers killed, {len(fleet.accepted())} runs told, events {dict(events)}")
+    assert len(fleet.accepted()) == len(set(fleet.accepted())) <= jobs

@@ -1,0 +1,99 @@
+"""Lists that are merged from many, each longer than what is read of it at once."""
+
+import random
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tests.harness import MemoryHarness, RedisHarness
+from tests.servers.redis import RedisServer
+from windlass.contract.query import JobFilter, Visibility
+from windlass.contract.status import JobStatus
+from windlass.contract.submission import NewJob
+from windlass.testing.conformance.bench import Bench
+from windlass.testing.conformance.reading import all_pages
+from windlass.testing.factories import CREATED_AT, make_new
+
+TYPES = ("a", "b", "c", "d", "e")
+TENANTS = ("one", "two", "three")
+
+FILTERS = {
+    "everything": JobFilter(tenant_id=None),
+    "a tenant": JobFilter(tenant_id="one"),
+    "types": JobFilter(tenant_id="two", job_types=frozenset({"a", "c"})),
+    "a span of time": JobFilter(
+        tenant_id=None,
+        created_from=CREATED_AT + timedelta(minutes=20),
+        created_before=CREATED_AT + timedelta(minutes=70),
+    ),
+    "what has no list of its own": JobFilter(tenant_id=None, correlation_id="7"),
+    "one's own": JobFilter(
+        tenant_id=None,
+        visible_to=Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1", "s2"})),
+    ),
+    "a subject of every tenant": JobFilter(tenant_id=None, subject_id="s3"),
+    "Running": JobFilter(tenant_id=None, statuses=frozenset({JobStatus.RUNNING})),
+}
+
+
+def some_jobs() -> list[NewJob]:
+    """Few instants, so that many jobs share one."""
+    chance = random.Random(1)
+    return [
+        make_new(
+            number,
+            job_type=chance.choice(TYPES),
+            tenant_id=chance.choice(TENANTS),
+            created_by=chance.choice(("", "me", "you")),
+            subject_id=chance.choice(("", "s1", "s2", "s3")),
+            correlation_id=str(number % 50),
+            created_at=CREATED_AT + timedelta(minutes=chance.randrange(100)),
+        )
+        for number in range(1500)
+    ]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+async def test_no_page_loses_a_job_or_breaks_the_order(redis: RedisServer, name: str) -> None:
+    """The memory store looks at every job each time."""
+    bench, oracle = await Bench.on(RedisHarness(redis)), await Bench.on(MemoryHarness())
+    jobs = some_jobs()
+    for one in (bench, oracle):
+        await one.store.insert(jobs)
+        assert len(await one.claim("a", "b", limit=200)) == 200
+    expected = [job.job.job_id for job in await all_pages(oracle, FILTERS[name], 1500)]
+    assert len(expected) >= 20
+    for limit in (7, 33, 250):
+        found = await all_pages(bench, FILTERS[name], limit)
+        assert [job.job.job_id for job in found] == expected
+    await bench.close()
+
+
+@pytest.mark.parametrize("limit", [3, 100, 700])
+async def test_a_claim_over_many_types_takes_the_oldest_of_all(
+    redis: RedisServer, limit: int
+) -> None:
+    """Of each type it reads a few at a time."""
+    bench, oracle = await Bench.on(RedisHarness(redis)), await Bench.on(MemoryHarness())
+    chance = random.Random(2)
+    jobs = [
+        make_new(
+            number,
+            job_id=UUID(int=chance.getrandbits(128)),
+            job_type=chance.choice(TYPES),
+            priority=chance.choice((1, 2, 2, 2)),
+            delay=timedelta(seconds=chance.randrange(20)),
+        )
+        for number in range(1000)
+    ]
+    for one in (bench, oracle):
+        await one.store.insert(jobs)
+        one.clock.advance(10)
+    for _ in range(2):
+        expected, started = [
+            [run.job.job_id for run in await one.claim(*TYPES, limit=limit)]
+            for one in (oracle, bench)
+        ]
+        assert started == expected
+    await bench.close()

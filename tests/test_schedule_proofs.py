@@ -1,0 +1,234 @@
+"""Proofs with real processes: leaders that are killed at every step, a server that is restarted;
+and how late and how costly ten thousand schedules are."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from itertools import product
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.manager.schedule_bench import Bench, admit_all, check_none_doubled_none_missed
+from tests.servers.postgres import PostgresServer
+from windlass import Windlass, WorkerSettings
+from windlass.contract.clock import SystemClock
+from windlass.contract.errors import StoreUnavailable
+from windlass.contract.recurrence import Every
+from windlass.contract.schedule import Schedule, ScheduleRecord
+from windlass.contract.store import JobStore
+from windlass.manager.manager import JobManager
+from windlass.manager.scheduler import Scheduler
+from windlass.manager.schedules import definition_of, entry_of, key_of
+from windlass.stores import store_from_url
+
+pytestmark = pytest.mark.xdist_group("schedule-proofs")
+
+QUIET = WorkerSettings(queues={"default": 1}, drain=timedelta(0))
+
+
+def say(text: str) -> None:
+    print(text)  # noqa: T201  # the figures of a proof; pytest shows them with -rP
+
+
+class Place:
+    """A store that outlives processes; where it is a server, it can be restarted."""
+
+    def __init__(self, url: str, server: PostgresServer | None = None) -> None:
+        self.url = url
+        self.server = server
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[JobStore]:
+        store = store_from_url(self.url, clock=SystemClock())
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One that may be killed, and that keeps what it has acknowledged."""
+    server = PostgresServer(synced=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(f"sqlite:///{tmp_path}/windlass.db")
+    server: PostgresServer = request.getfixturevalue("server")
+    return Place(server.url(schema=f"w{uuid4().hex}"), server)
+
+
+class RealTime:
+    """A bench in real time: the clock is the store's own."""
+
+    clock: Any = None
+
+    async def open(self) -> JobStore:
+        raise NotImplementedError
+
+
+def start_leader(url: str, step: int, when: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.schedule_leader", url, str(step), when]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+async def _killed(
+    place: Place, *, schedules: int, deaths: Sequence[tuple[int, str]], restarts: int
+) -> int:
+    """Two leaders at a time, each dying at its step; then one that lives. Count what was fired."""
+    async with place.opened() as store:
+        bench = Bench(RealTime(), store)
+        made = [await bench.add(f"s{number}", Every(1)) for number in range(schedules)]
+        left = list(deaths)
+        leaders: list[subprocess.Popen[bytes]] = []
+        restart_at = [len(left) * number // (restarts + 1) for number in range(1, restarts + 1)]
+        end = time.monotonic() + 1200
+        while (left or leaders) and time.monotonic() < end:
+            leaders = [one for one in leaders if one.poll() is None]
+            while left and len(leaders) < 2:
+                leaders.append(start_leader(place.url, *left.pop()))
+                if place.server is not None and len(left) in restart_at:
+                    await asyncio.to_thread(place.server.restart, "immediate")
+            await asyncio.sleep(0.05)
+        for one in leaders:
+            one.kill()
+            one.wait()
+        await _caught_up(store)
+        return await check_none_doubled_none_missed(bench, made)
+
+
+async def _caught_up(store: JobStore) -> None:
+    """Let one that lives take over, and fire until nothing is due."""
+    last = Scheduler(store, JobManager(store), "last", admit=admit_all)
+    async with asyncio.timeout(300):
+        while True:
+            try:
+                if (await last.run_once()).leads:
+                    return
+            except StoreUnavailable:
+                pass
+            await asyncio.sleep(0.1)
+
+
+async def test_leaders_are_killed_at_some_steps(place: Place) -> None:
+    deaths = [(8, "before"), (10, "after"), (14, "before"), (12, "after")]
+    fired = await _killed(place, schedules=5, deaths=deaths, restarts=1)
+    assert fired > 5
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+async def test_leaders_are_killed_at_every_step_and_the_server_is_restarted(place: Place) -> None:
+    deaths = list(product(range(1, 41), ("before", "after")))
+    fired = await _killed(place, schedules=200, deaths=deaths, restarts=5)
+    say(f"{len(deaths)} leaders killed, {fired} fired, none doubled, none missed")
+    assert fired >= 10_000
+
+
+# -- ten thousand schedules ---------------------------------------------------------------------
+
+
+async def _fill(store: JobStore, *, count: int, begin: datetime, phase: timedelta) -> None:
+    """Store schedules whose first instants are spread evenly over the phase."""
+    records = []
+    for number in range(count):
+        anchor = begin + phase * number / count
+        schedule = Schedule(
+            name=f"s{number:05d}",
+            recurrence=Every(3600, anchor),
+            job_type="work",
+        )
+        record = ScheduleRecord(
+            id=uuid4(),
+            schedule=schedule,
+            origin="api",
+            created_at=begin,
+            changed_at=begin,
+            next_run=anchor,
+        )
+        records.append((key_of("default", schedule.name), record))
+    for start in range(0, count, 500):
+        part = records[start : start + 500]
+        writes = [entry for key, record in part if (entry := entry_of(key, record)) is not None]
+        writes += [definition_of(key, record, expected=0) for key, record in part]
+        await store.write_records(writes)
+
+
+@asynccontextmanager
+async def _worker(url: str) -> AsyncIterator[Windlass]:
+    """A worker that fires, and runs nothing."""
+    jobs = Windlass(url)
+
+    @jobs.job("other")
+    async def other() -> None: ...
+
+    async with jobs:
+        yield jobs
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("phase", "most_seconds"),
+    [
+        pytest.param(timedelta(seconds=60), 1.0, id="spread over a minute"),
+        pytest.param(timedelta(0), None, id="all at one instant"),
+    ],
+)
+async def test_how_late_ten_thousand_schedules_are(
+    place: Place, phase: timedelta, most_seconds: float | None
+) -> None:
+    lateness: list[float] = []
+
+    class Noting:
+        def fired(self, late: Sequence[tuple[str, float]]) -> None:
+            lateness.extend(seconds for _, seconds in late)
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    async with _worker(place.url) as jobs:
+        jobs.watching.observer.observer = Noting()
+        begin = await jobs.store.ping() + timedelta(seconds=90)
+        await _fill(jobs.store, count=10_000, begin=begin, phase=phase)
+        async with jobs.running(QUIET), asyncio.timeout(500):
+            while len(lateness) < 10_000:  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0.1)
+    cuts = quantiles(lateness, n=100)
+    say(
+        f"10,000 schedules: lateness p50 {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s, "
+        f"most {max(lateness):.3f} s"
+    )
+    assert len(lateness) == 10_000
+    assert most_seconds is None or cuts[98] < most_seconds
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+async def test_what_ten_thousand_idle_schedules_cost(place: Place) -> None:
+    """The processor time of a whole worker, with them and without."""
+    used = {}
+    for count in (0, 10_000):
+        async with _worker(place.url) as jobs:
+            begin = await jobs.store.ping() + timedelta(hours=1)
+            await _fill(jobs.store, count=count, begin=begin, phase=timedelta(hours=1))
+            async with jobs.running(QUIET):
+                await asyncio.sleep(5)
+                before, began = time.process_time(), time.monotonic()
+                await asyncio.sleep(70)  # one look through all of them among it
+                used[count] = (time.process_time() - before) / (time.monotonic() - began)
+    say(f"idle: {used[0]:.2%} of a core without schedules, {used[10_000]:.2%} with 10,000")
+    assert used[10_000] - used[0] < 0.02

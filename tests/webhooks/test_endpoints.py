@@ -1,0 +1,166 @@
+"""Endpoints as they are kept: secrets sealed, tenants apart, and what is broken harms no other."""
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.servers.receiver import Receiver, status
+from tests.telemetry.asking import ask
+from tests.webhooks.shop import KEYS, Shop, open_shop
+from windlass import Windlass
+from windlass.auth.peppers import Peppers
+from windlass.contract.errors import (
+    AuthMisconfigured,
+    InvalidEnvelope,
+    InvalidInput,
+    StoreCorrupt,
+    WebhookNotFound,
+)
+from windlass.contract.records import RecordWrite
+from windlass.contract.webhook import DeliveryStatus, WebhookSpec
+from windlass.webhooks.vault import Vault
+
+OTHER_KEYS = "2:zyxwvutsrqponmlkjihgfedcba9876543210"
+
+
+async def test_a_secret_is_nowhere_in_the_store(shop: Shop) -> None:
+    issued = await shop.endpoint()
+    await shop.ship()
+    await shop.work()
+    assert issued.secret not in repr(issued)
+    kept = shop.kit.path.read_bytes() + shop.kit.path.with_name("windlass.db-wal").read_bytes()
+    assert str(issued.webhook.webhook_id).encode() in kept
+    assert issued.secret.encode() not in kept
+    assert issued.secret.removeprefix("whsec_").encode() not in kept
+
+
+async def test_secrets_sealed_by_an_older_key_are_still_opened(receiver: Receiver) -> None:
+    vault, newer = Vault(Peppers.read(KEYS)), Vault(Peppers.read(f"{OTHER_KEYS} {KEYS}"))
+    sealed = vault.seal("whsec_secret", of="a/1")
+    assert "secret" not in repr(sealed)
+    assert newer.open(sealed, of="a/1") == "whsec_secret"
+    assert newer.seal("whsec_secret", of="a/1").key_id == "2"
+    with pytest.raises(AuthMisconfigured, match="no key '1'"):
+        Vault(Peppers.read(OTHER_KEYS)).open(sealed, of="a/1")
+
+
+def test_a_secret_that_was_exchanged_or_changed_is_refused() -> None:
+    vault = Vault(Peppers.read(KEYS))
+    sealed = vault.seal("whsec_secret", of="a/1")
+    with pytest.raises(StoreCorrupt):
+        vault.open(sealed, of="b/1")
+    changed = msgspec.structs.replace(sealed, sealed=sealed.sealed[:-1] + b"x")
+    with pytest.raises(StoreCorrupt):
+        vault.open(changed, of="a/1")
+    assert vault.seal("whsec_secret", of="a/1") != sealed, "never the same nonce"
+
+
+async def test_a_delivery_whose_secret_cannot_be_opened_is_tried_again(receiver: Receiver) -> None:
+    """A worker without the key must not lose what another one can deliver."""
+    async with open_shop(receiver) as shop:
+        issued = await shop.endpoint()
+        await shop.ship()
+        await shop.kit.drain()
+        await shop.told()
+        right = shop.webhooks.settings.vault._keys
+        shop.webhooks.settings.vault._keys = Peppers.read(OTHER_KEYS)
+        assert (await shop.kit.drain()).retried == 1
+        assert receiver.received == []
+        shop.webhooks.settings.vault._keys = right
+        shop.kit.clock.advance(10)
+        await shop.kit.drain()
+        assert (await shop.delivery(issued)).status is DeliveryStatus.DELIVERED
+
+
+async def test_tenants_whose_names_begin_alike_do_not_meet(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("a", "a/b", "a/", "a%2Fb", "ä", "A")
+    made = {name: await shop.endpoint(tenant=name) for name in names}
+    for name in names:
+        (one,) = await shop.webhooks.listed(tenant_id=name)
+        assert one == made[name].webhook
+        for other in set(names) - {name}:
+            with pytest.raises(WebhookNotFound):
+                await shop.webhooks.get(one.webhook_id, tenant_id=other)
+            with pytest.raises(WebhookNotFound):
+                await shop.webhooks.delete(one.webhook_id, tenant_id=other)
+    assert not caplog.records, "none is even read with another's"
+
+
+async def test_an_endpoint_that_cannot_be_read_does_not_stop_the_others(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    await shop.endpoint()
+    broken = RecordWrite("webhook-endpoints", f"default/{'0' * 8}-0000-4000-8000-{'0' * 12}", b"{}")
+    await shop.jobs.store.write_records([broken])
+    await shop.ship()
+    await shop.work()
+    assert len(shop.receiver.received) == 1
+    assert any("cannot be read" in one.getMessage() for one in caplog.records)
+
+
+async def test_what_an_older_windlass_does_not_know_is_skipped(shop: Shop) -> None:
+    issued = await shop.endpoint()
+    key = f"default/{issued.webhook.webhook_id}"
+    (record,) = await shop.jobs.store.read_records("webhook-endpoints", prefix=key)
+    newer = msgspec.json.decode(record.value)
+    newer["spec"]["fromTheFuture"] = newer["alsoNew"] = 1
+    write = RecordWrite("webhook-endpoints", key, msgspec.json.encode(newer))
+    await shop.jobs.store.write_records([write])
+    await shop.ship()
+    await shop.work()
+    assert len(shop.receiver.received) == 1
+
+
+async def test_where_it_leads_is_checked_when_it_is_made_and_when_it_is_changed(
+    shop: Shop,
+) -> None:
+    issued = await shop.endpoint()
+    for url in ("https://10.0.0.1/", "http://93.184.215.14/", "https://93.184.215.14:8443/"):
+        with pytest.raises(InvalidEnvelope, match="#/url"):
+            await shop.endpoint(url=url)
+        with pytest.raises(InvalidEnvelope, match="#/url"):
+            await shop.webhooks.update(
+                issued.webhook.webhook_id, WebhookSpec(url=url), tenant_id="default"
+            )
+
+
+async def test_settings_that_cannot_be_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", KEYS)
+    jobs = Windlass("memory://")
+    assert jobs.webhooks is not None
+    assert jobs.default_queues().keys() == {"default", "webhooks"}
+    for name, text in (
+        ("ALLOW", "10.0.0.0/33"),
+        ("ALLOW", "localhost"),
+        ("PORTS", "https"),
+        ("PORTS", "0"),
+        ("DISABLE_DAYS", "never"),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setenv(f"WINDLASS_WEBHOOK_{name}", text)
+            with pytest.raises(InvalidInput, match=f"webhook_{name.lower()}"):
+                Windlass("memory://")
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", "1:short")
+    with pytest.raises(AuthMisconfigured, match="WINDLASS_WEBHOOK_KEY") as error:
+        Windlass("memory://")
+    assert "1:short" not in str(error.value)
+
+
+async def test_deliveries_are_counted(shop: Shop) -> None:
+    routes = shop.jobs.health_app()
+    shop.receiver.answers["/later"] = status(500)
+    shop.receiver.answers["/never"] = status(404)
+    for path in ("/now", "/later", "/never"):
+        await shop.endpoint(path)
+    await shop.ship()
+    await shop.work()
+    page = await ask(routes, "/metrics")
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in text_string_to_metric_families(page.body.decode())
+        for sample in family.samples
+        if sample.name == "windlass_webhook_deliveries_total"
+    }
+    assert counted == {"delivered": 1, "retried": 1, "failed": 1}

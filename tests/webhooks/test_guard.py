@@ -1,0 +1,316 @@
+"""Where webhooks may be sent: nowhere but to public addresses, whatever the URL or the DNS says.
+
+Each row is refused twice: when an endpoint is registered, and when something is sent.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.servers.scripted import ScriptedServer, answering
+from tests.servers.tls import Authority, tls_server
+from windlass.webhooks.addresses import read_networks
+from windlass.webhooks.guard import Guard, TargetRefused, read_target
+from windlass.webhooks.sender import Answer, NoAnswer, Sender
+
+PUBLIC = "93.184.215.14"
+LOOPBACK = read_networks("127.0.0.0/8")
+
+
+class Names:
+    """A server of names that answers as a test says, and remembers what it was asked."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+NOT_PUBLIC = [
+    "0.0.0.0",  # noqa: S104  # nothing is bound to it
+    "10.0.0.1",
+    "100.64.0.1",
+    "100.100.100.200",  # metadata of Alibaba
+    "127.0.0.1",
+    "127.255.255.254",
+    "168.63.129.16",  # the host agent of Azure
+    "169.254.169.254",  # metadata of most clouds
+    "169.254.170.2",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.192",  # metadata of Oracle
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.51.100.7",
+    "203.0.113.7",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::7f00:1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",
+    "2001:0:7f00:1::",
+    "2001:0:5db8:d70e::f5ff:fffe",  # Teredo: a public server, a client at 10.0.0.1
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "2002:a00:1::",
+    "2002:a9fe:a9fe::1",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",  # metadata of AWS by IPv6
+    "fe80::1",
+    "fec0::1",
+    "ff02::1",
+]
+
+TRICKS = [
+    "http://hooks.example.com/",  # not encrypted
+    "https://hooks.example.com:8443/",
+    "https://hooks.example.com:22/",
+    "https://hooks.example.com:0/",
+    "https://hooks.example.com:99999/",
+    "https://user@hooks.example.com/",
+    "https://user:password@hooks.example.com/",
+    "https://hooks.example.com@127.0.0.1/",
+    "https://127.0.0.1#@hooks.example.com/",
+    "https://127.0.0.1\\@hooks.example.com/",
+    "https://hooks.example.com\\.127.0.0.1/",
+    "https://2130706433/",
+    "https://017700000001/",
+    "https://0x7f000001/",
+    "https://0x7f.0.0.1/",
+    "https://0177.0.0.1/",
+    "https://127.1/",
+    "https://127.0.0.1./",
+    "https://127.0.0.01/",
+    "https://1.2.3.4.5/",
+    "https://hooks.example.0x7f/",
+    "https://[::1%25lo]/",
+    "https://[fe80::1%eth0]/",
+    "https://[::ffff:7f00:1",
+    "https://[1.2.3.4]/",
+    "https://１２７.０.０.１/",  # noqa: RUF001  # which is the trick
+    "https://①②⑦.⓪.⓪.①/",
+    "https://hooks。example。com/",
+    "https://bücher.example/",
+    "https://%31%32%37.0.0.1/",
+    "https://hooks.example.com%00.evil.example/",
+    "https://hooks_example.com/",
+    "https://-hooks.example.com/",
+    "https://hooks..example.com/",
+    "https://hooks.example.com./",
+    "https:///etc/passwd",
+    "https://",
+    "https:hooks.example.com",
+    "HTTPS://hooks.example.com/",
+    "https://hooks.example.com/ HTTP/1.1\r\nHost: evil",
+    "https://hooks.example.com/\r\nX-Evil: 1",
+    "https://hooks.example.com/\t",
+    " https://hooks.example.com/",
+    "https://hooks.example.com/#fragment",
+    "ftp://hooks.example.com/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_FLUSHALL",
+    "//hooks.example.com/",
+    "",
+    "https://" + "a" * 64 + ".example.com/",
+    "https://hooks.example.com/" + "a" * 2048,
+]
+
+
+async def sent_to(url: str, guard: Guard) -> Answer | NoAnswer:
+    sender = Sender(guard)
+    sender.prepare()
+    return await sender.post(url, {}, b"{}", timeout_seconds=5)
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+async def test_an_address_that_is_not_public_is_refused(address: str) -> None:
+    url = f"https://[{address}]/" if ":" in address else f"https://{address}/"
+    guard = Guard()
+    with pytest.raises(TargetRefused):
+        await guard.check(url)
+    answer = await sent_to(url, guard)
+    assert isinstance(answer, NoAnswer)
+    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+async def test_a_name_that_leads_there_is_refused_also_beside_a_public_one(address: str) -> None:
+    for found in ([address], [PUBLIC, address], [address, PUBLIC]):
+        guard = Guard(resolve=Names(found).resolve)
+        with pytest.raises(TargetRefused) as refused:
+            await guard.check("https://hooks.example.com/")
+        assert address not in str(refused.value), "an address of ours is nobody's business"
+        answer = await sent_to("https://hooks.example.com/", guard)
+        assert isinstance(answer, NoAnswer)
+        assert answer.code == "WEBHOOK_TARGET_REFUSED"
+
+
+@pytest.mark.parametrize("url", TRICKS)
+async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
+    guard = Guard(resolve=Names([PUBLIC]).resolve)
+    with pytest.raises(TargetRefused):
+        await guard.check(url)
+    answer = await sent_to(url, guard)
+    assert isinstance(answer, NoAnswer)
+    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [PUBLIC],
+        ["2606:2800:21f:cb07::1"],
+        ["64:ff9b::5db8:d70e"],  # behind NAT64 everything public looks like this
+        ["::ffff:93.184.215.14"],
+        ["2002:5db8:d70e::1"],
+    ],
+)
+async def test_public_addresses_are_let_through(found: list[str]) -> None:
+    await Guard(resolve=Names(found).resolve).check("https://hooks.example.com/a/b?c=d")
+
+
+async def test_a_name_that_cannot_be_found_is_refused() -> None:
+    async def nothing(host: str, port: int) -> Sequence[str]:
+        raise OSError("no such name")
+
+    for guard in (Guard(resolve=nothing), Guard(resolve=Names([]).resolve)):
+        with pytest.raises(TargetRefused):
+            await guard.check("https://hooks.example.com/")
+        assert isinstance(await sent_to("https://hooks.example.com/", guard), NoAnswer)
+
+
+async def test_a_name_that_turns_private_after_registration_is_refused_at_send() -> None:
+    names = Names([PUBLIC], ["127.0.0.1"])
+    guard = Guard(resolve=names.resolve)
+    await guard.check("https://hooks.example.com/")
+    answer = await sent_to("https://hooks.example.com/", guard)
+    assert isinstance(answer, NoAnswer)
+    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+
+
+async def test_names_are_looked_up_by_the_system_without_stopping_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guard = Guard(allow=LOOPBACK + read_networks("::1"))
+    await guard.check("http://localhost:1/")
+    with pytest.raises(TargetRefused, match="cannot be found"):
+        await guard.check("https://nosuch.invalid/")
+    over = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: over.wait(30) and [])
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await guard.check("https://hooks.example.com/")
+    monkeypatch.undo()
+    await guard.check("http://localhost:1/")
+    over.set()
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer([answering("200 OK", b"thanks")])
+    yield server
+    server.stop()
+
+
+def port_of(server: ScriptedServer) -> str:
+    return server.url.rpartition(":")[2]
+
+
+async def test_the_name_is_resolved_once_and_that_very_address_is_asked(
+    server: ScriptedServer,
+) -> None:
+    """A second look at the DNS could find another address than the one that was checked."""
+    names = Names(["127.0.0.1"], ["10.255.255.1"])
+    guard = Guard(allow=LOOPBACK, resolve=names.resolve)
+    url = f"http://hooks.example.com:{port_of(server)}/a?b=c"
+    answer = await sent_to(url, guard)
+    assert isinstance(answer, Answer)
+    assert (answer.status, answer.body) == (200, b"thanks")
+    assert names.asked == ["hooks.example.com"]
+    (request,) = server.requests
+    assert request.startswith(b"POST /a?b=c HTTP/1.1\r\n")
+    assert f"Host: hooks.example.com:{port_of(server)}\r\n".encode() in request
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    inside = ScriptedServer([answering("200 OK")])
+    outside = ScriptedServer([answering("302 Found", b"", f"location: {inside.url}/")])
+    try:
+        answer = await sent_to(outside.url + "/", Guard(allow=LOOPBACK))
+        assert isinstance(answer, Answer)
+        assert answer.status == 302
+        assert inside.requests == []
+    finally:
+        outside.stop()
+        inside.stop()
+
+
+async def test_no_proxy_of_the_environment_is_used(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert isinstance(await sent_to(server.url + "/", Guard(allow=LOOPBACK)), Answer)
+
+
+async def test_the_certificate_is_checked_against_the_name(tmp_path: Path) -> None:
+    """A server that cannot prove its name gets no byte of the body, though its address is right."""
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=authority.file)
+    guard = Guard(allow=LOOPBACK, resolve=Names(["127.0.0.1"]).resolve)
+    async with tls_server(authority.context_for("hooks.example.com")) as receiver:
+        sender = Sender(guard, ssl_context=trusting)
+        right = f"https://hooks.example.com:{receiver.port}/"
+        wrong = f"https://other.example.com:{receiver.port}/"
+        answer = await sender.post(right, {}, b"a secret", timeout_seconds=5)
+        assert isinstance(answer, Answer)
+        assert answer.status == 200
+        assert receiver.names == ["hooks.example.com"], "the name is told to the server (SNI)"
+        assert len(receiver.received) == 1
+        answer = await sender.post(wrong, {}, b"a secret", timeout_seconds=5)
+        assert isinstance(answer, NoAnswer)
+        assert answer.code == "NETWORK_ERROR"
+        assert len(receiver.received) == 1
+
+
+async def test_the_allow_list_opens_what_it_names_and_nothing_besides() -> None:
+    guard = Guard(allow=read_networks("10.1.0.0/16, fd12::/16"))
+    for url in ("http://10.1.2.3:8080/", "https://10.1.2.3/", "http://[fd12::1]:8080/"):
+        await guard.check(url)
+    for url in ("http://10.2.0.1/", "https://10.2.0.1/", "https://127.0.0.1/", "http://[fd13::1]/"):
+        with pytest.raises(TargetRefused):
+            await guard.check(url)
+    mapped = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["::ffff:10.1.2.3"]).resolve)
+    await mapped.check("http://inside.example/")
+    both = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["10.1.2.3", PUBLIC]).resolve)
+    await both.check("https://hooks.example.com/")
+    with pytest.raises(TargetRefused):
+        await both.check("http://hooks.example.com/")
+
+
+def test_what_is_sent_is_what_was_read() -> None:
+    assert read_target("https://Hooks.Example.com") == ("https", "hooks.example.com", 443, "/")
+    assert read_target("https://a.example?x=1") == ("https", "a.example", 443, "/?x=1")
+    assert read_target("https://[2001:DB8::1]:8443/a").host == "2001:db8::1"

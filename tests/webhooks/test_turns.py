@@ -1,0 +1,148 @@
+"""Whose turn it is: an endpoint that is slow, busy or down takes nobody else's."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler
+from itertools import pairwise
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.servers.receiver import Receiver, status
+from tests.webhooks.shop import make_jobs
+from windlass import Windlass, WorkerSettings
+from windlass.contract.webhook import DELIVERY_QUEUE, WebhookSpec
+from windlass.webhooks.turns import Turns
+
+HOOK = UUID(int=1)
+
+
+def take(turns: Turns, now: float, concurrency: int = 4) -> tuple[UUID, float | None]:
+    run = uuid4()
+    return run, turns.take(HOOK, run, concurrency=concurrency, now=now)
+
+
+def end(turns: Turns, run: UUID, now: float, *, is_up: bool = True, hold: float = 0.0) -> None:
+    turns.give_back(HOOK, run, is_up=is_up, hold_seconds=hold, now=now)
+
+
+def test_so_many_at_once_and_no_more() -> None:
+    turns = Turns()
+    taken = [take(turns, 0.0) for _ in range(6)]
+    assert [wait is None for _, wait in taken] == [True] * 4 + [False] * 2
+    end(turns, taken[0][0], 0.1)
+    assert take(turns, 0.1)[1] is None
+    turns.abandon(HOOK, taken[1][0])
+    assert take(turns, 0.1)[1] is None
+
+
+def test_a_backlog_spreads_over_the_time_that_it_will_take() -> None:
+    """So that each delivery asks a few times, and not a thousand times in vain."""
+    turns = Turns()
+    for _ in range(4):
+        take(turns, 0.0)
+    for now, least, most in ((0.0, 2, 10), (2.0, 400, 600)):  # two seconds each, four at a time
+        waits = [wait for _, wait in (take(turns, now) for _ in range(1000)) if wait is not None]
+        assert len(waits) == 1000
+        assert all(first <= second for first, second in pairwise(waits))
+        assert least < waits[-1] < most
+
+
+def test_no_wait_is_longer_than_a_quarter_of_an_hour() -> None:
+    """A delivery may be put off a thousand times: ten days."""
+    turns = Turns()
+    (run, _) = take(turns, 0.0)
+    end(turns, run, 30.0, hold=86_400)
+    waits = [take(turns, 30.0)[1] for _ in range(10_000)]
+    assert max(wait or 0.0 for wait in waits) == 900
+
+
+def test_a_slow_endpoint_gets_a_quarter_of_its_turns() -> None:
+    turns = Turns()
+    first, _ = take(turns, 0.0, 8)
+    assert take(turns, 2.0, 8)[1] is None
+    assert take(turns, 4.0, 8)[1] is not None, "while one takes long"
+    end(turns, first, 30.0)
+    assert take(turns, 31.0, 8)[1] is None
+    assert take(turns, 31.0, 8)[1] is not None, "when one has taken long"
+
+
+def test_an_endpoint_that_is_down_is_tried_by_one_now_and_then() -> None:
+    turns, now = Turns(), 0.0
+    for _ in range(4):
+        run, wait = take(turns, now)
+        assert wait is None
+        end(turns, run, now, is_up=False)
+    run, _ = take(turns, now)
+    end(turns, run, now, is_up=False)
+    pauses = []
+    for _ in range(8):
+        _, wait = take(turns, now)
+        assert wait is not None
+        pauses.append(round(wait))
+        now += wait + 1
+        run, wait = take(turns, now)
+        assert wait is None
+        assert take(turns, now)[1] is not None, "one at a time"
+        end(turns, run, now, is_up=False)
+    assert pauses == [30, 60, 120, 240, 480, 900, 900, 900]
+    now += 901
+    run, _ = take(turns, now)
+    end(turns, run, now)
+    assert [take(turns, now)[1] for _ in range(4)] == [None] * 4, "it is up again"
+
+
+# -- with a real worker and a real receiver --------------------------------------------------------
+
+
+@asynccontextmanager
+async def working(jobs: Windlass) -> AsyncIterator[None]:
+    settings = WorkerSettings(
+        queues={"default": 10, DELIVERY_QUEUE: 10}, drain=timedelta(0), poll=timedelta(seconds=0.1)
+    )
+    async with jobs, jobs.running(settings):
+        yield
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "drips", "500", "refuses", "redirects"])
+async def test_other_endpoints_do_not_notice(receiver: Receiver, trouble: str) -> None:
+    """A hundred deliveries to one that is in trouble stand before those to one that is well."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        if trouble == "hangs":
+            receiver.over.wait(60)
+        elif trouble == "drips":
+            while not receiver.over.wait(0.05):
+                request.wfile.write(b"H")
+        elif trouble == "500":
+            status(500)(request)
+        else:
+            status(302, location=receiver.url("/inside"))(request)
+
+    receiver.answers["/bad"] = answer
+    bad = "http://127.0.0.1:1/" if trouble == "refuses" else receiver.url("/bad")
+    jobs = make_jobs()
+    ship = jobs.find_type("ship")
+    assert ship is not None
+    assert jobs.webhooks is not None
+    async with working(jobs):
+        webhooks = jobs.webhooks
+        for tenant, url in (("bad", bad), ("good", receiver.url("/good"))):
+            spec = WebhookSpec(url=url, concurrency=4)
+            await webhooks.create(spec, tenant_id=tenant, actor="")
+        await ship.submit_many([{"order": "o"}] * 100, tenant="bad")
+        if trouble != "refuses":
+            await asyncio.to_thread(
+                receiver.wait_for, lambda got: any(one.path == "/bad" for one in got)
+            )
+        began = time.monotonic()
+        await ship.submit_many([{"order": "o"}] * 20, tenant="good")
+        await asyncio.to_thread(
+            receiver.wait_for, lambda got: sum(one.path == "/good" for one in got) == 20
+        )
+        took = time.monotonic() - began
+        assert took < 15, "behind those that hang it would be minutes"
+        assert not receiver.at("/inside")

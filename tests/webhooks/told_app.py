@@ -1,0 +1,10 @@
+"""An application whose jobs are told to others; its store and its key are in the environment."""
+
+from windlass import Windlass
+
+jobs = Windlass()
+
+
+@jobs.job("ship", queue="default")
+async def ship(order: int) -> dict[str, int]:
+    return {"order": order}
