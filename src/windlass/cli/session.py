@@ -1,6 +1,5 @@
 """What every command starts with: settings, store, application, and errors as exit codes."""
 
-import asyncio
 import getpass
 import importlib
 import os
@@ -20,6 +19,7 @@ from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.audit.store_audit import StoreAudit
 from windlass.cli.audited import CliAudit
 from windlass.cli.choice import StoreChoice, choose_store, place_of
+from windlass.cli.interruption import run_interruptible
 from windlass.cli.keeper import Keeper
 from windlass.cli.output import Output, say
 from windlass.cli.readiness import refuse_unless_ready
@@ -273,7 +273,7 @@ def command(
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return exiting(lambda: asyncio.run(function(*args, **kwargs)))
+        return exiting(lambda: run_interruptible(function(*args, **kwargs)))
 
     return run
 
