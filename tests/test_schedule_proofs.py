@@ -18,6 +18,7 @@ import pytest
 
 from tests.manager.schedule_bench import Bench, admit_all, check_none_doubled_none_missed
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import StoreUnavailable
@@ -39,9 +40,9 @@ def say(text: str) -> None:
 
 
 class Place:
-    """A store that outlives processes; where it is a server, it can be restarted."""
+    """A store that outlives processes; where it is a server, it can crash."""
 
-    def __init__(self, url: str, server: PostgresServer | None = None) -> None:
+    def __init__(self, url: str, server: PostgresServer | RedisServer | None = None) -> None:
         self.url = url
         self.server = server
 
@@ -56,19 +57,33 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def synced_postgres() -> Iterator[PostgresServer]:
     """One that may be killed, and that keeps what it has acknowledged."""
     server = PostgresServer(synced=True)
     yield server
     server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="module")
+def synced_redis() -> Iterator[RedisServer]:
+    """Likewise."""
+    server = RedisServer(appendonly="yes", appendfsync="always")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        return Place(f"sqlite:///{tmp_path}/windlass.db")
-    server: PostgresServer = request.getfixturevalue("server")
-    return Place(server.url(schema=f"w{uuid4().hex}"), server)
+    name = f"w{uuid4().hex}"
+    match request.param:
+        case "sqlite":
+            return Place(f"sqlite:///{tmp_path}/windlass.db")
+        case "redis":
+            redis: RedisServer = request.getfixturevalue("synced_redis")
+            return Place(redis.url(prefix=name), redis)
+        case _:
+            postgres: PostgresServer = request.getfixturevalue("synced_postgres")
+            return Place(postgres.url(schema=name), postgres)
 
 
 class RealTime:
@@ -101,7 +116,7 @@ async def _killed(
             while left and len(leaders) < 2:
                 leaders.append(start_leader(place.url, *left.pop()))
                 if place.server is not None and len(left) in restart_at:
-                    await asyncio.to_thread(place.server.restart, "immediate")
+                    await asyncio.to_thread(place.server.crash)
             await asyncio.sleep(0.05)
         for one in leaders:
             one.kill()

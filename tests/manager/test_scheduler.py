@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.manager.schedule_bench import (
     LEASE,
     MINUTE,
@@ -47,13 +47,15 @@ from windlass.testing.clock import FakeClock
 from windlass.testing.faults import Call, Crash, CrashPoint, intercepted, losing_answers
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     match request.param:
         case "memory":
             harness: Any = MemoryHarness()
         case "sqlite":
             harness = SqliteHarness()
+        case "redis":
+            harness = RedisHarness(request.getfixturevalue("redis"))
         case _:
             harness = PostgresHarness(request.getfixturevalue("postgres"))
     yield Bench(harness, await harness.open())

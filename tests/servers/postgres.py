@@ -79,6 +79,10 @@ class PostgresServer:
         self.halt(mode)
         self.start()
 
+    def crash(self) -> None:
+        """Let it fall down, and start it again with what it has on disk."""
+        self.restart("immediate")
+
     def pause(self) -> None:
         """Let every process of the server stand still, as a host that hangs does."""
         self._signal(signal.SIGSTOP)
