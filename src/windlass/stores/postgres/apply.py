@@ -212,7 +212,7 @@ class _Change:
             held = await keys.holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
-        # Locked in the order of their names, so that nobody waits in a circle; then asked in theirs.
+        # Locked in the order of their names, so that nobody waits in a circle.
         places = sorted({(write.namespace, write.key) for write in transition.records})
         stored = {place: await records.current(self._sql, *place, self._now) for place in places}
         for write in transition.records:
