@@ -210,6 +210,16 @@ async def test_a_name_is_taken_once_in_a_tenant(ask: Asker) -> None:
     assert (response.status_code, response.json()["errorCode"]) == (409, "SCHEDULE_CONFLICT")
 
 
+async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Windlass) -> None:
+    jobs.schedules._most = 1
+    await make(ask)
+    refused = await ask("operator", "POST", "/api/schedules", {**NIGHTLY, "name": "second"})
+    assert refused.status_code == 422
+    assert "has 1 schedules, and may have 1" in refused.json()["detail"]
+    changed = {key: value for key, value in NIGHTLY.items() if key != "name"}
+    assert (await ask("operator", "PUT", "/api/schedules/nightly", changed)).status_code == 200
+
+
 async def test_what_code_declares_can_be_paused_and_not_changed(ask: Asker, jobs: Windlass) -> None:
     declared = Schedule(
         name="of-code", tenant_id="acme", recurrence=Every(60), job_type="sweep", owner=""

@@ -463,6 +463,36 @@ async def test_a_name_is_taken_once(bench: Bench) -> None:
         await bench.add()
 
 
+async def test_a_tenant_has_no_more_schedules_than_it_may(bench: Bench) -> None:
+    bench.schedules._most = 3
+    for name in ("a", "b", "c"):
+        await bench.add(name)
+    with pytest.raises(InvalidInput, match="has 3 schedules, and may have 3"):
+        await bench.add("d")
+    await bench.add("d", tenant_id="another")
+    await bench.schedules.delete("default", "a", origin="api")
+    await bench.add("d")
+
+
+async def test_what_code_declares_counts_and_is_never_refused(bench: Bench) -> None:
+    bench.schedules._most = 1
+    await _declare(bench, _declared("a"), _declared("b"))
+    assert await bench.stored("b")
+    with pytest.raises(InvalidInput, match="has 2 schedules"):
+        await bench.add("c")
+
+
+async def test_more_schedules_than_a_page_are_counted(bench: Bench) -> None:
+    writes = [
+        RecordWrite(SCHEDULES, key_of("default", f"s{number:04d}"), b"{}") for number in range(1001)
+    ]
+    await bench.store.write_records(writes)
+    bench.schedules._most = 1002
+    await bench.add("one-more")
+    with pytest.raises(InvalidInput, match="has 1002 schedules"):
+        await bench.add("too-many")
+
+
 async def test_a_schedule_without_a_run_is_refused(bench: Bench) -> None:
     with pytest.raises(InvalidInput, match="has no run any more"):
         await bench.add(end=bench.clock.now())

@@ -17,7 +17,7 @@ from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
 from windlass.app.scheduled import gathered
-from windlass.app.settings import CODE, named_in
+from windlass.app.settings import CODE, most_schedules, named_in
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
 from windlass.app.webhooks import webhooks_of
@@ -137,6 +137,7 @@ class Windlass(Declarations):
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._outbox_url = named_in(outbox, "outbox").text
+        self._most_schedules = most_schedules()
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -182,6 +183,7 @@ class Windlass(Declarations):
             self.manager,
             admit=self._admission.check_job,
             changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
+            most=self._most_schedules,
         )
         self.outbox = self._make_outbox()
         """Where jobs wait that were submitted in a transaction of another database."""

@@ -152,12 +152,18 @@ class Schedules:
         *,
         admit: Admit,
         changed: Callable[[], None] = lambda: None,
+        most: int | None = None,
     ) -> None:
-        """`changed` is called when one was changed here, to tell whoever fires."""
+        """`changed` is called when one was changed here, to tell whoever fires.
+
+        `most` is how many a tenant may have. It is not exact: of those who make one at the same
+        time, each may see room for one more.
+        """
         self._store = store
         self._manager = manager
         self._admit = admit
         self._changed = changed
+        self._most = most
 
     async def get(self, tenant_id: str, name: str) -> StoredSchedule:
         """Read one; raise NotThere."""
@@ -179,9 +185,14 @@ class Schedules:
         return [read_stored(record) for record in page]
 
     async def create(self, schedule: Schedule, *, origin: Origin) -> StoredSchedule:
-        """Store a new schedule; raise InvalidInput, or ScheduleConflict where there is one."""
+        """Store a new schedule; raise InvalidInput, or ScheduleConflict where there is one.
+
+        What code declares counts, and is never too much: half of it would be worse.
+        """
         now = await self._store.ping()
         check_schedule(schedule, now)
+        if self._most is not None and origin != "code":
+            await self._refuse_too_many(schedule.tenant_id, self._most)
         record = ScheduleRecord(
             id=uuid4(),
             schedule=schedule,
@@ -200,6 +211,19 @@ class Schedules:
         if stored is None:
             raise ScheduleConflict(f"There is a schedule {schedule.name!r} already.")
         return stored
+
+    async def _refuse_too_many(self, tenant_id: str, most: int) -> None:
+        there_are, after = 0, ""
+        prefix = tenant_prefix(tenant_id)
+        while page := await self._store.read_records(
+            SCHEDULES, prefix=prefix, after=after, limit=_PAGE
+        ):
+            there_are, after = there_are + len(page), page[-1].key
+        if there_are >= most:
+            raise InvalidInput(
+                f"The tenant has {there_are} schedules, and may have {most}.",
+                next_step="Delete one that is not used, or raise the setting schedules_per_tenant.",
+            )
 
     async def replace(
         self, schedule: Schedule, *, origin: Origin, version: int | None = None
