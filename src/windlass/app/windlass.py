@@ -169,7 +169,7 @@ class Windlass(Declarations):
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit or self._store_audit
         """Keeps what operators do, and who is refused."""
-        self._admission = Admission(self.store, self.switches, max_depth_of=self._max_depth_of)
+        self._admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
@@ -264,7 +264,8 @@ class Windlass(Declarations):
                 )
         return found
 
-    def _max_depth_of(self, job_type: str) -> int | None:
+    def max_depth_of(self, job_type: str) -> int | None:
+        """How many jobs of a type may wait, as its declaration says."""
         declared = self.find_type(job_type)
         return None if declared is None else declared.max_depth
 
@@ -612,7 +613,7 @@ class Windlass(Declarations):
                 chores=self._chores(),
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
-                max_depth_of=self._max_depth_of,
+                max_depth_of=self.max_depth_of,
                 state=state,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
