@@ -219,16 +219,20 @@ def _first_that_exists(local: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _by_the_wall_clock(times: _LocalTimes, zone: ZoneInfo, instant: datetime) -> datetime | None:
-    """Walk from one change of the clock to the next; between two, local times run evenly."""
+    """Go from one change of the clock to the next; between two, local times run evenly."""
     offset = _offset(zone, instant)
     local = (instant + offset).replace(tzinfo=None)
-    while (found := times.after(local)) is not None:
+    found = times.after(local)
+    while found is not None:
         at = found.replace(tzinfo=UTC) - offset
-        change = _first_change(zone, instant, at, offset)
+        change = _first_change(zone, instant, at)
         if change is None:
             return at
         instant, offset = change, _offset(zone, change)
-        local = (change + offset).replace(tzinfo=None) - _SECOND
+        begin = (change + offset).replace(tzinfo=None) - _SECOND
+        if begin < local or found <= begin:  # put back behind where we looked, or forward past it
+            local = begin
+            found = times.after(local)
     return None
 
 
@@ -236,19 +240,32 @@ def _offset(zone: tzinfo, instant: datetime) -> timedelta:
     return instant.astimezone(zone).utcoffset() or timedelta(0)
 
 
-def _first_change(
-    zone: tzinfo, after: datetime, until: datetime, offset: timedelta
-) -> datetime | None:
-    """The first instant in (after, until] at which clocks are set otherwise, to the second."""
-    low = after
-    while low < until:
-        high = min(low + _DAY, until)
-        if _offset(zone, high) != offset:
-            break
+def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+    """The first instant in (after, until] at which clocks are set otherwise."""
+    for year in range(after.year, until.year + 1):
+        for change in _changes_of(zone, year):
+            if after < change <= until:
+                return change
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _changes_of(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
+    """When clocks are set otherwise in a year of UTC, to the second; looked for day by day."""
+    end = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
+    low = datetime(year, 1, 1, tzinfo=UTC) - _SECOND
+    changes: list[datetime] = []
+    while low < end:
+        high = min(low + _DAY, end)
+        if _offset(zone, low) != _offset(zone, high):
+            changes.append(_change_between(zone, low, high))
         low = high
-    else:
-        return None
-    low, high = low.replace(microsecond=0), high.replace(microsecond=0)
+    return tuple(changes)
+
+
+def _change_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
+    """Found by halving."""
+    offset = _offset(zone, low)
     while high - low > _SECOND:
         middle = (low + (high - low) / 2).replace(microsecond=0)
         low, high = (middle, high) if _offset(zone, middle) == offset else (low, middle)
