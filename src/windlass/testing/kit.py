@@ -165,7 +165,8 @@ class JobsTest:
     async def drain(self) -> Drained:
         """Run what is due, one job after the other, and what follows from it, until nothing is."""
         drained = Drained()
-        await self._drain_into(drained)
+        async with self._executor() as executor:
+            await self._drain_into(drained, executor)
         return drained
 
     async def fire(self) -> int:
@@ -178,15 +179,15 @@ class JobsTest:
     async def run_for(self, span: timedelta) -> Drained:
         """Let time pass with a worker that lives: schedules fire and jobs run when they are due."""
         drained, end = Drained(), self.clock.now() + span
-        while True:
-            await self._schedules.fire()
-            await self._drain_into(drained)
-            now = self.clock.now()
-            following = [at for at in await self._next_due() if now < at <= end]
-            if not following:
-                self.clock.advance(end - now)
-                return drained
-            self.clock.advance(min(following) - now)
+        async with self._executor() as executor:
+            while True:
+                await self._schedules.fire()
+                await self._drain_into(drained, executor)
+                now = self.clock.now()
+                following = [at for at in await self._next_due() if now < at <= end]
+                self.clock.advance(min(following, default=end) - now)
+                if not following:
+                    return drained
 
     async def _next_due(self) -> list[datetime]:
         """When the next of the schedules is due, and the jobs that wait."""
@@ -195,13 +196,12 @@ class JobsTest:
         of_schedules = await self._schedules.next_due(self.clock.now())
         return of_jobs if of_schedules is None else [*of_jobs, of_schedules]
 
-    async def _drain_into(self, drained: Drained) -> None:
-        async with self._executor() as executor:
-            for _ in range(self.most_runs - drained.runs):
-                runs = await self._claim_one()
-                if not runs:
-                    return
-                drained.count(await self._run(executor, runs[0]))
+    async def _drain_into(self, drained: Drained, executor: Executor) -> None:
+        for _ in range(self.most_runs - drained.runs):
+            runs = await self._claim_one()
+            if not runs:
+                return
+            drained.count(await self._run(executor, runs[0]))
         raise AssertionError(f"after {self.most_runs} runs there are still jobs due")
 
     async def _claim_one(self) -> list[Run]:
