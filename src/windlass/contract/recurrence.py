@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from windlass.contract.clock import EPOCH, as_utc
+from windlass.contract.clock import EPOCH, as_utc, is_within_time
 from windlass.contract.errors import InvalidInput
 
 EXPRESSION_LIMIT: Final = 256
@@ -37,6 +37,9 @@ _NICKNAMES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+# Files beside the zones that are none: they differ from host to host, or are copies.
+_NO_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
+_COPIES: Final = ("posix/", "right/")
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
@@ -122,6 +125,8 @@ class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every"):
             raise InvalidInput(
                 "The anchor of an interval has no time zone.", next_step="Give it one, like UTC."
             )
+        if not is_within_time(self.anchor):
+            raise InvalidInput("The anchor of an interval is before or behind all time in UTC.")
         return self
 
     def next_after(self, instant: datetime) -> datetime | None:
@@ -152,7 +157,7 @@ Recurrence = Cron | Every
 def zone_of(name: str) -> ZoneInfo:
     """Find a time zone by its IANA name; raise InvalidInput where there is none."""
     try:
-        if not 0 < len(name) <= ZONE_LIMIT:
+        if not 0 < len(name) <= ZONE_LIMIT or name in _NO_ZONES or name.startswith(_COPIES):
             raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

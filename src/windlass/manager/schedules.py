@@ -204,7 +204,7 @@ class Schedules:
         if record.next_run is None and origin != "code":
             raise InvalidInput(
                 f"The schedule {schedule.name!r} has no run any more.",
-                next_step="Look at its end.",
+                next_step="Look at its start and its end.",
             )
         key = key_of(schedule.tenant_id, schedule.name)
         stored = await self._write(key, record, None)
