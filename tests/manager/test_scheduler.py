@@ -197,6 +197,29 @@ async def test_one_that_cannot_be_planned_harms_no_other(
     assert caplog.text.count("cannot be fired") == 1
 
 
+async def test_one_that_cannot_be_read_harms_no_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A newer Windlass has written it, say, while workers of the old one still live."""
+    newer = await bench.add("newer")
+    await bench.add("sound")
+    (before,) = [one for one in await all_records(bench.store, SCHEDULES) if one.key == newer.key]
+    unknown = before.value.replace(b'"catch_up"', b'"think_twice"')
+    await bench.store.write_records([RecordWrite(SCHEDULES, newer.key, unknown)])
+    scheduler = bench.scheduler(upkeep_every=timedelta(0))
+    for _ in range(20):
+        bench.clock.advance(MINUTE)
+        await scheduler.run_once()
+    assert len(await bench.jobs("sound")) == 20
+    assert caplog.text.count("cannot be read") == 1
+    page = await bench.schedules.page("default", after="", limit=1)
+    assert [one.record.schedule.name for one in page] == ["sound"]
+    await bench.store.write_records([RecordWrite(SCHEDULES, newer.key, before.value)])
+    await bench.fire()
+    await bench.fire()
+    assert len(await bench.jobs("newer")) == 20  # whoever can read it goes on where it stood
+
+
 def bench_record(stored: Any, schedule: Schedule) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(stored.record, schedule=schedule))
 

@@ -32,6 +32,7 @@ class ScheduleUpkeep:
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
+        self._complained: set[str] = set()
 
     async def run_once(self) -> UpkeepReport:
         # Entries first: one that is written meanwhile is written once more, which does no harm.
@@ -39,7 +40,7 @@ class ScheduleUpkeep:
         sessions = await live_sessions(self._store)
         missing: list[RecordWrite] = []
         removed = 0
-        async for stored in all_schedules(self._store):
+        async for stored in all_schedules(self._store, unreadable=self._complain):
             if is_dropped(stored, sessions):
                 removed += await self._remove(stored)
                 continue
@@ -49,6 +50,11 @@ class ScheduleUpkeep:
         if missing:
             await self._store.write_records(missing)
         return UpkeepReport(len(missing), removed)
+
+    def _complain(self, key: str) -> None:
+        if key not in self._complained:
+            self._complained.add(key)
+            _log.warning("the schedule %s cannot be read; is there a newer Windlass?", key)
 
     async def _remove(self, stored: StoredSchedule) -> bool:
         name, tenant = stored.record.schedule.name, stored.record.schedule.tenant_id

@@ -11,7 +11,8 @@ They are two records, so they can part. These rules keep them together:
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -104,12 +105,17 @@ def definition_of(key: str, record: ScheduleRecord, *, expected: int) -> RecordW
     return RecordWrite(SCHEDULES, key, msgspec.json.encode(record), expected)
 
 
-def read_stored(record: Record) -> StoredSchedule:
-    return StoredSchedule(msgspec.json.decode(record.value, type=ScheduleRecord), record.version)
+def read_stored(record: Record) -> StoredSchedule | None:
+    """None where it cannot be read: a newer Windlass has written it, which fires it too."""
+    try:
+        found = msgspec.json.decode(record.value, type=ScheduleRecord)
+    except msgspec.DecodeError:
+        return None
+    return StoredSchedule(found, record.version)
 
 
 async def read_schedules(store: JobStore, keys: Iterable[str]) -> dict[str, StoredSchedule]:
-    """Read definitions by their keys; those that are not there are left out.
+    """Read definitions by their keys; those that are not there, or not readable, are left out.
 
     Reads on in the order of the keys, more at a time where many of those read were wanted: so a
     thousand that are due at once are a few reads, and one among thousands is one.
@@ -124,22 +130,32 @@ async def read_schedules(store: JobStore, keys: Iterable[str]) -> dict[str, Stor
         last = page[-1].key if len(page) == limit else None
         before = place
         while place < len(wanted) and (last is None or wanted[place] <= last):
-            if (record := here.get(wanted[place])) is not None:
-                found[record.key] = read_stored(record)
+            record = here.get(wanted[place])
+            if record is not None and (stored := read_stored(record)) is not None:
+                found[record.key] = stored
             place += 1
         limit = min(4 * limit, _PAGE) if place - before > limit / 4 else max(1, limit // 4)
     return found
 
 
-async def all_schedules(store: JobStore, *, prefix: str = "") -> AsyncIterator[StoredSchedule]:
-    """Every definition, a page at a time."""
-    after = ""
-    while page := await store.read_records(SCHEDULES, prefix=prefix, after=after, limit=_PAGE):
-        for record in page:
-            yield read_stored(record)
-        if len(page) < _PAGE:
+async def all_schedules(
+    store: JobStore,
+    *,
+    prefix: str = "",
+    after: str = "",
+    page: int = _PAGE,
+    unreadable: Callable[[str], None] = lambda key: None,
+) -> AsyncGenerator[StoredSchedule, None]:
+    """Every definition behind `after`, a page at a time; `unreadable` is told the other keys."""
+    while records := await store.read_records(SCHEDULES, prefix=prefix, after=after, limit=page):
+        for record in records:
+            if (stored := read_stored(record)) is None:
+                unreadable(record.key)
+            else:
+                yield stored
+        if len(records) < page:
             return
-        after = page[-1].key
+        after = records[-1].key
 
 
 class Schedules:
@@ -181,8 +197,15 @@ class Schedules:
             return []
         prefix = tenant_prefix(tenant_id)
         behind = key_of(tenant_id, after) if after else ""
-        page = await self._store.read_records(SCHEDULES, prefix=prefix, after=behind, limit=limit)
-        return [read_stored(record) for record in page]
+        found: list[StoredSchedule] = []
+        async with aclosing(
+            all_schedules(self._store, prefix=prefix, after=behind, page=limit)
+        ) as schedules:
+            async for stored in schedules:
+                found.append(stored)
+                if len(found) == limit:
+                    break
+        return found
 
     async def create(self, schedule: Schedule, *, origin: Origin) -> StoredSchedule:
         """Store a new schedule; raise InvalidInput, or ScheduleConflict where there is one.
