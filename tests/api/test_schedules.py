@@ -14,7 +14,8 @@ from windlass.contract.recurrence import Every
 from windlass.contract.schedule import Schedule
 from windlass.manager.manager import JobManager
 from windlass.manager.scheduler import Scheduler
-from windlass.manager.schedules import synchronise
+from windlass.manager.schedules import key_of, synchronise
+from windlass.manager.sessions import Session, register, unregister
 from windlass.testing.clock import FakeClock
 
 NIGHTLY = {
@@ -228,17 +229,34 @@ async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Windlas
     assert (await ask("operator", "PUT", "/api/schedules/nightly", changed)).status_code == 200
 
 
-async def test_what_code_declares_can_be_paused_and_not_changed(ask: Asker, jobs: Windlass) -> None:
+async def test_what_code_declares_can_be_paused_and_not_changed(
+    ask: Asker, jobs: Windlass, clock: FakeClock
+) -> None:
     declared = Schedule(
         name="of-code", tenant_id="acme", recurrence=Every(60), job_type="sweep", owner=""
     )
     await synchronise(jobs.schedules, jobs.store, [declared])
+    now = clock.now()
+    worker = Session(
+        session_id="worker",
+        host="here",
+        pid=1,
+        version="1",
+        started_at=now,
+        last_seen_at=now,
+        queues={},
+        job_types=("sweep",),
+        schedules=(key_of("acme", "of-code"),),
+    )
+    await register(jobs.store, worker)
     path = "/api/schedules/of-code"
     assert (await ask("operator", "POST", f"{path}/pause")).status_code == 200
     assert (await ask("operator", "DELETE", path)).status_code == 409
     changed = {"jobType": "sweep", "everySeconds": 5}
     assert (await ask("operator", "PUT", path, changed)).status_code == 409
     assert (await ask("operator", "POST", f"{path}/run")).status_code == 202
+    await unregister(jobs.store, "worker")
+    assert (await ask("operator", "DELETE", path)).status_code == 204
 
 
 @pytest.mark.parametrize("cursor", ["x", "AAAA", "AWE=", "%00", "A" * 128])

@@ -24,6 +24,7 @@ from windlass.contract.errors import (
     JobTypeDisabled,
     NotThere,
     ScheduleConflict,
+    StoreClosed,
     StoreUnavailable,
     VersionMismatch,
 )
@@ -32,6 +33,7 @@ from windlass.contract.records import RecordWrite
 from windlass.contract.recurrence import Cron, Every
 from windlass.contract.schedule import Schedule
 from windlass.manager.moving.closing import reopen
+from windlass.manager.schedule_upkeep import mark_of, settle
 from windlass.manager.schedules import (
     DUE,
     SCHEDULES,
@@ -646,7 +648,9 @@ async def test_an_edit_while_a_leader_fires_makes_no_second_job(bench: Bench) ->
 # -- declared in code ---------------------------------------------------------------------------
 
 
-def _session(name: str, *schedules: str, types: tuple[str, ...] = ("work",)) -> Session:
+def _session(
+    name: str, *schedules: str, types: tuple[str, ...] = ("work",), mark: str = ""
+) -> Session:
     now = FakeClock().now()
     return Session(
         session_id=name,
@@ -658,6 +662,7 @@ def _session(name: str, *schedules: str, types: tuple[str, ...] = ("work",)) -> 
         queues={},
         job_types=types,
         schedules=tuple(key_of("default", one) for one in schedules),
+        schedules_mark=mark,
     )
 
 
@@ -717,6 +722,7 @@ async def test_only_code_changes_and_removes_what_code_declares(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _declare(bench, _declared())
+    await register(bench.store, _session("worker", "s"))
     with pytest.raises(ScheduleConflict, match="declared in code"):
         await bench.schedules.replace(_declared(priority=0), origin="api")
     with pytest.raises(ScheduleConflict, match="declared in code"):
@@ -725,6 +731,40 @@ async def test_only_code_changes_and_removes_what_code_declares(
     await _declare(bench, _declared("by-hand", priority=0))
     assert (await bench.stored("by-hand")).record.origin == "api"
     assert "made by hand" in caplog.text
+
+
+async def test_what_code_has_dropped_with_its_job_can_be_removed_by_hand(bench: Bench) -> None:
+    """No worker has the job, so nobody can tell that it was dropped; but whoever asks knows."""
+    await _declare(bench, _declared())
+    await register(bench.store, _session("worker", types=("other",)))
+    await bench.fire()
+    await bench.schedules.delete("default", "s", origin="api")
+    with pytest.raises(NotThere):
+        await bench.stored()
+
+
+async def test_what_the_last_worker_of_old_code_has_changed_is_changed_back(bench: Bench) -> None:
+    """In a rolling deploy, a worker of the old code was started once more, behind all others."""
+    old, new = [_declared(recurrence=Every(60))], [_declared(recurrence=Every(30))]
+    await _declare(bench, *new)
+    await register(bench.store, _session("new", "s", mark=mark_of(new)))
+    await _declare(bench, *old)
+    await register(bench.store, _session("old", "s", mark=mark_of(old)))
+    for declared in (new, old):
+        await settle(bench.schedules, bench.store, declared)
+        assert (await bench.stored()).record.schedule == old[0]  # there are two opinions
+    await bench.store.write_records([RecordWrite("sessions", "old", None)])
+    await settle(bench.schedules, bench.store, new)
+    assert (await bench.stored()).record.schedule == new[0]
+
+
+async def test_what_settles_leaves_alone_what_was_made_by_hand(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.add()
+    await settle(bench.schedules, bench.store, [_declared(recurrence=Every(30))])
+    assert (await bench.stored()).record.schedule.recurrence == Every(60)
+    assert not caplog.text
 
 
 async def test_the_next_runs_can_be_told(bench: Bench) -> None:
@@ -746,3 +786,31 @@ async def test_a_closed_store_fires_nothing_until_it_is_open(bench: Bench) -> No
     scheduler._switches.doubt()
     assert (await scheduler.run_once()).leads
     assert len(await bench.jobs()) == 1
+
+
+async def test_in_a_closed_store_no_schedule_is_changed(bench: Bench) -> None:
+    """They are being copied, or were moved: what is changed here would be lost."""
+    stored = await bench.add()
+    await close(bench.store)
+    bench.schedules._manager.switches.doubt()
+    for change in (
+        lambda: bench.add("another"),
+        lambda: bench.schedules.replace(edited(stored, priority=0), origin="api"),
+        lambda: bench.schedules.pause("default", "s"),
+        lambda: bench.schedules.delete("default", "s", origin="api"),
+        lambda: bench.schedules.run("default", "s", owner="me"),
+    ):
+        with pytest.raises(StoreClosed):
+            await change()
+    assert [one async for one in all_schedules(bench.store)] == [stored]
+
+
+async def test_what_code_declares_is_stored_when_a_closed_store_is_opened(bench: Bench) -> None:
+    await close(bench.store)
+    await _declare(bench, _declared())
+    await settle(bench.schedules, bench.store, [_declared()])
+    assert not [one async for one in all_schedules(bench.store)]
+    await reopen(bench.store)
+    bench.schedules._manager.switches.doubt()
+    await settle(bench.schedules, bench.store, [_declared()])
+    assert await bench.stored()

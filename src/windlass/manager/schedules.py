@@ -24,6 +24,7 @@ from windlass.contract.errors import (
     InvalidInput,
     NotThere,
     ScheduleConflict,
+    StoreClosed,
     VersionMismatch,
     WindlassError,
 )
@@ -42,6 +43,7 @@ from windlass.contract.store import JobStore
 from windlass.contract.text import is_storable
 from windlass.manager.firing import job_of, with_fires
 from windlass.manager.manager import JobManager, Submission, Submitted
+from windlass.manager.sessions import live_sessions
 
 _log = logging.getLogger("windlass.scheduler")
 
@@ -159,7 +161,10 @@ async def all_schedules(
 
 
 class Schedules:
-    """Make, change, remove and run schedules. All times are the store's."""
+    """Make, change, remove and run schedules. All times are the store's.
+
+    Whatever changes something raises StoreClosed while nothing may change.
+    """
 
     def __init__(
         self,
@@ -291,15 +296,24 @@ class Schedules:
     async def delete(
         self, tenant_id: str, name: str, *, origin: Origin, version: int | None = None
     ) -> None:
-        """Remove a schedule; the jobs that it has submitted stay."""
+        """Remove a schedule; the jobs that it has submitted stay.
+
+        What code has declared only where no live worker declares it: where it was dropped together
+        with its job, say, which the upkeep cannot tell from a fleet that is down.
+        """
+        await self._manager.switches.refuse_if_closed()
         for _ in range(_ROUNDS):
             found = await self.get(tenant_id, name)
-            _refuse_other_origin(found.record, origin)
+            if await self._is_declared(found):
+                _refuse_other_origin(found.record, origin)
             _refuse_other_version(found, version)
             if await remove(self._store, found):
                 self._changed()
                 return
         raise _kept_changing(name)
+
+    async def _is_declared(self, found: StoredSchedule) -> bool:
+        return any(found.key in one.schedules for one in await live_sessions(self._store))
 
     async def run(self, tenant_id: str, name: str, *, owner: str) -> Submitted:
         """Submit a job of a schedule now, in the name of who asks; its own instants stay."""
@@ -340,6 +354,7 @@ class Schedules:
         self, key: str, record: ScheduleRecord, before: StoredSchedule | None
     ) -> StoredSchedule | None:
         """Entry first, then the definition, then away with the old entry."""
+        await self._manager.switches.refuse_if_closed()
         entry = entry_of(key, record)
         if entry is not None:
             await self._store.write_records([entry])
@@ -368,6 +383,8 @@ async def synchronise(schedules: Schedules, store: JobStore, declared: Sequence[
             await _put(schedules, schedule, is_new=stored is None)
         except (ScheduleConflict, NotThere) as error:
             _log.warning("the schedule %s is not as code declares it: %s", schedule.name, error)
+        except StoreClosed:
+            return  # when it is opened, they are settled
 
 
 async def _put(schedules: Schedules, schedule: Schedule, *, is_new: bool) -> None:
