@@ -68,8 +68,10 @@ def test_its_tests_pass(shell: Shell) -> None:
 
 def test_the_commands_work_in_their_order(shell: Shell) -> None:
     shell.write(modules(PAGE))
-    shell.environment["WINDLASS_STORE"] = f"sqlite:///{shell.folder}/windlass.db"
-    answers = [shell.run(step.command) for step in steps(PAGE)]
+    shell.environment["WINDLASS_APP"] = "reports:jobs"
+    export, worker, *commands = [step.command for step in steps(PAGE)]
+    assert (export, worker) == ("export WINDLASS_APP=reports:jobs", "windlass worker")
+    answers = [shell.run(command) for command in commands]
     assert len(answers) == 7
     assert "weekly" in answers[1]
     assert answers[2].count("T08:00:00+") == 5

@@ -133,7 +133,7 @@ async def test_a_pause_holds_until_it_is_resumed(
 
 
 async def test_a_run_by_hand_is_audited_and_submitted_in_the_name_of_who_asks(
-    ask: Asker, jobs: Windlass, audit: AuditKept
+    ask: Asker, jobs: Windlass, audit: AuditKept, clock: FakeClock
 ) -> None:
     await make(ask)
     audit.entries.clear()
@@ -144,6 +144,7 @@ async def test_a_run_by_hand_is_audited_and_submitted_in_the_name_of_who_asks(
     (job,) = await jobs.store.get([UUID(job_id)], tenant_id="acme")
     assert job is not None
     assert job.job.created_by == "user:admin"
+    assert job.job.scheduled_at == clock.now()  # which its handler reads, as of any other run
     (entry,) = audit.entries
     assert (entry.actor, entry.action, entry.outcome) == (
         *("user:admin", "schedules:manage", "allowed"),

@@ -118,10 +118,11 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(schedule: Chosen) -> None:
     [
         (("sweep", "--cron", "0 0 30 2 *"), "cannot be read: Bad day-of-month"),
         (("sweep", "--cron", "* * * * *", "--timezone", "Mars/Olympus"), "There is no time zone"),
-        (("sweep",), "cron are both missing"),
-        (("sweep", "--cron", "* * * * *", "--every", "5m"), "is there beside cron"),
+        (("sweep",), "Give one of --cron and --every"),
+        (("sweep", "--cron", "* * * * *", "--every", "5m"), "Give one of --cron and --every"),
         (("document-indexing", "[]", "--every", "5m"), "Expected `object`"),
         (("document-indexing", "{", "--every", "5m"), "not valid JSON"),
+        (("document-indexing", "text", "--every", "5m"), """A text has quotes: '"daily"'."""),
         (("unknown", "--every", "5m"), "unknown"),
         (("sweep", "--every", "5 minutes"), "is no span of time"),
         (("sweep", "--every", "5m", "--start", "2026-01-01"), "has no time zone"),

@@ -106,7 +106,8 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
 def _cell(column: str, row: Row) -> str:
     text = _UNPRINTABLE.sub(" ", _text(row.get(column)))
     # To the second, which is what people can use; JSON has it all.
-    return text[:19].replace("T", " ") if column.endswith("At") else text
+    is_instant = column.endswith("At") or column in ("at", "nextRun")
+    return text[:19].replace("T", " ") if is_instant else text
 
 
 def _text(value: Any) -> str:

@@ -92,6 +92,8 @@ async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: An
     With an application (--app) the payload is checked by its declaration.
     """
     check_name(name)
+    if (options["cron"] is None) == (options["every"] is None):
+        raise click.UsageError('Give one of --cron and --every: --cron "0 6 * * *", --every 5m.')
     text = sys.stdin.read() if payload == "-" else payload
     for spans in ("every", "jitter", "grace"):
         given: timedelta | None = options.pop(spans)
@@ -186,7 +188,10 @@ def _json(text: str) -> msgspec.Raw:
     try:
         return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(text.strip())))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(f"The payload is not valid JSON: {error}.") from None
+        raise InvalidInput(
+            f"The payload is not valid JSON: {error}.",
+            next_step="""A text has quotes: '"daily"'.""",
+        ) from None
 
 
 def _row(one: ScheduleDocument) -> dict[str, Any]:

@@ -316,10 +316,13 @@ class Schedules:
         return any(found.key in one.schedules for one in await live_sessions(self._store))
 
     async def run(self, tenant_id: str, name: str, *, owner: str) -> Submitted:
-        """Submit a job of a schedule now, in the name of who asks; its own instants stay."""
+        """Submit a job of a schedule now, in the name of who asks; its own instants stay.
+
+        What the run is for, its handler reads as of any other: here it is now.
+        """
         found = await self.get(tenant_id, name)
         now = await self._store.ping()
-        job = msgspec.structs.replace(job_of(found.record, now), created_by=owner)
+        job = msgspec.structs.replace(job_of(found.record, now), created_by=owner, scheduled_at=now)
         await self._admit(job)
         (answer,) = await self._manager.submit([Submission(job)])
         if isinstance(answer, WindlassError):
