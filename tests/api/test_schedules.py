@@ -87,7 +87,7 @@ async def test_the_next_runs_are_told_in_both_times(ask: Asker) -> None:
 
 async def test_schedules_are_listed_by_name_a_page_at_a_time(ask: Asker) -> None:
     for number in range(7):
-        await make(ask, name=f"s{number}", cron=None, everySeconds=60)
+        await make(ask, name=f"s{number}", cron=None, timezone="UTC", everySeconds=60)
     await make(ask, "eve", name="s3")
     names, path = [], "/api/schedules?limit=3"
     while path:
@@ -178,6 +178,8 @@ async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs:
         ({"everySeconds": 60}, 422, "VALIDATION_ERROR"),
         ({"cron": None}, 422, "VALIDATION_ERROR"),
         ({"cron": None, "everySeconds": 0.5}, 422, "VALIDATION_ERROR"),
+        ({"cron": None, "everySeconds": 86_400}, 422, "VALIDATION_ERROR"),  # by which clock?
+        ({"anchor": "2026-01-01T00:00:00Z"}, 422, "VALIDATION_ERROR"),
         ({"cron": None, "everySeconds": 1e300}, 422, "VALIDATION_ERROR"),
         ({"name": "a/b"}, 422, "VALIDATION_ERROR"),
         ({"name": ""}, 422, "VALIDATION_ERROR"),
@@ -198,7 +200,8 @@ async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs:
         ({"start": "0001-01-01T00:00:00+14:00"}, 422, "VALIDATION_ERROR"),
         ({"end": "9999-12-31T23:59:59-12:00"}, 422, "VALIDATION_ERROR"),
         (
-            {"cron": None, "everySeconds": 60, "anchor": "9999-12-31T23:59:59-12:00"},
+            {"cron": None, "everySeconds": 60, "anchor": "9999-12-31T23:59:59-12:00"}
+            | {"timezone": "UTC"},
             *(422, "VALIDATION_ERROR"),
         ),
         ({"owner": "user:somebody"}, 422, "VALIDATION_ERROR"),

@@ -199,14 +199,17 @@ async def test_one_that_cannot_be_planned_harms_no_other(
     assert caplog.text.count("cannot be fired") == 1
 
 
+@pytest.mark.parametrize("new", [b'"misfire":"think_twice"', b'"misfire":"skip","unheardOf":1'])
 async def test_one_that_cannot_be_read_harms_no_other(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    bench: Bench, caplog: pytest.LogCaptureFixture, new: bytes
 ) -> None:
-    """A newer Windlass has written it, say, while workers of the old one still live."""
+    """A newer Windlass has written it, say, while workers of the old one still live; who does not
+    know a field must not write the definition without it."""
     newer = await bench.add("newer")
     await bench.add("sound")
     (before,) = [one for one in await all_records(bench.store, SCHEDULES) if one.key == newer.key]
-    unknown = before.value.replace(b'"catch_up"', b'"think_twice"')
+    unknown = before.value.replace(b'"misfire":"catch_up"', new)
+    assert unknown != before.value
     await bench.store.write_records([RecordWrite(SCHEDULES, newer.key, unknown)])
     scheduler = bench.scheduler(upkeep_every=timedelta(0))
     for _ in range(20):

@@ -181,7 +181,11 @@ def recurrence_of(sent: ScheduleSent) -> Recurrence:
         detail = "is there beside cron" if sent.cron is not None else "and cron are both missing"
         raise InvalidEnvelope([Problem("#/everySeconds", f"{detail}; send one of them")])
     if sent.cron is not None:
+        if sent.anchor is not None:
+            raise InvalidEnvelope([Problem("#/anchor", "belongs to everySeconds, not to cron")])
         return Cron(sent.cron, sent.timezone)
+    if sent.timezone != "UTC":
+        raise InvalidEnvelope([Problem("#/timezone", "belongs to cron; an interval knows no zone")])
     return Every(sent.every_seconds or 0.0, sent.anchor or EPOCH)
 
 

@@ -46,7 +46,7 @@ _DAY: Final = timedelta(days=1)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a local time, of no zone
 
 
-class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron"):
+class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unknown_fields=True):
     """A cron expression of five or six fields, or a nickname like @daily, in a time zone."""
 
     expression: str
@@ -99,7 +99,7 @@ class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron"):
         return f"{_local_times(self.expression).simulator.explain()} ({self.timezone})"
 
 
-class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every"):
+class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_unknown_fields=True):
     """An interval, counted from an anchor: late or missed runs do not move those behind them."""
 
     seconds: float

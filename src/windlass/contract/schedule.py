@@ -47,7 +47,16 @@ _VARIANT: Final = 0b10 << 62
 _HASHED_BITS: Final = (0xFFF << 64) | ((1 << 62) - 1)
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Stored(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """What is read as a whole or not at all.
+
+    Whoever does not know a field would write the rest without it: a leader of older code, say.
+    """
+
+
+class Schedule(_Stored, frozen=True, kw_only=True):
     """What is to be run, and when; as it was declared."""
 
     name: str
@@ -88,7 +97,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         return mine == theirs
 
 
-class Fire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Fire(_Stored, frozen=True, kw_only=True):
     """What became of an instant."""
 
     at: datetime
@@ -103,7 +112,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """Who asked for it, of a run by hand."""
 
 
-class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ScheduleRecord(_Stored, frozen=True, kw_only=True):
     """A schedule as it is stored, and where it stands."""
 
     id: UUID
