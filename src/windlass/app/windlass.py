@@ -53,7 +53,8 @@ from windlass.wakeups.in_process import Hub
 from windlass.worker.executor import RunHook
 from windlass.worker.handler import Handler
 from windlass.worker.registry import HandlerRegistry
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.settings import WorkerSettings
+from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
