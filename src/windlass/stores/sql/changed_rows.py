@@ -1,7 +1,7 @@
 """What transitions change, row by row, so that a store can write it table by table."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol
 from uuid import UUID
 
 from windlass.contract.clock import later_micros
@@ -9,8 +9,7 @@ from windlass.contract.status import Event, JobStatus
 from windlass.contract.submission import DedupeKey
 from windlass.contract.transition import Transition
 from windlass.stores.sql.head import Head, Id
-
-Row = tuple[Any, ...]
+from windlass.stores.sql.rows import Row
 
 
 class Moves(Protocol):
