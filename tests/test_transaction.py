@@ -55,15 +55,20 @@ async def test_what_is_submitted_in_it_runs_once_it_is_committed(
 
 
 async def test_an_error_in_it_takes_all_back(jobs: Windlass, order: JobType[int, int]) -> None:
-    with pytest.raises(ZeroDivisionError):
+    job_id = uuid4()
+
+    async def submit_and_fail() -> None:
         async with jobs.transaction() as connection:
-            handle = await order.submit(7, connection=connection)
+            await order.submit(7, job_id=job_id, connection=connection)
             raise ZeroDivisionError
-    async with jobs.running(), jobs.transaction() as connection:
+
+    with pytest.raises(ZeroDivisionError):
+        await submit_and_fail()
+    async with jobs.transaction() as connection:
         later = await order.submit(8, connection=connection)
     async with jobs.running():
         assert await later.result(timeout=30) == 8
-    assert await jobs.manager.get([handle.job_id], tenant_id=None) == [None]
+    assert await jobs.manager.get([job_id], tenant_id=None) == [None]
 
 
 async def test_without_a_database_that_can_there_is_none() -> None:

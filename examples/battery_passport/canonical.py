@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -38,6 +39,11 @@ def decimal_text(number: Decimal) -> str:
     """Write a number in one way only: 9.50 and 9.5 are the same quantity."""
     text = f"{number:f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text) or "0"
+
+
+def instant_text(moment: datetime) -> str:
+    """RFC 3339 in UTC, always as long, so that texts sort as instants do."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def digest(data: bytes) -> str:
