@@ -195,6 +195,17 @@ class Books:
         )
         return bytes((await self._one("artefact", sql, tenant, version_id, name))[0])
 
+    async def artefacts_of(self, tenant: str, version_id: str) -> list[str]:
+        """The names of those that there are so far."""
+        sql = "SELECT name FROM artefact WHERE tenant_id = ? AND passport_version_id = ?"
+        return sorted(row[0] for row in await self._rows(sql, tenant, version_id))
+
+    async def signed_by(self, tenant: str, version_id: str) -> str | None:
+        """The id of the key; None where it is not signed yet."""
+        sql = "SELECT key_id FROM signature WHERE tenant_id = ? AND passport_version_id = ?"
+        rows = await self._rows(sql, tenant, version_id)
+        return rows[0][0] if rows else None
+
     # -- retention --------------------------------------------------------------------------------
 
     async def unused_documents(self, *, before: str, limit: int) -> list[tuple[str, str]]:

@@ -227,6 +227,7 @@ async def export_passport(
         "passport_version_id": version_id,
         "receipt_hash": version.receipt_hash,
         "key_id": signature.key_id,
+        "qr": signed.qr_text,
         "artefacts": [QR_NAME, *artefacts],
     }
     async with db.step(ctx, result) as step:
