@@ -99,7 +99,9 @@ def read(content: bytes) -> Reading:
         raise Permanent("PAYLOAD_TOO_LARGE", f"A document has {LARGEST_DOCUMENT} bytes at most.")
     try:
         reading = _read(content)
-    except (ValueError, csv.Error, ParseError, DefusedXmlException) as error:
+    except DefusedXmlException as error:
+        raise _refused("XML that declares a DTD or entities is refused") from error
+    except (ValueError, csv.Error, ParseError) as error:
         raise _refused(str(error) or type(error).__name__) from error
     keys = [(fact.type, fact.key) for fact in reading.facts]
     if not 0 < len(keys) <= MOST_FACTS or len(keys) != len(set(keys)):

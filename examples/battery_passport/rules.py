@@ -52,7 +52,7 @@ RULES: Final = (
     Rule("R08", "Cadmium by weight", "share.cadmium", "<=", "0.002", "%"),
     Rule("R09", "Materials accounted for", "share.declared", ">=", "90", "%", required=True),
     Rule("R10", "Materials within the mass", "share.declared", "<=", "100", "%", required=True),
-    Rule("R11", "Age of the oldest audit", "audit_age", "<=", "2", "years"),
+    Rule("R11", "Oldest audit, in years", "audit_age", "<=", "2", ""),
     Rule("R12", "Minerals without due diligence", "minerals.unchecked", "<=", "0", ""),
 )
 CHECKED_MINERALS: Final = ("cobalt", "graphite", "lithium", "nickel")

@@ -35,7 +35,7 @@ from windlass.auth.principal import Principal, Role
 from windlass.contract.errors import PayloadTooLarge, WebhookNotVerified
 from windlass.integrations.starlette import Accepted
 
-TENANTS: Final = {"nordcell": "Nordcell AB", "voltwerk": "Voltwerk GmbH"}
+TENANTS: Final = {"aurora": "Aurora Motors", "borealis": "Borealis Bikes"}
 COOKIE: Final = "tenant"
 _PAGE: Final = Path(__file__).parent / "page"
 _MEDIA: Final = {

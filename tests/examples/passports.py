@@ -39,7 +39,7 @@ def documents(sample: str) -> list[Path]:
 
 
 async def upload(
-    jobs: Windlass, sample: str, *, tenant: str = "nordcell"
+    jobs: Windlass, sample: str, *, tenant: str = "aurora"
 ) -> list[Handle[dict[str, Any]]]:
     """All documents of a sample, received at an instant that is always the same."""
     return [

@@ -49,25 +49,25 @@ async function send(path, title, body) {
 }
 
 async function known(accepted) {
-  notice("These bytes were sent in before: the same jobs, the same passport.");
   const job = await ask(accepted.statusUrl);
   const listed = await ask("/api/jobs?limit=200");
   const jobs = listed.items.filter((one) => one.correlationId === job.correlationId);
   runs.delete(current.correlation);
   begin(job.correlationId, current.title);
   jobs.reverse().forEach(hear);
+  notice("These bytes were sent in before: the same jobs, the same passport.");
 }
 
 function begin(correlation, title) {
   current = runs.get(correlation) ?? { correlation, title, jobs: new Map() };
   runs.set(correlation, current);
   if (title) current.title = title;
-  notice("", true);
+  notice("");
+  clear();
   draw();
 }
 
-function notice(text, isEmpty = false) {
-  if (isEmpty) text = "";
+function notice(text) {
   $("notice").textContent = text;
   $("notice").hidden = !text;
 }
@@ -153,6 +153,15 @@ async function waitForWebhook(run, version) {
 
 // -- out ------------------------------------------------------------------------------------------
 
+function clear() {
+  shown = null;
+  $("passport").classList.add("empty");
+  $("fields").replaceChildren();
+  $("checks").replaceChildren();
+  $("qr").hidden = $("stamp").hidden = $("actions").hidden = true;
+  $("qr-waits").hidden = false;
+}
+
 async function show(version, after) {
   const { passport, receipt_hash, key_id, artefacts } = await ask(`/passports/${version}`);
   const isNew = shown !== version;
@@ -170,7 +179,7 @@ async function show(version, after) {
   $("rule-list").replaceChildren(...passport.rules.results.filter((one) => one.verdict !== "NOT_APPLICABLE").map((one) => {
     const row = element("li", "", one.verdict);
     row.title = `${one.rule} ${one.title}: ${one.value} ${one.unit}, must be ${one.limit}`;
-    row.append(element("span", one.title), element("b", `${one.value} ${one.unit}`.trim()));
+    row.append(element("span", one.title), element("b", `${short(one.value)} ${one.unit}`.trim()));
     return row;
   }));
   $("zone").textContent = zone(battery, receipt_hash);
@@ -209,6 +218,8 @@ function stamp(key) {
     there.hidden = false;
   } else if (!key) there.hidden = true;
 }
+
+function short(value) { return String(Number(Number(value).toPrecision(4))); }
 
 function zone(battery, hash) {
   const clean = (text) => text.toUpperCase().replace(/[^A-Z0-9]+/g, "<");
