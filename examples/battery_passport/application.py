@@ -11,6 +11,7 @@ from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
 from windlass import Windlass
+from windlass.contract.store import JobStore
 from windlass.webhooks.settings import WebhookSettings
 from windlass.worker.executor import RunHook
 
@@ -25,7 +26,7 @@ async def open_database(jobs: Windlass) -> AsyncIterator[Database]:
 
 
 def make_jobs(
-    store: str | None = None,
+    store: str | JobStore | None = None,
     *,
     outbox: str | None = None,
     hooks: Iterable[RunHook] = (),

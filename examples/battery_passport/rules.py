@@ -48,12 +48,12 @@ RULES: Final = (
     Rule("R04", "Recycled lead", "recycled.lead", ">=", "85", "%"),
     Rule("R05", "Recycled lithium", "recycled.lithium", ">=", "6", "%"),
     Rule("R06", "Recycled nickel", "recycled.nickel", ">=", "6", "%"),
-    Rule("R07", "Mercury by weight", "share.mercury", "<=", "0.0005", "%"),
-    Rule("R08", "Cadmium by weight", "share.cadmium", "<=", "0.002", "%"),
-    Rule("R09", "Materials accounted for", "share.declared", ">=", "90", "%", required=True),
-    Rule("R10", "Materials within the mass", "share.declared", "<=", "100", "%", required=True),
+    Rule("R07", "Mercury", "share.mercury", "<=", "0.0005", "%"),
+    Rule("R08", "Cadmium", "share.cadmium", "<=", "0.002", "%"),
+    Rule("R09", "Mass declared", "share.declared", ">=", "90", "%", required=True),
+    Rule("R10", "Mass not exceeded", "share.declared", "<=", "100", "%", required=True),
     Rule("R11", "Oldest audit, in years", "audit_age", "<=", "2", ""),
-    Rule("R12", "Minerals without due diligence", "minerals.unchecked", "<=", "0", ""),
+    Rule("R12", "Unchecked minerals", "minerals.unchecked", "<=", "0", ""),
 )
 CHECKED_MINERALS: Final = ("cobalt", "graphite", "lithium", "nickel")
 

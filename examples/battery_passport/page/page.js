@@ -179,7 +179,7 @@ async function show(version, after) {
   $("rule-list").replaceChildren(...passport.rules.results.filter((one) => one.verdict !== "NOT_APPLICABLE").map((one) => {
     const row = element("li", "", one.verdict);
     row.title = `${one.rule} ${one.title}: ${one.value} ${one.unit}, must be ${one.limit}`;
-    row.append(element("span", one.title), element("b", `${short(one.value)} ${one.unit}`.trim()));
+    row.append(element("span", one.title), element("b", `${short(one.value)} ${one.unit.length < 5 ? one.unit : ""}`.trim()));
     return row;
   }));
   $("zone").textContent = zone(battery, receipt_hash);
