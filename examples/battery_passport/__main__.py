@@ -22,8 +22,10 @@ from starlette.applications import Starlette
 from examples.battery_passport.application import make_jobs
 from examples.battery_passport.intake import receive
 from examples.battery_passport.receiver import Receiver
+from examples.battery_passport.rules import current_package
 from examples.battery_passport.samples import SAMPLES
 from examples.battery_passport.signing import KEY_VARIABLE, new_key
+from examples.battery_passport.steps import Rules, run_rule_tests
 from examples.battery_passport.terminal import Terminal
 from examples.battery_passport.web import TENANTS, make_web
 from windlass import Context, JobEvent, Windlass, WindlassError
@@ -95,6 +97,8 @@ class Demo:
             await serving
 
     async def _send_first_sample(self) -> None:
+        tests = await run_rule_tests.submit(Rules(current_package().rules_id))
+        await tests.wait()  # a passport is compiled by published rules only
         sample, tenant = SAMPLES[0], next(iter(TENANTS))
         names = ", ".join(file.name for file in sample.files)
         self._terminal.say(f"A first sample, {sample.title}: {names}")

@@ -4,56 +4,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
-from uuid import uuid4
+from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 
+from tests.examples.conftest import PLACES, Place
 from tests.examples.killed_passports import MOMENTS
 from tests.examples.passports import JOBS_OF_A_SAMPLE
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
-
-PLACES = ("sqlite", "postgres", "redis and sqlite", "redis and postgres")
-
-
-class Place(NamedTuple):
-    store: str
-    outbox: str
-
-
-@pytest.fixture
-def make_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Place]:
-    """Empty databases of a kind, as often as asked for."""
-
-    def sqlite() -> str:
-        return f"sqlite:///{tmp_path}/{uuid4().hex}.db"
-
-    def postgres() -> str:
-        server: PostgresServer = request.getfixturevalue("postgres")
-        return new_database(server)
-
-    def make(kind: str) -> Place:
-        queue, _, tables = kind.partition(" and ")
-        home = postgres() if "postgres" in (queue, tables) else sqlite()
-        if queue != "redis":
-            return Place(home, "")
-        redis: RedisServer = request.getfixturevalue("redis")
-        return Place(redis.url(prefix=f"p{uuid4().hex}"), home)
-
-    return make
-
-
-def new_database(server: PostgresServer) -> str:
-    """The application's tables are in no schema of Windlass, so a schema would not do."""
-    name = f"p{uuid4().hex}"
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    return server.url(database=name)
 
 
 def killed(place: Place, out: Path, moment: str = "") -> Any:
