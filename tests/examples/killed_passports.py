@@ -117,9 +117,11 @@ class Place:
             _replace_database(death.dying_database())
         async with self.jobs() as jobs:  # who died is found, and then the backoff is over too
             await Reaper(jobs.store).run_once()
+            if jobs.outbox is not None:
+                await jobs.outbox.relay().sweep()
         jobs = self.jobs(death)
         settings = WorkerSettings(
-            queues=jobs.default_queues(),
+            queues=jobs.default_queues(slots=1),  # with a worker only one run dies
             lease=_LEASE,
             poll=timedelta(seconds=0.1),
             maintain_every=timedelta(seconds=0.1),
