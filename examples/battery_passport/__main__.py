@@ -30,10 +30,9 @@ from examples.battery_passport.terminal import Terminal
 from examples.battery_passport.web import TENANTS, make_web
 from windlass import Context, JobEvent, Windlass, WindlassError
 from windlass.api.server import ApiServer
-from windlass.auth.peppers import Peppers
+from windlass.auth import Peppers
+from windlass.webhooks import Vault, WebhookSettings
 from windlass.webhooks.addresses import read_networks
-from windlass.webhooks.settings import WebhookSettings
-from windlass.webhooks.vault import Vault
 
 PORTS: Final = range(8080, 8100)
 FIRST_RUN: Final = "first-sample"

@@ -12,7 +12,7 @@ from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
 from windlass import Windlass
 from windlass.contract.store import JobStore
-from windlass.webhooks.settings import WebhookSettings
+from windlass.webhooks import WebhookSettings
 from windlass.worker.executor import RunHook
 
 

@@ -30,10 +30,10 @@ from examples.battery_passport.rules import current_package
 from examples.battery_passport.samples import SAMPLES, sample_named
 from examples.battery_passport.verify import verify
 from windlass import InvalidInput, Permanent, Windlass
-from windlass.auth.authenticator import Credentials
-from windlass.auth.principal import Principal, Role
-from windlass.contract.errors import PayloadTooLarge, WebhookNotVerified
+from windlass.auth import Credentials, Principal, Role
+from windlass.contract.errors import PayloadTooLarge
 from windlass.integrations.starlette import Accepted
+from windlass.webhooks import WebhookNotVerified
 
 TENANTS: Final = {"aurora": "Aurora Motors", "borealis": "Borealis Bikes"}
 COOKIE: Final = "tenant"

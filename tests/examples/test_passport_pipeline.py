@@ -40,7 +40,7 @@ from tests.examples.passports import (
 from windlass import JobStatus, Windlass, WorkerSettings
 from windlass.contract.errors import PayloadTooLarge
 from windlass.contract.snapshot import JobSnapshot
-from windlass.testing.kit import JobsTest
+from windlass.testing import JobsTest
 
 PRIORITIES = {
     "RETENTION_SWEEP": 0,

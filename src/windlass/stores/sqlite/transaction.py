@@ -10,11 +10,7 @@ from windlass.contract.errors import StoreBusy
 from windlass.contract.results import ApplyResult
 from windlass.contract.transition import Transition
 from windlass.stores.sqlite.apply import apply
-from windlass.stores.sqlite.connection import (
-    connect_writer,
-    translated,
-    while_busy,
-)
+from windlass.stores.sqlite.connection import connect_writer, translated, while_busy
 from windlass.stores.sqlite.handover import made_in_thread
 from windlass.stores.sqlite.location import Location
 
