@@ -31,7 +31,6 @@ from examples.battery_passport.samples import SAMPLES, sample_named
 from examples.battery_passport.verify import verify
 from windlass import InvalidInput, Permanent, Windlass
 from windlass.auth import Credentials, Principal, Role
-from windlass.contract.errors import PayloadTooLarge
 from windlass.integrations.starlette import Accepted
 from windlass.webhooks import WebhookNotVerified
 
@@ -114,12 +113,7 @@ class Desk:
 
     async def send_document(self, request: Request) -> Response:
         """One document as the body; its name, which decides nothing, is `?name=`."""
-        who = _who(request)
-        content = b""
-        async for part in request.stream():
-            content += part
-            if len(content) > LARGEST_DOCUMENT:
-                raise HTTPException(413, "PAYLOAD_TOO_LARGE")
+        who, content = _who(request), await _body(request, most=LARGEST_DOCUMENT)
         try:
             handle = await receive(
                 self._jobs,
@@ -129,7 +123,7 @@ class Desk:
                 owner=who.id,
                 correlation_id=_correlation(request),
             )
-        except (InvalidInput, PayloadTooLarge) as error:
+        except InvalidInput as error:
             raise HTTPException(400, str(error)) from error
         return Accepted.of(handle)
 
@@ -189,17 +183,12 @@ class Desk:
     async def scan(self, request: Request) -> Response:
         """Find a code in a picture: a byte of brightness for each pixel, row by row."""
         _who(request)
-        width, height = (int(request.query_params[name]) for name in ("width", "height"))
-        if not 0 < width * height <= _MOST_PIXELS:
-            raise HTTPException(413)
-        pixels = b""
-        async for part in request.stream():
-            pixels += part
-            if len(pixels) > width * height:
-                raise HTTPException(413)
-        if len(pixels) != width * height:
-            raise HTTPException(400)
-        picture = memoryview(pixels).cast("B", (height, width))
+        pixels = await _body(request, most=_MOST_PIXELS)
+        try:
+            width, height = (int(request.query_params[name]) for name in ("width", "height"))
+            picture = memoryview(pixels).cast("B", (height, width))
+        except (KeyError, TypeError, ValueError):
+            raise HTTPException(400, "The body must have width x height bytes.") from None
         found = await run_in_threadpool(zxingcpp.read_barcodes, picture)
         return _json({"text": found[0].text if found else None})
 
@@ -218,7 +207,8 @@ class Desk:
     async def take(self, request: Request) -> Response:
         try:
             tenant = request.path_params["tenant"]
-            self._receiver.take(tenant, await request.body(), request.headers)
+            body = await _body(request, most=LARGEST_DOCUMENT)
+            self._receiver.take(tenant, body, request.headers)
         except WebhookNotVerified:
             return Response(status_code=401)
         return Response(status_code=204)
@@ -250,6 +240,16 @@ def _who(request: Request) -> Principal:
     if request.method != "GET" and site not in ("none", "same-origin"):
         raise HTTPException(403)
     return operator_of(request.cookies.get(COOKIE))
+
+
+async def _body(request: Request, *, most: int) -> bytes:
+    """Read the body, but not more than may be."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"The body has {most} bytes at most.")
+    return bytes(body)
 
 
 def _correlation(request: Request) -> str:
