@@ -169,9 +169,18 @@ class FrontDesk:
         self, served: Servable, call: Call, error: NotAuthenticated
     ) -> Refused:
         await self._gate.nobody(served.operation.name, error, asker=call.asker)
+        return self._challenging(error)
+
+    def _challenging(self, error: NotAuthenticated) -> Refused:
         challenge = self._authenticator.challenge or "Bearer"
         header = (b"www-authenticate", challenge.encode("latin-1"))
         return Refused(error.code, str(error), headers=[header])
+
+    def problem_for(self, call: Call, error: WindlassError) -> Answer:
+        """The answer for an error that was raised outside of any operation."""
+        if isinstance(error, NotAuthenticated):
+            return self.problem(call, self._challenging(error))
+        return self.problem(call, self._refused_for(call, error))
 
     def _refused_for(self, call: Call, error: WindlassError) -> Refused:
         refused = refused_for(error)
