@@ -14,9 +14,11 @@ from windlass import SubmitConflict, Windlass, WindlassError
 from windlass.api.application import Api
 from windlass.contract.errors import (
     Forbidden,
+    InvalidPayload,
     JobTypeDisabled,
     NotAuthenticated,
     NotThere,
+    Problem,
     QueueFull,
     StoreUnavailable,
 )
@@ -95,6 +97,17 @@ async def test_every_error_has_the_status_that_it_has_in_the_api(
         assert "inside" not in response.text
         if status == 401:
             assert response.headers["www-authenticate"] == ByName.challenge
+
+
+@BOTH
+async def test_what_is_wrong_is_pointed_at_in_the_body_itself(api: Api, within: Any) -> None:
+    async def own() -> Accepted:
+        raise InvalidPayload("The body is not valid.", [Problem("#/title", "is too long")])
+
+    async with asker_of(within(api, own)) as ask:
+        response = await ask("alice", "POST", "/own")
+        assert response.status_code == 422
+        assert response.json()["errors"] == [{"pointer": "#/title", "detail": "is too long"}]
 
 
 async def test_an_error_that_is_not_ours_is_left_to_others(api: Api) -> None:

@@ -180,10 +180,12 @@ class FrontDesk:
         """The answer for an error that was raised outside of any operation."""
         if isinstance(error, NotAuthenticated):
             return self.problem(call, self._challenging(error))
-        return self.problem(call, self._refused_for(call, error))
+        return self.problem(call, self._refused_for(call, error, within="#"))
 
-    def _refused_for(self, call: Call, error: WindlassError) -> Refused:
-        refused = refused_for(error)
+    def _refused_for(
+        self, call: Call, error: WindlassError, *, within: str = "#/payload"
+    ) -> Refused:
+        refused = refused_for(error, within=within)
         if refused.kind.status >= 500 and not isinstance(error, SubmitRefused):
             _log.error("request %s failed: %s", call.correlation_id, error)
         return refused
