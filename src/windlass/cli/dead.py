@@ -14,7 +14,7 @@ from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.table import Columns
 from windlass.contract.errors import IllegalTransition, InvalidInput
 from windlass.contract.query import JobFilter
-from windlass.contract.status import DEAD
+from windlass.contract.status import DEAD, JobStatus
 
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
@@ -135,7 +135,9 @@ class _Wanted(NamedTuple):
 async def _dead(keeper: Keeper, job_id: UUID) -> UUID:
     status = (await keeper.status(job_id)).status
     if status not in DEAD:
-        raise IllegalTransition(f"Job {job_id} is {status}, not a dead letter.")
+        is_cancelled = status is JobStatus.CANCELLED
+        advice = "`windlass job redrive` queues it again." if is_cancelled else ""
+        raise IllegalTransition(f"Job {job_id} is {status}, not a dead letter.", next_step=advice)
     return job_id
 
 

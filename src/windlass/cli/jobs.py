@@ -1,4 +1,4 @@
-"""windlass job: submit, look at, list, cancel, retry and watch jobs."""
+"""windlass job: submit, look at, list, cancel, redrive and watch jobs."""
 
 import asyncio
 import sys
@@ -133,7 +133,7 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @click.argument("job_ids", nargs=-1, required=True)
 @pass_cli
 @command
-async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
+async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Queue jobs again that failed, were poisoned or cancelled."""
     ids = [parse_id(job_id) for job_id in job_ids]
     async with cli.keeper() as keeper:
