@@ -16,7 +16,7 @@ from tests.servers.scripted import ScriptedServer, answering
 from windlass.app.settings import SETTINGS
 
 # What only the holder of the store knows.
-OF_THE_STORE = ("errorType", "errorDetail", "workers")
+OF_THE_STORE = ("errorDetail", "workers")
 DOCUMENT = '{"documentId": "d1", "rowVersion": 1}'
 
 

@@ -129,7 +129,7 @@ class _Wanted(NamedTuple):
         if self.by_id:
             return [await _dead(keeper, job_id) for job_id in self.job_ids]
         found = await keeper.find(self.filter, self.limit)
-        return [job.job_id for job, _ in found.jobs]
+        return [job.job_id for job in found.jobs]
 
 
 async def _dead(keeper: Keeper, job_id: UUID) -> UUID:

@@ -25,7 +25,6 @@ from windlass.cli.keeper import (
     Found,
     Happened,
     NewJob,
-    Seen,
     Submitted,
     TypeSeen,
     Whole,
@@ -247,8 +246,8 @@ class ServerKeeper:
             return await asked
 
 
-async def _all(found: AsyncIterator[ListedJob]) -> list[Seen]:
-    return [Seen(job) async for job in found]
+async def _all(found: AsyncIterator[ListedJob]) -> list[ListedJob]:
+    return [job async for job in found]
 
 
 @asynccontextmanager
