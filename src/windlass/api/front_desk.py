@@ -143,7 +143,7 @@ class FrontDesk:
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None
     ) -> Answer:
         operation = served.operation
-        call.operation = operation.name
+        call.operation, call.receive = operation.name, receive
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
