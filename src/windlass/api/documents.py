@@ -253,7 +253,11 @@ class QueueDocument(Counts, frozen=True, kw_only=True):
 
 
 class QueuesDocument(Document, frozen=True, kw_only=True):
+    """Queues by name; where there are too many, the fullest."""
+
     items: list[QueueDocument]
+    omitted: int
+    """How many more there are."""
 
 
 class QueueState(Document, frozen=True, kw_only=True):
@@ -301,9 +305,14 @@ class LaneDocument(Counts, frozen=True, kw_only=True):
 
 
 class StatisticsDocument(Counts, frozen=True, kw_only=True):
-    """The jobs of a tenant in numbers: all of them, and by queue and type."""
+    """The jobs of a tenant in numbers: all of them, and by queue and type.
+
+    Where there are too many lanes, the fullest are told.
+    """
 
     lanes: list[LaneDocument]
+    lanes_omitted: int
+    """How many more there are."""
 
 
 class ScaleDocument(Document, frozen=True, kw_only=True):
