@@ -4,7 +4,7 @@ async with JobsTest(jobs) as kit:
     await place_order(...)                                  # code that submits
     order = (await kit.submitted(ship)).one()
     assert order.payload == Order("o-1")
-    assert (await kit.drain()).completed == 1               # run what is due, here and now
+    assert (await kit.drain()).completed == 1               # run what is due, tell consumers
     kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
 """
 
@@ -32,6 +32,7 @@ from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import Location
 from windlass.testing.clock import FakeClock
 from windlass.testing.faults import Call, Crash, intercepted
+from windlass.testing.listening import Listening
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.executor import Executor
 from windlass.worker.processes import ProcessPool
@@ -42,7 +43,6 @@ T = TypeVar("T")
 _SESSION: Final = "jobs-test"
 _LEASE: Final = timedelta(seconds=60)
 _PAGE: Final = 200
-_MOST_RUNS: Final = 10_000
 
 
 class SubmittedJob(msgspec.Struct, Generic[T], frozen=True):
@@ -101,6 +101,7 @@ class JobsTest:
         self.clock = FakeClock()
         self._before = (app.store_source, app.clock, app.trigger)
         self._around: Callable[[str, Call], Any] | None = None
+        self._listening = Listening(app, _SESSION)
 
     async def __aenter__(self) -> "JobsTest":
         location = Location(self.path, sync="normal")
@@ -142,19 +143,23 @@ class JobsTest:
 
     # -- running ----------------------------------------------------------------------------------
 
-    async def drain(self) -> Drained:
-        """Run what is due, one job after the other, and what follows from it, until nothing is."""
+    async def drain(self, *, most_runs: int = 10_000) -> Drained:
+        """Run what is due, one job after the other, tell consumers (`@jobs.on`) what became of it,
+        and run what follows from that, until nothing is due and all is told.
+
+        What a consumer raises is raised here; the next drain gives it the same event again.
+        """
         drained = Drained()
         async with self._executor() as executor:
-            for _ in range(_MOST_RUNS):
-                runs = await self._claim_one()
-                if not runs:
-                    return drained
+            for _ in range(most_runs):
+                while not (runs := await self._claim_one()):
+                    if not await self._listening.tell():
+                        return drained
                 event = await self._run(executor, runs[0])
                 name = event.value
                 if hasattr(drained, name):
                     setattr(drained, name, getattr(drained, name) + 1)
-        raise AssertionError(f"after {_MOST_RUNS} runs there are still jobs due")
+        raise AssertionError(f"after {most_runs} runs there are still jobs due")
 
     async def _claim_one(self) -> list[Run]:
         types, logged = self._app.registry.job_types, self._app.registry.logging(Event.STARTED)
