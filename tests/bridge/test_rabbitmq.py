@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import logging
 import os
 import random
 import signal
+import struct
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,7 +21,20 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from tests.ear import PATIENCE_SECONDS
+from tests.bridge.raw_publisher import (
+    APP_ID,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    HEADERS,
+    MESSAGE_ID,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    RawPublisher,
+    short,
+    table,
+)
+from tests.ear import PATIENCE_SECONDS, LogEar, log_ear
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.telemetry.asking import ask
@@ -71,11 +87,31 @@ async def stranger(url: str) -> AsyncIterator[AbstractChannel]:
         yield await connection.channel()
 
 
+@pytest.fixture(autouse=True)
+def count_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for `Counter[str]`."""
+    monkeypatch.setattr("windlass.bridge.intake.Counter", {str: Taken})
+
+
 @asynccontextmanager
 async def bridged(jobs: Windlass) -> AsyncIterator[Bridge]:
     async with jobs, jobs.bridging() as bridge:
         await connected(bridge)
         yield bridge
+
+
+@asynccontextmanager
+async def watched(jobs: Windlass, location: Location) -> AsyncIterator[tuple[Bridge, LogEar]]:
+    """A bridge that looks for its queues all the time, and what it says."""
+    bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
+    async with jobs:
+        with log_ear("windlass.bridge") as ear:
+            running = asyncio.create_task(bridge.run())
+            assert "takes messages in" in await ear.hears(logging.INFO)
+            yield bridge, ear
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
 
 
 async def connected(bridge: Bridge) -> None:
@@ -140,10 +176,28 @@ async def stored_many(jobs: Windlass, number: int, seconds: float) -> list[int]:
     return found
 
 
+class Taken(Counter[str]):
+    """What a bridge counts, to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted = asyncio.Event()
+
+    def __setitem__(self, outcome: str, number: int) -> None:
+        super().__setitem__(outcome, number)
+        self._counted.set()
+
+    async def more(self) -> None:
+        """Wait until something was counted since the last time that somebody asked."""
+        await self._counted.wait()
+        self._counted.clear()
+
+
 async def taken(bridge: Bridge, number: int) -> None:
+    assert isinstance(bridge.taken, Taken)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while sum(bridge.taken.values()) < number:  # noqa: ASYNC110  # a count has no signal
-            await asyncio.sleep(0.01)
+        while sum(bridge.taken.values()) < number:
+            await bridge.taken.more()
 
 
 async def is_empty(channel: AbstractChannel, name: str) -> bool:
@@ -208,6 +262,94 @@ async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str)
     assert (buried.body, buried.message_id) == (b"{garbage", "m-1")
     assert buried.headers["x-windlass-reason"] == "InvalidFormat"
     assert "x-much" not in buried.headers
+
+
+NO_TEXT = b"\xff\xfe"
+DEEP = table((b"", b"V"))
+for _ in range(5000):
+    DEEP = table((b"", b"F" + DEEP))
+UNREADABLE = {
+    "message id": (MESSAGE_ID, short(NO_TEXT)),
+    "correlation id": (CORRELATION_ID, short(NO_TEXT)),
+    "type": (TYPE, short(NO_TEXT)),
+    "reply to": (REPLY_TO, short(NO_TEXT)),
+    "content type": (CONTENT_TYPE, short(NO_TEXT)),
+    "app id": (APP_ID, short(NO_TEXT)),
+    "header name": (HEADERS, table((NO_TEXT, b"t\x01"))),
+    "header within a header": (HEADERS, table((b"a", b"F" + table((NO_TEXT, b"V"))))),
+    "headers too deep": (HEADERS, DEEP),
+    "timestamp": (TIMESTAMP, b"\x7f" + b"\xff" * 7),
+    "timestamp in a header": (HEADERS, table((b"at", b"T\x7f" + b"\xff" * 7))),
+}
+
+
+async def test_properties_that_the_driver_cannot_read_hold_up_nothing(
+    broker: RabbitServer, url: str
+) -> None:
+    """The driver hangs up on them. The broker delivers them again, and so on for ever."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        with RawPublisher(broker.port) as publisher:
+            for number, (flags, properties) in enumerate(UNREADABLE.values()):
+                body = json.dumps(envelope(100 + number)).encode()
+                await send(channel, location, envelope(number))
+                await asyncio.to_thread(
+                    publisher.publish, location.exchange, b"index", body, flags, properties
+                )
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        buried = await received_many(dead, len(UNREADABLE))
+        await taken(bridge, 2 * len(UNREADABLE))
+        assert bridge.taken == {"rejected": len(UNREADABLE), "accepted": len(UNREADABLE)}
+        assert await stored(jobs) == list(range(len(UNREADABLE)))
+        assert bridge.is_connected
+        assert await is_empty(channel, location.queue("index"))
+    told = {json.loads(one.body)["payload"]["n"] - 100: one.headers for one in buried}
+    for number, (_, properties) in enumerate(UNREADABLE.values()):
+        assert told[number]["x-windlass-reason"] == "InvalidFormat"
+        kept = told[number]["x-windlass-properties"]
+        assert isinstance(kept, bytearray)
+        assert kept.endswith(properties)
+
+
+async def test_headers_that_the_driver_reads_and_cannot_write_hold_up_nothing(
+    broker: RabbitServer, url: str
+) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    much = table((b"much", b"d" + struct.pack(">d", 1e300)))
+    async with stranger(url) as channel, bridged(jobs):
+        with RawPublisher(broker.port) as publisher:
+            await asyncio.to_thread(
+                publisher.publish, location.exchange, b"index", b"{garbage", HEADERS, much
+            )
+        buried = await received(await channel.declare_queue(location.dead_letters, durable=True))
+        assert await is_empty(channel, location.queue("index"))
+    assert (buried.body, buried.headers["x-windlass-reason"]) == (b"{garbage", "InvalidFormat")
+
+
+async def test_a_key_that_is_no_text_is_no_reason_to_reject(broker: RabbitServer, url: str) -> None:
+    """Queues may be bound by others, to whatever was sent."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        queue = await channel.declare_queue(location.queue("index"), passive=True)
+        await queue.bind(location.exchange, "#")
+        with RawPublisher(broker.port) as publisher:
+            body = json.dumps(envelope(1)).encode()
+            await asyncio.to_thread(
+                publisher.publish, location.exchange, NO_TEXT * 100, body, 0, b""
+            )
+        await taken(bridge, 1)
+        assert await stored(jobs) == [1]
+
+
+async def test_dead_letters_that_are_deleted_lose_no_message(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, watched(jobs, location) as (_, ear):
+        await channel.queue_delete(location.dead_letters)
+        await send(channel, location, b"{garbage")
+        while "takes messages in" not in await ear.hears_something():
+            pass
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        assert (await received(dead)).body == b"{garbage"
 
 
 async def test_a_message_that_fails_as_nobody_expected_comes_again_without_haste(url: str) -> None:
@@ -276,20 +418,12 @@ async def test_a_type_that_is_switched_off_waits_and_holds_up_no_other(url: str)
 
 async def test_a_queue_that_is_deleted_is_made_again(url: str) -> None:
     jobs, location = shop("memory://", url), parse_location(url)
-    bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
-    async with stranger(url) as channel, jobs:
-        running = asyncio.create_task(bridge.run())
-        await connected(bridge)
+    async with stranger(url) as channel, watched(jobs, location) as (bridge, ear):
         await channel.queue_delete(location.queue("index"))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while bridge.is_connected:  # noqa: ASYNC110  # it is gone for a moment only
-                await asyncio.sleep(0)
-        await connected(bridge)
+        assert "is down" in await ear.hears(logging.WARNING)
+        assert "takes messages in" in await ear.hears(logging.INFO)
         await send(channel, location, envelope(1))
         await taken(bridge, 1)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
@@ -321,7 +455,11 @@ async def test_a_broker_that_restarts_in_mid_stream_costs_nothing_and_doubles_no
         await connected(bridge)
         async with stranger(url) as channel:
             await send(channel, location, *(envelope(n) for n in range(300, 330)))
-        assert await stored_many(jobs, 330, PATIENCE_SECONDS) == list(range(330))
+        assert isinstance(bridge.taken, Taken)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(found := await stored(jobs)) < 330:
+                await bridge.taken.more()
+        assert found == list(range(330))
 
 
 def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
