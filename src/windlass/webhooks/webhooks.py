@@ -1,5 +1,6 @@
 """Webhooks, put together: what applications, the API and the command line use."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from uuid import UUID
@@ -31,6 +32,8 @@ from windlass.webhooks.guard import Guard
 from windlass.webhooks.health import Health
 from windlass.webhooks.sender import Sender
 from windlass.webhooks.settings import WebhookSettings
+from windlass.webhooks.shares import DEFAULT_SLOTS
+from windlass.webhooks.turns import Turns
 from windlass.worker.handler import Handler, make_handler
 
 # Longer than the longest timeout of an endpoint, with all that is around it.
@@ -52,6 +55,7 @@ class Webhooks:
             lambda: home.store, settings, self._guard, self._health, clock=lambda: home.clock
         )
         self._deliveries = Deliveries(home, source=settings.source)
+        self._turns = Turns()
 
     # -- for workers ------------------------------------------------------------------------------
 
@@ -62,6 +66,7 @@ class Webhooks:
             self._endpoints,
             self._health,
             Sender(self._guard, ssl_context=self.settings.ssl_context),
+            self._turns,
             clock=lambda: self._home.clock,
             disable_after=self.settings.disable_after,
             audit=self._audit,
@@ -73,6 +78,10 @@ class Webhooks:
             timeout=_RUN_TIMEOUT,
             policy=Policy(retry=SCHEDULE, max_snoozes=_MOST_SNOOZES),
         )
+
+    def serve(self, queues: Mapping[str, int]) -> None:
+        """Share the slots that this process has for deliveries among the tenants."""
+        self._turns.shares.slots = queues.get(DELIVERY_QUEUE, DEFAULT_SLOTS)
 
     async def _audit(self, entry: AuditEntry) -> None:
         await self._home.audit.record(entry)
