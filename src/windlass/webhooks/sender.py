@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.contract.errors import Code
 from windlass.webhooks.guard import Guard, Target, TargetRefused, read_target
+from windlass.webhooks.hushed import hushed
 
 if TYPE_CHECKING:
     import httpcore2
@@ -76,10 +77,11 @@ class Sender:
             return NoAnswer(code, message, monotonic() - began)
 
         try:
-            async with asyncio.timeout(timeout_seconds) as deadline:
-                target = read_target(url)
-                backend = self._backend(target, whose)
-                return await self._post(target, headers, body, backend, began, deadline)
+            with hushed():
+                async with asyncio.timeout(timeout_seconds) as deadline:
+                    target = read_target(url)
+                    backend = self._backend(target, whose)
+                    return await self._post(target, headers, body, backend, began, deadline)
         except TargetRefused as refused:
             return nothing("WEBHOOK_TARGET_REFUSED", f"The URL {refused}.")
         except (TimeoutError, httpcore2.TimeoutException):

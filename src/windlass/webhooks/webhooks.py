@@ -30,6 +30,7 @@ from windlass.webhooks.endpoints import Endpoints
 from windlass.webhooks.fan_out import CONSUMER, FanOut
 from windlass.webhooks.guard import Guard
 from windlass.webhooks.health import Health
+from windlass.webhooks.rekeying import Rekeyed, Rekeying
 from windlass.webhooks.sender import Sender
 from windlass.webhooks.settings import WebhookSettings
 from windlass.webhooks.shares import DEFAULT_SLOTS
@@ -128,6 +129,14 @@ class Webhooks:
 
     async def disable(self, webhook_id: UUID, *, tenant_id: str, reason: str) -> WebhookEndpoint:
         return await self._endpoints.disable(webhook_id, tenant_id=tenant_id, reason=reason)
+
+    async def rekey(self) -> Rekeyed:
+        """Seal the secrets of all tenants' endpoints by the key in use, so that older ones may go.
+
+        Every process must know the key in use before."""
+        return await Rekeying(lambda: self._home.store, self.settings.vault).run(
+            self._home.clock.now()
+        )
 
     # -- deliveries -------------------------------------------------------------------------------
 
