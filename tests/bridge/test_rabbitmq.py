@@ -507,6 +507,21 @@ async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
     assert str(first.job_id) not in told
 
 
+async def test_no_name_of_a_job_keeps_outcomes_from_being_told(url: str) -> None:
+    """A broker has room for 255 bytes of some, and what cannot be told would be tried for ever."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    index = jobs.find_type("index")
+    assert index is not None
+    async with stranger(url) as channel, jobs, jobs.running():
+        queue = await outcomes_at(channel, location)
+        for correlation_id in ("ü" * 256, "\N{GRINNING FACE}" * 200, "a" * 254 + "ü"):
+            await index.submit({"n": 1}, correlation_id=correlation_id)
+            outcome = await received(queue)
+            assert json.loads(outcome.body)["data"]["correlationId"] == correlation_id
+            assert outcome.correlation_id
+            assert correlation_id.startswith(outcome.correlation_id)
+
+
 # -- the long proof -------------------------------------------------------------------------------
 
 

@@ -203,9 +203,9 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
             message.body,
             headers=dict(message.properties),
             content_type=message.content_type,
-            correlation_id=message.correlation_id[:_MOST_IN_A_NAME] or None,
+            correlation_id=_within(message.correlation_id) or None,
             message_id=message.message_id,
-            type=message.subject[:_MOST_IN_A_NAME],
+            type=_within(message.subject),
             timestamp=message.at,
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         ),
@@ -247,5 +247,5 @@ def _plain(value: object) -> Property:
 
 
 def _within(name: str) -> str:
-    """A routing key has room for 255 bytes."""
+    """A short string has room for 255 bytes."""
     return name.encode()[:_MOST_IN_A_NAME].decode(errors="ignore")
