@@ -555,12 +555,18 @@ class Bridges:
         )
 
 
+def publish_unreadable(broker: RabbitServer, location: Location) -> None:
+    flags, properties = UNREADABLE["message id"]
+    with RawPublisher(broker.port) as publisher:
+        publisher.publish(location.exchange, b"index", b"{}", flags, properties)
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_killed(
     broker: RabbitServer, url: str, tmp_path: Path, engine: str
 ) -> None:
-    number, garbage = 10_000, 100
+    number, garbage, unreadable = 10_000, 100, 10
     server = PostgresServer() if engine == "postgres" else None
     store = server.url() if server else f"sqlite:///{tmp_path}/jobs.db"
     location, bridges = parse_location(url), Bridges(store, url)
@@ -579,6 +585,8 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
                         while sent < number:
                             batch = [envelope(n) for n in range(sent, sent + 100)]
                             await send(channel, location, *batch, b"{garbage")
+                            if sent % 1000 == 0:
+                                await asyncio.to_thread(publish_unreadable, broker, location)
                             sent += 100
                             if sent in (3000, 6000):
                                 break
@@ -596,7 +604,7 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
         async with stranger(url) as channel:
             dead = await channel.declare_queue(location.dead_letters, durable=True)
             assert dead.declaration_result.message_count is not None
-            assert dead.declaration_result.message_count >= garbage
+            assert dead.declaration_result.message_count >= garbage + unreadable
         assert bridges.killed > 0
         print(f"{number} envelopes, {bridges.killed} kills")  # noqa: T201  # shown with -rP
     finally:
