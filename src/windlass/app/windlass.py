@@ -520,12 +520,15 @@ class Windlass(Declarations):
     @asynccontextmanager
     async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
+        settings = settings or WorkerSettings(queues=self.default_queues())
+        if self.webhooks is not None:
+            self.webhooks.serve(settings.queues)
         await self.open()
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
                 self.registry,
-                settings or WorkerSettings(queues=self.default_queues()),
+                settings,
                 clock=self.clock,
                 wakeup=self.new_wakeup(),
                 hooks=self.hooks,
