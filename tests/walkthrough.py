@@ -1,7 +1,6 @@
 """Does what a page tells, in its order: writes the files that it shows, and types its commands."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -32,6 +31,7 @@ class Walkthrough:
         self.shown: list[tuple[Step, str]] = []
         self.port = str(free_port())
         self.beside: subprocess.Popen[str] | None = None
+        self.is_serving = False
 
     def __enter__(self) -> "Walkthrough":
         return self
@@ -69,7 +69,9 @@ class Walkthrough:
         if command.startswith("export "):
             return self.export(command.removeprefix("export "))
         if command == "windlass dev":
-            return self.run_beside(f"{command} --no-reload --port {self.port}", "The API is at")
+            self.run_beside(f"{command} --no-reload --port {self.port}", "The API is at")
+            self.is_serving = True
+            return ""
         if command == "python receiver.py":
             return self.run_beside(command, "receiving")
         if command.startswith("curl "):
@@ -101,7 +103,10 @@ class Walkthrough:
         shown = self.shell.run(command)
         if expected:
             assert fields(shown) == fields(expected), shown
-            assert shown.splitlines()[0].partition("{")[0] == expected.splitlines()[0].partition("{")[0]
+            assert (
+                shown.splitlines()[0].partition("{")[0]
+                == expected.splitlines()[0].partition("{")[0]
+            )
         return shown
 
     def run_beside(self, command: str, until: str) -> str:
@@ -119,7 +124,7 @@ class Walkthrough:
         return ""
 
     def stop_the_api(self) -> None:
-        if self.beside is not None and "dev" in self.beside.args:
+        if self.is_serving:
             self.stop_what_runs_beside()
 
     def heard(self) -> str:
@@ -132,7 +137,7 @@ class Walkthrough:
         if self.beside is not None:
             self.beside.send_signal(signal.SIGINT)
             self.beside.communicate(timeout=60)
-            self.beside = None
+            self.beside, self.is_serving = None, False
 
 
 def fields(answer: str) -> set[str]:

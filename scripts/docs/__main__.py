@@ -1,5 +1,6 @@
 """`python -m scripts.docs`: build the site into build/docs/site, and fail on any fault."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ def build(target: Path) -> list[str]:
     done = subprocess.run(
         [zensical, "build", "--strict"],
         cwd=target,
+        env=os.environ | {"NO_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -23,10 +25,11 @@ def build(target: Path) -> list[str]:
     )
     if done.returncode != 0 or "Warning" in done.stdout:
         return [done.stdout]
-    return _pages_nobody_finds(target / "docs") + links.faults(target / "site")
+    return pages_nobody_finds(target / "docs") + links.faults(target / "site")
 
 
-def _pages_nobody_finds(docs: Path) -> list[str]:
+def pages_nobody_finds(docs: Path) -> list[str]:
+    """What is wrong with the menu, in words."""
     listed = {page.path for pages in navigation.sections(docs).values() for page in pages}
     there = {file.relative_to(docs).as_posix() for file in docs.rglob("*.md")}
     missing = there - listed - {navigation.HOME.path}

@@ -37,7 +37,9 @@ def beside_others() -> str:
     """A table for each store: what was measured, of whom; the best of each line is bold."""
     parts = []
     for engine, name in STORES.items():
-        if rows := [row for row in _rows() if row.engine == engine and row.unit != RATIO]:
+        # What was measured over HTTP is beside a server that answers nothing, and no rival.
+        measured = [row for row in _rows() if row.engine == engine and row.benchmark != "http"]
+        if rows := [row for row in measured if row.unit != RATIO]:
             parts.append(f"### On {name}\n\n" + _beside(rows))
     return "\n".join(parts)
 

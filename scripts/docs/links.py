@@ -1,4 +1,4 @@
-"""Looks at the built site: every link and anchor leads somewhere, and nothing comes from elsewhere."""
+"""Looks at the built site: every link and anchor leads somewhere, nothing is fetched elsewhere."""
 
 from html.parser import HTMLParser
 from pathlib import Path

@@ -14,7 +14,8 @@ ABOUT: Final = """\
 
 Install it with `pip install windlass` (extras: api, client, postgres, redis, rabbitmq, webhooks,
 prometheus, otel, uvloop, all). An application is `jobs = Windlass()`, a job a function under
-`@jobs.job("name")`, a submit `await function.submit(payload)`, a worker `windlass worker module:jobs`.
+`@jobs.job("name")`, a submit `await function.submit(payload)`, a worker
+`windlass worker module:jobs`.
 """
 
 

@@ -29,7 +29,7 @@ class Section(NamedTuple):
                 yield Page(title_of(file), path)
 
 
-HOME: Final = Page("Windlass", "index.md")
+HOME: Final = Page("Home", "index.md")
 SECTIONS: Final = (
     Section(
         "Start",

@@ -10,8 +10,8 @@ from scripts.docs.markdown import code, table
 from windlass.cli.main import main
 
 INTRODUCTION: Final = """\
-Every command with its arguments and options, as `--help` tells them. What they have in common (which store
-is used, output, exit codes) is told in [the command line](../command-line.md)."""
+Every command with its arguments and options, as `--help` tells them. What they have in common
+(which store is used, output, exit codes) is told in [the command line](../command-line.md)."""
 
 
 def page() -> str:

@@ -1,7 +1,9 @@
 """Every event, and the documents in which it is told."""
 
 from collections.abc import Iterator
-from typing import Final
+from datetime import datetime
+from typing import Any, Final, get_args
+from uuid import UUID
 
 import msgspec
 
@@ -11,6 +13,16 @@ from scripts.docs.reference.settings import field_docs
 from windlass.contract.job_event import CloudEvent, OutcomeDocument
 from windlass.contract.status import ON_REQUEST, TRANSITIONS, Event
 
+NAMES: Final = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    datetime: "date-time",
+    UUID: "UUID",
+    Any: "anything",
+    type(None): "null",
+    msgspec.UnsetType: "left out",
+}
 INTRODUCTION: Final = """\
 What is told of jobs to [consumers](../events.md), [streams](../http.md#follow-a-job),
 [webhooks](../webhooks.md) and [brokers](../bridge.md)."""
@@ -23,7 +35,7 @@ def page() -> str:
         "## The events",
         table(["event", "told", "leads to"], map(_event, Event)),
         "## The outcome",
-        "`event.document()` in Python, `data` of a webhook and of a CloudEvent. It is never the payload.",
+        "`event.document()` in Python, `data` of a webhook and of a CloudEvent; never the payload.",
         table(["field", "type", ""], _fields(OutcomeDocument)),
         "## As a CloudEvent",
         "Structured mode, CloudEvents 1.0.",
@@ -43,11 +55,7 @@ def _fields(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
         yield [code(field.encode_name), _type(field.type), told.get(field.name, "")]
 
 
-def _type(annotation: object) -> str:
-    name = getattr(annotation, "__name__", None) or str(annotation).replace("windlass.contract.", "")
-    names = {"str": "string", "int": "integer", "float": "number", "datetime": "date-time"}
-    for ours, theirs in names.items():
-        name = name.replace(f"datetime.{ours}", theirs) if ours == "datetime" else name
-    parts = [part.strip() for part in name.split("|")]
-    shown = [names.get(part.rpartition(".")[2], part.rpartition(".")[2]) for part in parts]
-    return " or ".join("null" if part == "None" else part for part in shown if part != "UnsetType")
+def _type(annotation: Any) -> str:
+    kinds = get_args(annotation) or (annotation,)
+    names = [NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds]
+    return " or ".join(names)

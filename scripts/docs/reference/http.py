@@ -10,9 +10,9 @@ from scripts.docs.markdown import code, table
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "openapi.json"
 INTRODUCTION: Final = """\
-Every operation, from [openapi.json](../openapi.json), which the server makes of what it serves. How they
-are used is told in [the HTTP API](../http.md); who may use them, in [who may do what](../authentication.md).
-Every problem is listed with its codes in [error codes](errors.md)."""
+Every operation, from [openapi.json](../openapi.json), which the server makes of what it serves.
+How they are used is told in [the HTTP API](../http.md); who may use them, in [who may do
+what](../authentication.md). Every problem is listed with its codes in [error codes](errors.md)."""
 
 Node = Mapping[str, Any]
 

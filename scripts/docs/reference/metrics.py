@@ -7,15 +7,13 @@ from scripts.docs.markdown import code, table
 from windlass.telemetry.names import BOUNDS, OF_A_PROCESS, OF_THE_STORE, Attribute, Metric
 
 INTRODUCTION: Final = """\
-What is measured; how it is served, what to alert on and how the numbers of several processes are added up is
-told in [watching it at work](../operations.md#metrics)."""
+What is measured; how it is served, what to alert on and how the numbers of several processes
+are added up is told in [watching it at work](../operations.md#metrics)."""
 
 
 def page() -> str:
     bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
-    attributes = [
-        [code(name)] for key, name in vars(Attribute).items() if not key.startswith("_")
-    ]
+    attributes = [[code(name)] for key, name in vars(Attribute).items() if not key.startswith("_")]
     return markdown.page(
         "Metrics and spans",
         INTRODUCTION,

@@ -18,8 +18,9 @@ from windlass.testing.kit import JobsTest
 from windlass.webhooks import verify
 
 INTRODUCTION: Final = """\
-What most programs use: all names of `windlass`, and behind them those of its other modules that are meant
-for you. Everything is typed; `mypy --strict` knows the payload and the result of every job."""
+What most programs use: all names of `windlass`, and behind them those of its other modules that
+are meant for you. Everything is typed; `mypy --strict` knows the payload and the result of
+every job."""
 
 GROUPS: Final = (
     ("Declaring and submitting", ("Windlass", "JobGroup", "JobType", "Handle", "Require")),
@@ -36,11 +37,14 @@ GROUPS: Final = (
 )
 OTHERS: Final = (
     ("windlass.integrations.fastapi", (fastapi.Accepted, fastapi.enqueue)),
-    ("windlass.integrations.starlette", tuple(getattr(starlette, name) for name in starlette.__all__)),
+    ("windlass.integrations.starlette", (starlette.Api, starlette.AsyncEndpoint)),
     ("windlass.client", (Client, AsyncClient)),
     ("windlass.webhooks", (verify,)),
     ("windlass.testing.kit", (JobsTest,)),
     ("windlass.testing.clock", (FakeClock,)),
+)
+MODULES: Final = re.compile(
+    r"\b(?:windlass|datetime|collections|typing|uuid|contextlib)(?:\.\w+)*\.(?=\w)"
 )
 
 
@@ -58,47 +62,48 @@ def page() -> str:
 
 
 def _told(name: str, thing: Any) -> str:
-    if not inspect.isclass(thing):
-        return "\n\n".join([f"### {name}", _signature(name, thing), _doc(thing)])
     parts = [f"### {name}", _signature(name, thing), _doc(thing)]
-    if issubclass(thing, msgspec.Struct) and thing.__struct_fields__:
-        parts.append(table(["field", "default", ""], fields_of(thing)))
-    if rows := list(_members(thing)):
-        parts.append(table(["member", ""], rows))
+    if inspect.isclass(thing):
+        if issubclass(thing, msgspec.Struct) and thing.__struct_fields__:
+            parts.append(table(["field", "default", ""], fields_of(thing)))
+        if rows := list(_members(thing)):
+            parts.append(table(["member", ""], rows))
     return "\n\n".join(part for part in parts if part)
 
 
-def _signature(name: str, thing: Callable[..., Any]) -> str:
-    if inspect.isclass(thing) and (issubclass(thing, Exception) and "__init__" not in vars(thing)):
+def _signature(name: str, thing: Any) -> str:
+    """Of what is called with arguments of its own: the fields of a struct are in a table."""
+    if inspect.isclass(thing) and issubclass(thing, str | msgspec.Struct):
         return ""
-    if inspect.isclass(thing) and (issubclass(thing, str) or issubclass(thing, msgspec.Struct)):
+    if inspect.isclass(thing) and issubclass(thing, Exception) and "__init__" not in vars(thing):
         return ""
-    try:
-        told = inspect.signature(thing)
-    except ValueError:
-        return ""
-    return f"```python\n{_laid_out(name, told)}\n```"
+    return f"```python\n{_laid_out(name, inspect.signature(thing))}\n```"
 
 
 def _laid_out(name: str, told: inspect.Signature) -> str:
     """As it would be written: a parameter a line where it is long."""
-    parameters, is_keyword = [], False
-    for one in told.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and not is_keyword:
-            is_keyword = True
-            parameters.append("*")
-        is_keyword = is_keyword or one.kind is one.VAR_POSITIONAL
-        parameters.append(_plain(str(one)))
-    returns = "" if told.return_annotation in (told.empty, None) else f" -> {_plain(str(inspect.formatannotation(told.return_annotation)))}"
+    parameters = list(_written(told))
+    returns = ""
+    if told.return_annotation not in (told.empty, None):
+        returns = f" -> {_plain(inspect.formatannotation(told.return_annotation))}"
     line = f"{name}({', '.join(parameters)}){returns}"
     if len(line) <= 90:
         return line
     return f"{name}(\n    " + ",\n    ".join(parameters) + f",\n){returns}"
 
 
+def _written(told: inspect.Signature) -> Iterator[str]:
+    has_star = False
+    for one in told.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not has_star:
+            yield "*"
+        has_star = has_star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        yield _plain(str(one))
+
+
 def _plain(text: str) -> str:
     """Without the modules in front of names, and without quotes around them."""
-    text = re.sub(r"\b(?:windlass|datetime|collections|typing|uuid|contextlib)(?:\.\w+)*\.(?=\w)", "", text)
+    text = MODULES.sub("", text)
     text = re.sub(r": '([^']+)'", r": \1", text)
     return re.sub(r"^'([^']+)'$", r"\1", text)
 
@@ -106,24 +111,26 @@ def _plain(text: str) -> str:
 def _members(thing: type) -> Iterator[list[str]]:
     shown: set[str] = set()
     for owner in thing.__mro__:
-        if not owner.__module__.startswith("windlass"):
-            continue
-        for name, member in vars(owner).items():
-            if name.startswith("_") or name in shown:
-                continue
-            shown.add(name)
-            function = member.fget if isinstance(member, property) else inspect.unwrap(getattr(member, "__func__", member))
-            doc = inspect.getdoc(function) if inspect.isfunction(function) else None
-            if doc:
-                call = "" if isinstance(member, property) else _parameters(function)
-                yield [code(name + call), " ".join(doc.split())]
+        for name, member in vars(owner).items() if owner.__module__.startswith("windlass") else ():
+            if not name.startswith("_") and name not in shown:
+                shown.add(name)
+                yield from _member(name, member)
+
+
+def _member(name: str, member: Any) -> Iterator[list[str]]:
+    """What has a docstring is told; what has none is not meant for users."""
+    is_property = isinstance(member, property)
+    function = member.fget if is_property else inspect.unwrap(getattr(member, "__func__", member))
+    if inspect.isfunction(function) and (doc := inspect.getdoc(function)):
+        call = "" if is_property else _parameters(function)
+        yield [code(name + call), " ".join(doc.split())]
 
 
 def _parameters(function: Callable[..., Any]) -> str:
     names = []
     for one in list(inspect.signature(function).parameters.values())[1:]:
-        mark = {one.VAR_KEYWORD: "**", one.VAR_POSITIONAL: "*"}.get(one.kind, "")
-        names.append(f"{mark}{one.name}" + ("=…" if one.kind is one.KEYWORD_ONLY else ""))
+        stars = "**" if one.kind is one.VAR_KEYWORD else "*" * (one.kind is one.VAR_POSITIONAL)
+        names.append(f"{stars}{one.name}" + ("=…" if one.kind is one.KEYWORD_ONLY else ""))
     return f"({', '.join(names)})"
 
 

@@ -1,9 +1,9 @@
 """Every setting: of the command line and the surroundings, and of the objects in code."""
 
-import inspect
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from inspect import getsource
 from typing import Any, Final
 
 import msgspec
@@ -19,21 +19,26 @@ from windlass.contract.policy import Policy
 from windlass.webhooks.settings import WebhookSettings
 
 INTRODUCTION: Final = """\
-The first that names a setting counts: a flag of the command, the variable, `windlass.toml`, then
-`[tool.windlass]` in `pyproject.toml`, the default. For the store, the trigger, the outbox and the bridge,
-what the code names comes before all but the flag. `windlass config show` lists all of them with where each
-came from."""
+The first that names a setting counts: a flag of the command, the variable, `windlass.toml`,
+then `[tool.windlass]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
+and the bridge, what the code names comes before all but the flag. `windlass config show` lists
+all of them with where each came from."""
 
 SECRETS: Final = {
     "WINDLASS_API_KEY": "The key that commands and the Python client send to a server.",
-    "WINDLASS_KEY_PEPPER": "Keys and stream tokens are checked with it; `windlass key pepper` makes one. "
-    "Several, the newest first: `2:… 1:…`.",
-    "WINDLASS_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one webhooks are off.",
+    "WINDLASS_KEY_PEPPER": "Keys and stream tokens are checked with it; `windlass key pepper` "
+    "makes one. Several, the newest first: `2:… 1:…`.",
+    "WINDLASS_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one they are "
+    "off.",
     "WINDLASS_WEBHOOK_SECRET": "The secret of an endpoint, for `windlass webhook verify`.",
     "WINDLASS_TRACE_RUNS": "How spans of runs stand to those of submits: `link`, `child` or `off`.",
 }
 """Variables that no file may name, because they are secret or are read before files are."""
 
+# A field, with its default over one line or several, and the docstring right below it.
+DOCUMENTED: Final = re.compile(
+    r'^    (\w+): [^\n]*(?:\n {8}[^\n]*|\n    \))*\n    """(.*?)"""', re.MULTILINE | re.DOTALL
+)
 IN_CODE: Final = (
     (WorkerSettings, "`jobs.running(WorkerSettings(…))`: a worker in your own process."),
     (Policy, "What holds for a job; `@jobs.job(…)` sets `retry`, `schedule` and `events`."),
@@ -45,9 +50,7 @@ IN_CODE: Final = (
 
 
 def page() -> str:
-    rows = [
-        [code(one.name), code(one.variable), code(one.default), one.help] for one in SETTINGS
-    ]
+    rows = [[code(one.name), code(one.variable), code(one.default), one.help] for one in SETTINGS]
     parts = [
         INTRODUCTION,
         "## In files and variables",
@@ -76,9 +79,7 @@ def fields_of(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
 
 def field_docs(kind: type) -> dict[str, str]:
     """The docstrings that stand below the fields of a class."""
-    source = inspect.getsource(kind)
-    found = re.findall(r'^    (\w+): [^\n]*(?:\n {8}[^\n]*|\n    \))*\n    """(.*?)"""', source, re.M | re.S)
-    return {name: " ".join(text.split()) for name, text in found}
+    return {name: " ".join(text.split()) for name, text in DOCUMENTED.findall(getsource(kind))}
 
 
 def _default(field: "msgspec.structs.FieldInfo") -> str:

@@ -16,8 +16,8 @@ from windlass.contract.status import (
 )
 
 INTRODUCTION: Final = """\
-What is stored of a job, what follows from it, and every move that there is. What it means is told in
-[the lifecycle of a job](../concepts/lifecycle.md)."""
+What is stored of a job, what follows from it, and every move that there is. What it means is
+told in [the lifecycle of a job](../concepts/lifecycle.md)."""
 
 DERIVED: Final = {
     DerivedState.SCHEDULED: "Queued, and its first run is in the future.",
@@ -52,13 +52,18 @@ def page() -> str:
         INTRODUCTION,
         "## Statuses",
         "Other systems' names are understood wherever a status is read; they are never shown.",
-        table(["status", "is an end", "dead letter", "can be redriven", "also read as"], map(_status, JobStatus)),
+        table(
+            ["status", "is an end", "dead letter", "can be redriven", "also read as"],
+            map(_status, JobStatus),
+        ),
         "## Derived states",
         "Shown as `state` beside `status`, never stored.",
         table(["state", "when"], ([code(state), about] for state, about in DERIVED.items())),
         "## Moves",
         f"![{CAPTION}](../images/lifecycle.svg)",
-        table(["from", "event", "to"], ([move[0], code(move[1]), move[2]] for move in ordered_moves())),
+        table(
+            ["from", "event", "to"], ([move[0], code(move[1]), move[2]] for move in ordered_moves())
+        ),
         "## Reasons",
         "Why something happened, in `reason`; dead letters are grouped by it.",
         table(["reason", ""], ([code(one), REASONS[one]] for one in Reason)),

@@ -14,9 +14,10 @@ from windlass.stores.redis.location import parse_url
 from windlass.stores.redis.promise import Server, capabilities
 
 INTRODUCTION: Final = """\
-From the capabilities that the stores themselves declare. `windlass doctor` tells those of the store that is
-used, as it is configured; `Windlass(require=Require(durability="power_loss"))` refuses to start on less.
-What to choose is told in [choosing a store](../guides/choosing-a-store.md)."""
+From the capabilities that the stores themselves declare. `windlass doctor` tells those of the
+store that is used, as it is configured; `Windlass(require=Require(durability="power_loss"))`
+refuses to start on less. What to choose is told in [choosing a
+store](../guides/choosing-a-store.md)."""
 
 SURVIVES: Final = {
     "none": "nothing",
@@ -24,11 +25,18 @@ SURVIVES: Final = {
     "power_loss": "a power cut",
     "replicated": "the loss of a server",
 }
-WRITERS: Final = {"process": "one process", "host": "the processes of one host", "many": "many hosts"}
+WRITERS: Final = {
+    "process": "one process",
+    "host": "the processes of one host",
+    "many": "many hosts",
+}
 FACTS: Final[tuple[tuple[str, Callable[[Capabilities], str]], ...]] = (
     ("an answered write survives", lambda store: SURVIVES[store.durability]),
     ("who may share it", lambda store: WRITERS[store.writers]),
-    ("submit in your transaction", lambda store: "yes" if store.caller_transaction else "by an outbox"),
+    (
+        "submit in your transaction",
+        lambda store: "yes" if store.caller_transaction else "by an outbox",
+    ),
     ("whose clock rules", lambda store: store.clock),
     ("an event can be read after", lambda store: _soon(store.event_lag)),
     ("counts are as old as", lambda store: _soon(store.count_staleness)),
