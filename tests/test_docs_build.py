@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import windlass
-from scripts.docs import lifecycle, links
+from scripts.docs import leftovers, lifecycle, links
 from scripts.docs.__main__ import build, pages_nobody_finds
 from scripts.docs.reference.command_line import commands
 from scripts.docs.reference.errors import OF_RUNS, all_errors
@@ -48,6 +48,13 @@ def test_what_leads_nowhere_or_is_fetched_from_elsewhere_is_found(tmp_path: Path
         "a.html: b.html#gone leads nowhere",
         "a.html: c.html leads nowhere",
     ]
+
+
+def test_markdown_that_is_shown_as_text_is_found(tmp_path: Path) -> None:
+    (tmp_path / "good.html").write_text("<p>It is 1. and <code>- x</code> or <code>**</code></p>")
+    (tmp_path / "list.html").write_text("<p>A list\n- of one</p>")
+    (tmp_path / "bold.html").write_text("<p>It is **bold</p>")
+    assert [fault.split()[0] for fault in leftovers.faults(tmp_path)] == ["bold.html", "list.html"]
 
 
 def test_a_page_that_the_menu_does_not_name_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.docs import links, navigation
+from scripts.docs import leftovers, links, navigation
 from scripts.docs.staging import REPOSITORY, stage
 
 
@@ -25,7 +25,8 @@ def build(target: Path) -> list[str]:
     )
     if done.returncode != 0 or "Warning" in done.stdout:
         return [done.stdout]
-    return pages_nobody_finds(target / "docs") + links.faults(target / "site")
+    site = target / "site"
+    return pages_nobody_finds(target / "docs") + links.faults(site) + leftovers.faults(site)
 
 
 def pages_nobody_finds(docs: Path) -> list[str]:

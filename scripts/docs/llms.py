@@ -34,16 +34,21 @@ def everything(docs: Path) -> str:
     for title, pages in navigation.sections(docs).items():
         if title != "Decisions":
             parts += [
-                f"<!-- {page.path} -->\n\n" + (docs / page.path).read_text(encoding="utf-8")
+                f"<!-- {page.path} -->\n\n" + _text(docs / page.path)
                 for page in pages
                 if page.path not in ("benchmarks.md", "changelog.md")
             ]
     return "\n".join(parts)
 
 
+def _text(file: Path) -> str:
+    """A page without the tags that only a browser needs."""
+    return re.sub(r"^</?div.*>\n\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
 def _about(file: Path) -> str:
     """The first sentence of a page."""
-    text = re.sub(r"```.*?```|<!--.*?-->|<.*?>", "", file.read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(r"```.*?```|<!--.*?-->", "", _text(file), flags=re.DOTALL)
     for paragraph in text.split("\n\n"):
         words = " ".join(paragraph.split())
         if words and not words.startswith(("#", "|", "-", "!", "**Status", "    ")):

@@ -23,8 +23,9 @@ def code(text: object) -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    """A page that was made, and says so."""
-    return "\n\n".join([f"# {title}", *(part.strip() for part in parts if part.strip())]) + "\n"
+    """A page of the reference, whose tables keep the names in their first column whole."""
+    body = "\n\n".join(part.strip() for part in parts if part.strip())
+    return f'# {title}\n\n<div class="reference" markdown>\n\n{body}\n\n</div>\n'
 
 
 def first_line(text: str | None) -> str:

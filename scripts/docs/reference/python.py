@@ -43,6 +43,11 @@ OTHERS: Final = (
     ("windlass.testing.kit", (JobsTest,)),
     ("windlass.testing.clock", (FakeClock,)),
 )
+GIVEN: Final = (windlass.Context, windlass.Handle, windlass.JobType, starlette.Api)
+"""What nobody makes himself: it is handed out."""
+ATTRIBUTE: Final = re.compile(
+    r'^        self\.([a-z]\w*)\b[^\n]*\n        """(.*?)"""', re.M | re.S
+)
 MODULES: Final = re.compile(
     r"\b(?:windlass|datetime|collections|typing|uuid|contextlib)(?:\.\w+)*\.(?=\w)"
 )
@@ -73,7 +78,7 @@ def _told(name: str, thing: Any) -> str:
 
 def _signature(name: str, thing: Any) -> str:
     """Of what is called with arguments of its own: the fields of a struct are in a table."""
-    if inspect.isclass(thing) and issubclass(thing, str | msgspec.Struct):
+    if thing in GIVEN or (inspect.isclass(thing) and issubclass(thing, str | msgspec.Struct)):
         return ""
     if inspect.isclass(thing) and issubclass(thing, Exception) and "__init__" not in vars(thing):
         return ""
@@ -111,19 +116,24 @@ def _plain(text: str) -> str:
 def _members(thing: type) -> Iterator[list[str]]:
     shown: set[str] = set()
     for owner in thing.__mro__:
-        for name, member in vars(owner).items() if owner.__module__.startswith("windlass") else ():
-            if not name.startswith("_") and name not in shown:
-                shown.add(name)
-                yield from _member(name, member)
+        if owner.__module__.startswith("windlass"):
+            for name, member in vars(owner).items():
+                if not name.startswith("_") and name not in shown:
+                    shown.add(name)
+                    yield from _member(name, member)
+            for name, doc in ATTRIBUTE.findall(inspect.getsource(owner)):
+                yield [code(name), " ".join(doc.split())]
 
 
 def _member(name: str, member: Any) -> Iterator[list[str]]:
-    """What has a docstring is told; what has none is not meant for users."""
-    is_property = isinstance(member, property)
-    function = member.fget if is_property else inspect.unwrap(getattr(member, "__func__", member))
-    if inspect.isfunction(function) and (doc := inspect.getdoc(function)):
-        call = "" if is_property else _parameters(function)
-        yield [code(name + call), " ".join(doc.split())]
+    """A method without a docstring is not meant for users."""
+    if isinstance(member, property) and member.fget is not None:
+        kind = inspect.formatannotation(inspect.signature(member.fget).return_annotation)
+        yield [code(name), " ".join(_doc(member.fget).split()) or f"A {code(_plain(kind))}."]
+        return
+    function = inspect.unwrap(getattr(member, "__func__", member))
+    if inspect.isfunction(function) and _doc(function):
+        yield [code(name + _parameters(function)), " ".join(_doc(function).split())]
 
 
 def _parameters(function: Callable[..., Any]) -> str:
