@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, is_typeddict
 
 import msgspec
 
@@ -11,11 +12,8 @@ import windlass
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
 from scripts.docs.reference.settings import fields_of
-from windlass.client import AsyncClient, Client
+from windlass import api, auth, client, testing, webhooks
 from windlass.integrations import fastapi, starlette
-from windlass.testing.clock import FakeClock
-from windlass.testing.kit import JobsTest
-from windlass.webhooks import verify
 
 INTRODUCTION: Final = """\
 What most programs use: all names of `windlass`, and behind them those of its other modules that
@@ -36,12 +34,13 @@ GROUPS: Final = (
     ),
 )
 OTHERS: Final = (
-    ("windlass.integrations.fastapi", (fastapi.Accepted, fastapi.enqueue)),
-    ("windlass.integrations.starlette", (starlette.Api, starlette.AsyncEndpoint)),
-    ("windlass.client", (Client, AsyncClient)),
-    ("windlass.webhooks", (verify,)),
-    ("windlass.testing.kit", (JobsTest,)),
-    ("windlass.testing.clock", (FakeClock,)),
+    (fastapi, ("Accepted", "enqueue")),
+    (starlette, ("Api", "AsyncEndpoint")),
+    (api, api.__all__),
+    (auth, auth.__all__),
+    (client, client.__all__),
+    (webhooks, webhooks.__all__),
+    (testing, testing.__all__),
 )
 GIVEN: Final = (windlass.Context, windlass.Handle, windlass.JobType, starlette.Api)
 """What nobody makes himself: it is handed out."""
@@ -60,15 +59,17 @@ def page() -> str:
     parts = [INTRODUCTION]
     for title, names in GROUPS:
         parts += [f"## {title}", *(_told(name, getattr(windlass, name)) for name in names)]
-    parts.append("## Other modules")
-    for module, things in OTHERS:
-        parts += [f"From `{module}`:", *(_told(thing.__name__, thing) for thing in things)]
+    for module, public in OTHERS:
+        parts += [f"## From `{module.__name__}`", markdown.first_line(module.__doc__)]
+        parts += [_told(name, getattr(module, name)) for name in public]
     return markdown.page("The Python API", *parts)
 
 
 def _told(name: str, thing: Any) -> str:
     parts = [f"### {name}", _signature(name, thing), _doc(thing)]
     if inspect.isclass(thing):
+        if issubclass(thing, Enum):
+            parts.append("One of " + ", ".join(code(one.value) for one in thing) + ".")
         if issubclass(thing, msgspec.Struct) and thing.__struct_fields__:
             parts.append(table(["field", "default", ""], fields_of(thing)))
         if rows := list(_members(thing)):
@@ -78,11 +79,19 @@ def _told(name: str, thing: Any) -> str:
 
 def _signature(name: str, thing: Any) -> str:
     """Of what is called with arguments of its own: the fields of a struct are in a table."""
-    if thing in GIVEN or (inspect.isclass(thing) and issubclass(thing, str | msgspec.Struct)):
-        return ""
-    if inspect.isclass(thing) and issubclass(thing, Exception) and "__init__" not in vars(thing):
+    if inspect.isclass(thing) and (_is_data(thing) or thing in GIVEN or _is_protocol(thing)):
         return ""
     return f"```python\n{_laid_out(name, inspect.signature(thing))}\n```"
+
+
+def _is_data(kind: type) -> bool:
+    if issubclass(kind, Exception):
+        return "__init__" not in vars(kind)
+    return is_typeddict(kind) or issubclass(kind, str | msgspec.Struct)
+
+
+def _is_protocol(kind: type) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
 
 
 def _laid_out(name: str, told: inspect.Signature) -> str:
@@ -109,6 +118,7 @@ def _written(told: inspect.Signature) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Without the modules in front of names, and without quotes around them."""
     text = MODULES.sub("", text)
+    text = re.sub(r"\*<class '(\w+)'>", r"Unpack[\1]", text)
     text = re.sub(r": '([^']+)'", r": \1", text)
     return re.sub(r"^'([^']+)'$", r"\1", text)
 
