@@ -26,7 +26,14 @@ def build(target: Path) -> list[str]:
     if done.returncode != 0 or "Warning" in done.stdout:
         return [done.stdout]
     site = target / "site"
+    publish_sources(target / "docs", site)
     return pages_nobody_finds(target / "docs") + links.faults(site) + leftovers.faults(site)
+
+
+def publish_sources(docs: Path, site: Path) -> None:
+    """Put the Markdown of each page beside it: what llms.txt names."""
+    for file in docs.rglob("*.md"):
+        shutil.copy(file, site / file.relative_to(docs))
 
 
 def pages_nobody_finds(docs: Path) -> list[str]:
