@@ -23,9 +23,13 @@ def index(docs: Path) -> str:
     """One line a page: its place, and what it is about."""
     parts = [ABOUT]
     for title, pages in navigation.sections(docs).items():
-        lines = [f"- [{page.title}]({page.path}): {_about(docs / page.path)}" for page in pages]
-        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
+        parts.append(f"## {title}\n\n" + "".join(map(_line, pages)))
     return "\n".join(parts)
+
+
+def _line(page: navigation.Page) -> str:
+    about = f": {page.about}" if page.about else ""
+    return f"- [{page.title}]({page.path}){about}\n"
 
 
 def everything(docs: Path) -> str:
@@ -44,14 +48,3 @@ def everything(docs: Path) -> str:
 def _text(file: Path) -> str:
     """A page without the tags that only a browser needs."""
     return re.sub(r"^</?div.*>\n\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-
-
-def _about(file: Path) -> str:
-    """The first sentence of a page."""
-    text = re.sub(r"```.*?```|<!--.*?-->", "", _text(file), flags=re.DOTALL)
-    for paragraph in text.split("\n\n"):
-        words = " ".join(paragraph.split())
-        if words and not words.startswith(("#", "|", "-", "!", "**Status", "    ")):
-            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", words)
-            return re.split(r"(?<=[.:]) ", plain, maxsplit=1)[0].rstrip(":")
-    return navigation.title_of(file)
