@@ -48,7 +48,7 @@ SECTIONS: Final = (
             Page(
                 "Tutorial",
                 "tutorial.md",
-                "a small service grown step by step: status URL, retries, cancel, schedule, webhook",
+                "a small service grown step by step, from its first job to its test",
             ),
         ),
     ),
