@@ -10,7 +10,14 @@ import yaml  # type: ignore[import-untyped]  # it has no stubs
 from tests.api.conftest import asker_of
 from tests.test_documentation import DOCS, Shell, blocks, modules, page
 from tests.walkthrough import Walkthrough
+from windlass import Backoff, WorkerSettings
+from windlass.api import ApiSettings
 from windlass.api.documents import ScaleDocument
+from windlass.contract.payload import DEFAULT_RESULT_LIMIT
+from windlass.contract.policy import Policy
+from windlass.manager.orphans import DEFAULT_GRACE
+from windlass.worker.handler import DEFAULT_TIMEOUT
+from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
 
@@ -98,3 +105,23 @@ def _unit(text: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(text)
     return parser
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    lifecycle, leases, keys = (
+        page(f"concepts/{name}.md") for name in ("lifecycle", "leases", "idempotency")
+    )
+    policy, worker = Policy(), WorkerSettings()
+    assert f"up to {DEFAULT_RESULT_LIMIT // 1024} KiB" in lifecycle
+    assert f"Crashes have a budget of their own ({policy.max_crashes})" in lifecycle
+    assert f"Snoozes have their own too ({policy.max_snoozes})" in lifecycle
+    assert f"`maxAttempts` is {policy.retry.attempts} unless" in lifecycle
+    assert f"knows its type for {DEFAULT_GRACE.total_seconds() / 60:g} minutes" in lifecycle
+    assert f"for {worker.lease.total_seconds():g} seconds (`WINDLASS_LEASE_SECONDS`)" in leases
+    assert f"`timeout` ({DEFAULT_TIMEOUT.total_seconds() / 60:g} minutes by default)" in leases
+    assert f"for the drain ({worker.drain.total_seconds():g} seconds)" in leases
+    assert policy.hold_key.days == 7
+    assert "for seven days after it was completed" in keys
+    assert f"for {ApiSettings().hold_request_key_hours:g} hours" in keys
+    assert f"at most {Backoff().cap_seconds:g}" in page("concepts/retries.md")
+    assert f"exit code {EXIT_LOOP_BLOCKED}" in page("guides/deploying.md")
