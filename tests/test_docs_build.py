@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import windlass
 from scripts.docs import leftovers, lifecycle, links
 from scripts.docs.__main__ import build, pages_nobody_finds
 from scripts.docs.reference.command_line import commands
 from scripts.docs.reference.errors import OF_RUNS, all_errors
-from scripts.docs.staging import MADE, PLACEHOLDER, REPOSITORY, made_pages
+from scripts.docs.staging import MADE, PLACEHOLDER, REPOSITORY, linked, made_pages
 from windlass.api.problems import KINDS, ApiCode
 from windlass.app.settings import SETTINGS
 from windlass.contract.errors import Code
@@ -65,6 +67,28 @@ def test_a_page_that_the_menu_does_not_name_is_found(tmp_path: Path) -> None:
     (tmp_path / "stray.md").write_text("# Stray")
     (found,) = pages_nobody_finds(tmp_path)
     assert found.startswith("stray.md is not in the navigation")
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "in_the_site"),
+    [
+        ("docs/guides/a.md", "[b](../http.md#limits)", "[b](../http.md#limits)"),
+        ("docs/guides/a.md", "[the README](../../README.md)", "[the README](../start.md)"),
+        ("docs/examples/a.md", "[main.py](../../src/windlass/cli/main.py)", "`main.py`"),
+        ("docs/a.md", "[b](https://example.com/x.md)", "[b](https://example.com/x.md)"),
+        ("README.md", "![b](docs/images/b.png)", "![b](images/b.png)"),
+        (
+            "README.md",
+            "[rules](CONTRIBUTING.md#how-to-test)",
+            "[rules](contributing.md#how-to-test)",
+        ),
+        ("README.md", "[gone](nowhere.md)", "[gone](nowhere.md)"),
+    ],
+)
+def test_links_of_the_repository_lead_to_the_pages_of_the_site(
+    file: str, written: str, in_the_site: str
+) -> None:
+    assert linked(written, Path(file)) == in_the_site
 
 
 def test_every_command_is_told() -> None:

@@ -1,5 +1,6 @@
 """Lays the pages out for zensical: those of docs/, of the README, and those made from the code."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -18,16 +19,13 @@ MADE: Final[Mapping[str, Callable[[], str]]] = {
     "stores": stores.promises,
 }
 """What stands in a page for a table that is made: `<!-- made: stores -->`."""
-LINKS_OUT: Final = (
-    ("](../README.md", "](start.md"),
-    ("](../CONTRIBUTING.md", "](contributing.md"),
-    ("](../CHANGELOG.md", "](changelog.md"),
-)
-LINKS_IN: Final = (
-    ("](docs/", "]("),
-    ("](CONTRIBUTING.md", "](contributing.md"),
-    ("](CHANGELOG.md", "](changelog.md"),
-)
+PAGES_OF_ROOT: Final = {
+    "README.md": "start.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Files beside docs/ that are pages of the site."""
+LINK: Final = re.compile(r"(!?)\[([^]\n]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def stage(target: Path) -> None:
@@ -37,7 +35,8 @@ def stage(target: Path) -> None:
     for name, text in made_pages().items():
         _write(docs / name, text)
     for file in docs.rglob("*.md"):
-        _write(file, _completed(file.read_text(encoding="utf-8")))
+        text = linked(file.read_text(encoding="utf-8"), "docs" / file.relative_to(docs))
+        _write(file, PLACEHOLDER.sub(lambda found: MADE[found[1]](), text))
     settings = (Path(__file__).parent / "zensical.toml").read_text(encoding="utf-8")
     _write(target / "zensical.toml", settings.replace("# NAVIGATION", navigation.as_toml(docs)))
     _write(docs / "llms.txt", llms.index(docs))
@@ -50,7 +49,7 @@ def made_pages() -> dict[str, str]:
     pages["start.md"] = _start()
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         text = (REPOSITORY / name).read_text(encoding="utf-8")
-        pages[name.lower()] = _replaced(text, LINKS_IN)
+        pages[PAGES_OF_ROOT[name]] = linked(text, Path(name))
     return pages
 
 
@@ -61,17 +60,27 @@ def _start() -> str:
     if not heading:
         raise ValueError(f"the README has no {START!r}")
     body = re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-    return "# Start in five minutes\n" + _replaced(body, LINKS_IN)
+    return "# Start in five minutes\n" + linked(body, Path("README.md"))
 
 
-def _completed(text: str) -> str:
-    return PLACEHOLDER.sub(lambda found: MADE[found[1]](), _replaced(text, LINKS_OUT))
+def linked(text: str, file: Path) -> str:
+    """Let the links of a file of the repository lead to where their targets are in the site.
 
+    What is no page of it, the code for example, is named and not linked: nobody knows where the
+    repository is. What is not there at all is left for zensical to find.
+    """
+    here = file.parent if file.is_relative_to("docs") else Path("docs")
 
-def _replaced(text: str, pairs: tuple[tuple[str, str], ...]) -> str:
-    for old, new in pairs:
-        text = text.replace(old, new)
-    return text
+    def moved(found: re.Match[str]) -> str:
+        mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
+        named = os.path.normpath(file.parent / target)
+        if not named.startswith("docs/") and named not in PAGES_OF_ROOT:
+            is_there = (REPOSITORY / named).exists()
+            return f"`{words.strip('`')}`" if is_there else found[0]
+        place = PAGES_OF_ROOT.get(named, named.removeprefix("docs/"))
+        return f"{mark}[{words}]({os.path.relpath(Path('docs', place), here)}{anchor})"
+
+    return LINK.sub(moved, text)
 
 
 def _write(file: Path, text: str) -> None:
