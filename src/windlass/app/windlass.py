@@ -379,6 +379,24 @@ class Windlass(Declarations):
         await self._have_submitted()
         return answer
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Begin a transaction of your own where submits with `connection=` go.
+
+        That is the database of the store or, where there is one, of the outbox. Yields the driver's
+        connection: psycopg's AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on
+        SQLite. Committed at the end of the block, and workers are told that there may be work;
+        rolled back by an error. Do not begin one inside another.
+        """
+        await self._ready_to_submit()
+        home = self.store if self.outbox is None else self.outbox.store
+        async with home.transaction() as transaction:
+            yield transaction.connection
+        if self.outbox is None:
+            self.wakeup.notify()
+        else:
+            self.outbox.wakeup.notify()
+
     async def admit_many(
         self, jobs: Sequence[tuple[Admissible, NewJob]]
     ) -> list[InsertResult | WindlassError]:

@@ -1,0 +1,1 @@
+"""The examples: what they promise, on every store and with every worker killed."""
