@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from importlib.resources import files
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -47,6 +48,8 @@ async def live(bench: Bench) -> None:
             idempotency_key=f"k{number}",
             subject_id=f"s{number}",
             created_by="me",
+            correlation_id="order 7",
+            parent_job_id=UUID(int=7),
             max_attempts=1,
             request_key=key,
         )
