@@ -95,9 +95,7 @@ def _order(job: Job) -> tuple[datetime, UUID]:
     return job.created_at, job.job_id
 
 
-async def _with(
-    one: JobSnapshot, others: AsyncIterator[JobSnapshot]
-) -> AsyncIterator[JobSnapshot]:
+async def _with(one: JobSnapshot, others: AsyncIterator[JobSnapshot]) -> AsyncIterator[JobSnapshot]:
     """Put one in its place among others, which come newest first."""
     is_told = False
     async for job in others:
