@@ -44,9 +44,11 @@ class Load:
         )
         async with self.jobs, self.jobs.running(settings):
             submitters = [asyncio.create_task(self._submit()) for _ in range(SUBMITTERS)]
-            yield
-            self._is_over = True
-            await asyncio.gather(*submitters)
+            try:
+                yield
+            finally:
+                self._is_over = True
+                await asyncio.gather(*submitters)
             await self._drained()
 
     async def _submit(self) -> None:

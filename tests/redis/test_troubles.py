@@ -59,10 +59,15 @@ async def stand_still_beyond_all_leases(server: RedisServer, load: Load) -> None
 
 
 async def load_slowly(server: RedisServer, load: Load) -> None:
+    # It answers others after every thousand commands that it loads.
+    server.call("EVAL", "for n = 1, 5000 do redis.call('SET', 'k' .. n, n) end", "0")
     await asyncio.to_thread(server.kill)
-    server.settings["key-load-delay"] = "200"  # microseconds for each command
+    server.settings["key-load-delay"] = "50"  # microseconds for each command
     server.start(wait=False)
-    await load.be_refused()
+    said = b""
+    while not said.startswith(b"-LOADING"):
+        said = await asyncio.to_thread(server.call_if_there, "GET", "x")
+        assert not said.startswith(b"$-1"), "it was too quick to be met while it loads"
     await asyncio.to_thread(server.wait)
 
 
