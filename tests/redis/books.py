@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from tests.redis.conftest import opened
-from windlass.contract.snapshot import LoggedEvent
+from windlass.contract.snapshot import JobSnapshot, LoggedEvent
 from windlass.contract.status import Event, JobStatus
 
 
@@ -26,8 +26,16 @@ async def check_books(url: str, accepted: Sequence[UUID]) -> Counter[str]:
     completed = Counter(row.job_id for row in rows if row.event is Event.COMPLETED)
     assert set(completed.values()) <= {1}
     assert len({(row.job_id, row.fence) for row in rows}) == len(rows)
+    others = Counter(_fate(job) for job in jobs if _fate(job) != JobStatus.COMPLETED)
+    assert not others, f"of {len(accepted)} accepted jobs some were not completed: {others}"
     assert not set(accepted) - completed.keys()
-    assert all(job and job.status is JobStatus.COMPLETED for job in jobs)
     assert sum(lane.completed for lane in counts) == len(completed)
     assert not any(lane.queued or lane.running for lane in counts)
     return Counter(str(row.event) for row in rows)
+
+
+def _fate(job: JobSnapshot | None) -> str:
+    if job is None:
+        return "lost"
+    reason = f" {job.last.reason}" if job.last and job.status is not JobStatus.COMPLETED else ""
+    return f"{job.status}{reason}"
