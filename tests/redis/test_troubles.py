@@ -102,7 +102,8 @@ async def test_work_goes_on_after_any_trouble(
             await load.run_more(100)
             took = time.monotonic() - began
             seconds[trouble.__name__] = max(took, seconds.get(trouble.__name__, 0.0))
-    events = await check_books(own_server.url(), load.accepted)
+    is_often = stand_still_beyond_all_leases in troubles
+    events = await check_books(own_server.url(), load.accepted, some_given_up=is_often)
     say(
         f"{len(load.accepted)} jobs accepted, {load.ran} runs, events {dict(events)}, "
         f"100 more had run within { ({name: round(took, 2) for name, took in seconds.items()}) } s"
