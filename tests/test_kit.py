@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from windlass import Context, Permanent, Windlass
+from windlass import Context, JobEvent, Permanent, Windlass
 from windlass.testing.faults import Crash
 from windlass.testing.kit import Drained, JobsTest
 
@@ -60,6 +60,119 @@ async def test_a_drain_runs_what_is_due_and_what_follows() -> None:
         drained = await kit.drain()
         assert (drained.completed, drained.failed) == (2, 1)
         assert (await kit.submitted(thank)).payloads == ["o-1"]
+
+
+class Shop:
+    """An application with functions that hear of events, and what they have heard."""
+
+    def __init__(self) -> None:
+        self.jobs = Windlass("sqlite:///never-made.db")
+        self.heard: list[tuple[str, str]] = []
+        self.refuses = 0
+        jobs = self.jobs
+
+        @jobs.job("pack")
+        async def pack(order_id: str) -> None:
+            if order_id == "bad":
+                raise Permanent("BAD", "bad")
+
+        @jobs.job("invoice")
+        async def invoice(order_id: str) -> None: ...
+
+        @jobs.on("job.completed", job_type=pack, name="bill")
+        async def bill(event: JobEvent) -> None:
+            if self.refuses:
+                self.refuses -= 1
+                raise ConnectionError("the bank is away")
+            self.heard.append(("bill", event.job.data()))
+            await invoice.submit(event.job.data())
+
+        @jobs.on("job.failed", name="page")
+        def page(event: JobEvent) -> None:
+            self.heard.append(("page", event.job.data()))
+            raise Permanent("NOBODY", "nobody is awake")
+
+        @jobs.on("job.completed", job_type="invoice", name="archive")
+        async def archive(event: JobEvent) -> None:
+            self.heard.append(("archive", event.job.data()))
+
+        self.pack = pack
+        self.invoice = invoice
+
+
+async def test_a_drain_tells_consumers_and_runs_what_they_submit() -> None:
+    shop = Shop()
+    async with JobsTest(shop.jobs) as kit:
+        await shop.pack.submit("o-1")
+        await shop.pack.submit("bad")
+        drained = await kit.drain()
+        assert (drained.completed, drained.failed) == (2, 1)
+        assert sorted(shop.heard) == [("archive", "o-1"), ("bill", "o-1"), ("page", "bad")]
+        await kit.drain()
+        assert len(shop.heard) == 3
+        kit.clock.advance(timedelta(days=1))
+        await shop.pack.submit("o-2")
+        await kit.drain()
+        assert shop.heard[3:] == [("bill", "o-2"), ("archive", "o-2")]
+
+
+async def test_what_a_consumer_raises_fails_the_test_and_the_next_drain_tells_it_again() -> None:
+    shop = Shop()
+    shop.refuses = 2
+    async with JobsTest(shop.jobs) as kit:
+        await shop.pack.submit("o-1")
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="bank"):
+                await kit.drain()
+            assert shop.heard == []
+        await kit.drain()
+        assert shop.heard == [("bill", "o-1"), ("archive", "o-1")]
+
+
+async def test_inline_tells_consumers_too() -> None:
+    shop = Shop()
+    async with JobsTest(shop.jobs, inline=True) as kit:
+        await shop.pack.submit("o-1")
+        assert shop.heard == [("bill", "o-1"), ("archive", "o-1")]
+        assert (await kit.submitted(shop.invoice)).payloads == ["o-1"]
+
+
+async def test_every_test_begins_with_an_empty_log() -> None:
+    shop = Shop()
+    for order in ("o-1", "o-2"):
+        async with JobsTest(shop.jobs) as kit:
+            await shop.pack.submit(order)
+            await kit.drain()
+    assert [what for who, what in shop.heard if who == "bill"] == ["o-1", "o-2"]
+
+
+async def test_nothing_is_published_to_a_broker() -> None:
+    outward = Windlass("memory://", bridge="amqp://127.0.0.1:1/?outcomes=jobs")
+
+    @outward.job("pack")
+    async def pack(order_id: str) -> None: ...
+
+    assert [one.name for one in outward.consumers] == ["bridge:jobs"]
+    async with JobsTest(outward) as kit:
+        await pack.submit("o-1")
+        assert (await kit.drain()).completed == 1
+
+
+async def test_consumers_that_make_work_for_ever_are_told_of() -> None:
+    jobs = Windlass("memory://")
+
+    @jobs.job("tick")
+    async def tick(value: None) -> None: ...
+
+    @jobs.on("job.completed", name="again")
+    async def again(event: JobEvent) -> None:
+        await tick.submit(None)
+
+    async with JobsTest(jobs) as kit:
+        await tick.submit(None)
+        kit.most_runs = 20
+        with pytest.raises(AssertionError, match="after 20 runs"):
+            await kit.drain()
 
 
 async def test_time_is_the_test_s() -> None:

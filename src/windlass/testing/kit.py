@@ -4,7 +4,7 @@ async with JobsTest(jobs) as kit:
     await place_order(...)                                  # code that submits
     order = (await kit.submitted(ship)).one()
     assert order.payload == Order("o-1")
-    assert (await kit.drain()).completed == 1               # run what is due, here and now
+    assert (await kit.drain()).completed == 1               # run what is due, tell consumers
     kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
     await kit.fire()                                        # what schedules have made due
     await kit.run_for(timedelta(days=1))                    # as with a worker that lives
@@ -34,6 +34,7 @@ from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import Location
 from windlass.testing.clock import FakeClock
 from windlass.testing.faults import Call, Crash, intercepted
+from windlass.testing.listening import Listening
 from windlass.testing.schedules import DueSchedules
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.executor import Executor
@@ -116,6 +117,7 @@ class JobsTest:
         self._schedules = DueSchedules(app)
         self._before = (app.store_source, app.clock, app.trigger)
         self._around: Callable[[str, Call], Any] | None = None
+        self._listening = Listening(app, _SESSION)
 
     async def __aenter__(self) -> "JobsTest":
         location = Location(self.path, sync="normal")
@@ -163,7 +165,11 @@ class JobsTest:
     # -- running ----------------------------------------------------------------------------------
 
     async def drain(self) -> Drained:
-        """Run what is due, one job after the other, and what follows from it, until nothing is."""
+        """Run what is due, one job after the other, tell consumers (`@jobs.on`) what became of it,
+        and run what follows from that, until nothing is due and all is told.
+
+        What a consumer raises is raised here; the next drain gives it the same event again.
+        """
         drained = Drained()
         async with self._executor() as executor:
             await self._drain_into(drained, executor)
@@ -198,9 +204,9 @@ class JobsTest:
 
     async def _drain_into(self, drained: Drained, executor: Executor) -> None:
         for _ in range(self.most_runs - drained.runs):
-            runs = await self._claim_one()
-            if not runs:
-                return
+            while not (runs := await self._claim_one()):
+                if not await self._listening.tell():
+                    return
             drained.count(await self._run(executor, runs[0]))
         raise AssertionError(f"after {self.most_runs} runs there are still jobs due")
 
