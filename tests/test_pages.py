@@ -19,7 +19,7 @@ from windlass.manager.orphans import DEFAULT_GRACE
 from windlass.worker.handler import DEFAULT_TIMEOUT
 from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 FOLDERS = ("concepts", "guides", "coming-from")
 FILES = [DOCS / "index.md", *(file for name in FOLDERS for file in sorted((DOCS / name).iterdir()))]
