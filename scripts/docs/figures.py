@@ -63,18 +63,20 @@ def losses() -> str:
 def _compared() -> dict[str, dict[str, Line]]:
     """By store and metric, the figures of all who were measured beside us."""
     found: dict[str, dict[str, Line]] = {}
-    for row in _rows():
-        if row.unit != RATIO and not row.system.startswith("raw ") and row.benchmark != "http":
-            # What was measured over HTTP is beside a server that answers nothing, and no rival.
-            metric = row.metric.removesuffix(f", {row.system}")
-            found.setdefault(STORES.get(row.engine, row.engine), {}).setdefault(metric, {})[
-                row.system
-            ] = row
+    for row in filter(_is_of_a_system, _rows()):
+        store = STORES.get(row.engine, row.engine)
+        metric = row.metric.removesuffix(f", {row.system}")
+        found.setdefault(store, {}).setdefault(metric, {})[row.system] = row
     return {
-        name: compared
-        for name, lines in found.items()
+        store: compared
+        for store, lines in found.items()
         if (compared := {metric: line for metric, line in lines.items() if _is_compared(line)})
     }
+
+
+def _is_of_a_system(row: Row) -> bool:
+    """Not a ratio, not the bare engine, and not the server over HTTP that answers nothing."""
+    return row.unit != RATIO and not row.system.startswith("raw ") and row.benchmark != "http"
 
 
 def _is_compared(line: Line) -> bool:
