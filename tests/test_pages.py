@@ -1,12 +1,14 @@
 """What the pages of the documentation say is so: their code runs, their commands show that."""
 
 import configparser
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it has no stubs
 
+import windlass
 from tests.api.conftest import asker_of
 from tests.test_documentation import DOCS, Shell, blocks, modules, page
 from tests.walkthrough import Walkthrough
@@ -105,6 +107,19 @@ def _unit(text: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(text)
     return parser
+
+
+def test_every_file_of_the_tour_is_there() -> None:
+    text = page("architecture.md")
+    files = re.findall(r"`([\w/]+\.(?:py|lua))`", text)
+    folders = re.findall(r"`(\w+)/`", text)
+    assert len(files) > 20
+    source = Path(windlass.__file__).parent
+    assert [name for name in [*files, *folders] if not (source / name).exists()] == []
+    told = {
+        file.name for file in source.iterdir() if file.is_dir() and not file.name.startswith("_")
+    }
+    assert told - {*folders} == set()
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
