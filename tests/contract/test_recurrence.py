@@ -6,7 +6,7 @@ that zone show them.
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from time import perf_counter
+from time import thread_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -403,10 +403,10 @@ def test_what_is_no_expression_is_refused(expression: str, why: str) -> None:
     ],
 )
 def test_an_expression_that_would_grow_is_refused_before_it_is_read(expression: str) -> None:
-    before = perf_counter()
+    before = thread_time()
     with pytest.raises(InvalidInput, match="the limit is 256"):
         Cron(expression).checked(NOW)
-    assert perf_counter() - before < 0.1
+    assert thread_time() - before < 0.1
 
 
 @pytest.mark.parametrize(

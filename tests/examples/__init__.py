@@ -1,1 +1,1 @@
-"""The examples do what they show."""
+"""The examples: what they promise, on every store and with every worker killed."""

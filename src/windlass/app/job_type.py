@@ -132,13 +132,15 @@ class JobType(Generic[T, R]):
         correlation_id: str | None = None,
         job_id: UUID | None = None,
         max_attempts: int | None = None,
+        parent: UUID | None = None,
         trace_context: Mapping[str, str] | None = None,
         connection: Any = None,
     ) -> "Handle[R]":
         """Submit a job; it is durable when this returns.
 
         With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed. `trace_context` has the W3C headers to use instead of the current span.
+        that is committed. `parent` is the job that it comes from. `trace_context` has the W3C
+        headers to use instead of the current span.
         """
         span = self.app.tracing.send(self.name)
         try:
@@ -155,6 +157,7 @@ class JobType(Generic[T, R]):
                 correlation_id=correlation_id,
                 job_id=job_id,
                 max_attempts=max_attempts,
+                parent=parent,
                 trace_context=trace_context,
             )
             if span is not None:

@@ -13,7 +13,6 @@ from windlass.api.sent import DepthCap, QueuesQuery
 from windlass.api.tallies import fullness, summed
 from windlass.auth.action import Action
 from windlass.auth.authorizer import Target
-from windlass.contract.errors import Code
 from windlass.contract.query import LaneCounts
 from windlass.contract.text import name_problem
 
@@ -68,14 +67,7 @@ class Queues:
                 run=self.cap,
                 body=DepthCap,
                 answers={200: QueueState},
-                problems=(
-                    Code.INVALID_FORMAT,
-                    ApiCode.NOT_FOUND,
-                    ApiCode.BODY_TIMEOUT,
-                    ApiCode.BODY_TOO_LARGE,
-                    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-                    Code.VALIDATION_ERROR,
-                ),
+                problems=(ApiCode.NOT_FOUND,),
             ),
         ]
 

@@ -37,14 +37,9 @@ _IF_MATCH: Final = RequestHeader(
     "If-Match", "Do it only while the ETag is still this one; else 412.", {"type": "string"}
 )
 _SENT_PROBLEMS: Final = (
-    Code.INVALID_FORMAT,
     ApiCode.NOT_FOUND,
-    ApiCode.BODY_TIMEOUT,
     Code.SCHEDULE_CONFLICT,
-    ApiCode.BODY_TOO_LARGE,
     Code.PAYLOAD_TOO_LARGE,
-    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-    Code.VALIDATION_ERROR,
     ApiCode.UNKNOWN_JOB_TYPE,
 )
 _NAMED: Final = "/api/schedules/{schedule}"
