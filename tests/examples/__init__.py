@@ -1,1 +1,1 @@
-"""The examples: what they promise, on every store and with every worker killed."""
+"""The examples do what they show, on every store and with every worker killed."""
