@@ -3,14 +3,14 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
 from windlass import Context, JobEvent, Permanent, Windlass
 from windlass.testing.faults import Crash
-from windlass.testing.kit import JobsTest
+from windlass.testing.kit import Drained, JobsTest
 
 pytest_plugins = ["windlass.testing.plugin"]
 
@@ -170,8 +170,9 @@ async def test_consumers_that_make_work_for_ever_are_told_of() -> None:
 
     async with JobsTest(jobs) as kit:
         await tick.submit(None)
+        kit.most_runs = 20
         with pytest.raises(AssertionError, match="after 20 runs"):
-            await kit.drain(most_runs=20)
+            await kit.drain()
 
 
 async def test_time_is_the_test_s() -> None:
@@ -229,3 +230,100 @@ async def test_the_fixture_opens_and_closes_a_kit(
     kit = await jobs_test(jobs)
     await asyncio.gather(*(ship.submit(Order(str(n))) for n in range(3)))
     assert (await kit.drain()).completed == 6
+
+
+# -- schedules ----------------------------------------------------------------------------------
+
+
+def scheduled_app() -> tuple[Windlass, list[tuple[str, datetime]]]:
+    """An application with schedules, and what its handlers have done, when."""
+    app = Windlass("sqlite:///never-made.db")
+    done: list[tuple[str, datetime]] = []
+
+    @app.job("report")
+    async def report(kind: str, ctx: Context) -> None:
+        assert ctx.job.scheduled_at is not None
+        done.append((kind, ctx.job.scheduled_at))
+        if kind == "flaky" and ctx.attempt == 1:
+            raise ConnectionError
+
+    report.cron("30 2 * * *", timezone="Europe/Berlin", payload="daily", name="daily")
+    return app, done
+
+
+SPRING = datetime(2026, 3, 28, 12, tzinfo=UTC)
+
+
+async def test_what_is_due_by_a_schedule_is_fired_when_the_test_says() -> None:
+    app, done = scheduled_app()
+    async with JobsTest(app, now=SPRING) as kit:
+        assert await kit.fire() == 0
+        kit.clock.advance(timedelta(days=3))  # nobody fired meanwhile: a downtime
+        assert await kit.fire() == 1  # misfire="coalesce"
+        assert await kit.fire() == 0
+        assert (await kit.drain()).completed == 1
+    assert done == [("daily", datetime(2026, 3, 31, 0, 30, tzinfo=UTC))]
+
+
+async def test_time_passes_as_with_a_worker_that_lives() -> None:
+    app, done = scheduled_app()
+    async with JobsTest(app, now=SPRING) as kit:
+        assert (await kit.run_for(timedelta(days=3))).completed == 3
+        assert kit.clock.now() == SPRING + timedelta(days=3)
+    days = [at for _, at in done]
+    assert [at.isoformat() for at in days] == [
+        "2026-03-29T01:00:00+00:00",  # 02:30 is skipped that night, so at the end of the gap
+        "2026-03-30T00:30:00+00:00",
+        "2026-03-31T00:30:00+00:00",
+    ]
+
+
+async def test_what_is_due_at_the_end_of_the_time_is_run_too() -> None:
+    app, _ = scheduled_app()
+    async with JobsTest(app, now=SPRING) as kit:
+        until = datetime(2026, 3, 29, 1, tzinfo=UTC) - SPRING
+        assert (await kit.run_for(until - timedelta(microseconds=1))).completed == 0
+        assert (await kit.run_for(timedelta(microseconds=1))).completed == 1
+
+
+async def test_delays_and_retries_are_run_in_time_that_passes() -> None:
+    app, done = scheduled_app()
+    report = app.find_type("report")
+    assert report is not None
+    async with JobsTest(app, now=SPRING) as kit:
+        await report.submit("flaky", delay=timedelta(hours=2))
+        ran = await kit.run_for(timedelta(hours=3))
+        assert (ran.retried, ran.completed) == (1, 1)
+    assert [kind for kind, _ in done] == ["flaky", "flaky"]
+
+
+async def test_a_schedule_that_is_switched_off_submits_nothing() -> None:
+    app, done = scheduled_app()
+    async with JobsTest(app, now=SPRING) as kit:
+        await app.schedules.pause("default", "daily")
+        assert await kit.run_for(timedelta(days=2)) == Drained()
+        await app.switches.disable_type("report")
+        await app.schedules.pause("default", "daily", paused=False)
+        assert await kit.run_for(timedelta(days=1)) == Drained()
+    assert done == []
+
+
+async def test_inline_a_run_is_made_as_it_is_fired() -> None:
+    app, done = scheduled_app()
+    async with JobsTest(app, inline=True, now=SPRING) as kit:
+        kit.clock.advance(timedelta(days=1))
+        assert await kit.fire() == 1
+    assert [kind for kind, _ in done] == ["daily"]
+
+
+async def test_a_time_that_would_never_end_is_told() -> None:
+    app = Windlass("sqlite:///never-made.db")
+
+    @app.every(timedelta(seconds=1))
+    @app.job("tick")
+    async def tick() -> None: ...
+
+    async with JobsTest(app) as kit:
+        kit.most_runs = 5
+        with pytest.raises(AssertionError, match="after 5 runs"):
+            await kit.run_for(timedelta(days=365))

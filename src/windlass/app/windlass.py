@@ -17,7 +17,7 @@ from windlass.app.job_type import JobType
 from windlass.app.loop_thread import LoopThread
 from windlass.app.opening import Opening
 from windlass.app.scheduled import gathered
-from windlass.app.settings import CODE, named_in
+from windlass.app.settings import CODE, most_schedules, named_in
 from windlass.app.submitting import Submitting
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
@@ -134,7 +134,8 @@ class Windlass(Declarations):
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
-        self._outbox_url = named_in(outbox, "outbox").text
+        self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
+        self._most_schedules = most_schedules()
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -166,7 +167,7 @@ class Windlass(Declarations):
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit or self._store_audit
         """Keeps what operators do, and who is refused."""
-        admission = Admission(self.store, self.switches, max_depth_of=self._max_depth_of)
+        admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
         self._submitting = Submitting(
             self.store,
             admission=admission,
@@ -187,6 +188,7 @@ class Windlass(Declarations):
             self.manager,
             admit=admission.check_job,
             changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
+            most=self._most_schedules,
         )
         self.outbox = self._make_outbox()
         """Where jobs wait that were submitted in a transaction of another database."""
@@ -202,12 +204,12 @@ class Windlass(Declarations):
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     def _make_outbox(self) -> "Outbox | None":
-        if not self._outbox_url:
+        if not self.outbox_url:
             return None
         from windlass.app.outbox import Outbox  # most applications have none
 
         return Outbox(
-            self._outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
+            self.outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
         )
 
     def _make_bridge(self, url: str) -> "Bridging | None":
@@ -265,7 +267,8 @@ class Windlass(Declarations):
                 )
         return found
 
-    def _max_depth_of(self, job_type: str) -> int | None:
+    def max_depth_of(self, job_type: str) -> int | None:
+        """How many jobs of a type may wait, as its declaration says."""
         declared = self.find_type(job_type)
         return None if declared is None else declared.max_depth
 
@@ -517,12 +520,15 @@ class Windlass(Declarations):
     @asynccontextmanager
     async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
+        settings = settings or WorkerSettings(queues=self.default_queues())
+        if self.webhooks is not None:
+            self.webhooks.serve(settings.queues)
         await self.open()
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
                 self.registry,
-                settings or WorkerSettings(queues=self.default_queues()),
+                settings,
                 clock=self.clock,
                 wakeup=self.new_wakeup(),
                 hooks=self.hooks,
@@ -531,7 +537,7 @@ class Windlass(Declarations):
                 chores=self._chores(),
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
-                max_depth_of=self._max_depth_of,
+                max_depth_of=self.max_depth_of,
                 state=state,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
