@@ -10,8 +10,8 @@ help: ## Say what each target does.
 setup:
 	@scripts/setup .venv $(PYTHON)
 
-run: setup ## A small application on SQLite, live in the terminal.
-	$(BIN)/python -m examples.shop
+run: setup ## From a sample document to a battery passport, live on a page.
+	$(BIN)/python -m examples.battery_passport
 
 test: check ## Check, then run every test but the long proofs.
 	$(BIN)/pytest -n 2 --dist loadgroup

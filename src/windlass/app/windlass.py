@@ -17,7 +17,7 @@ from windlass.app.job_type import JobType
 from windlass.app.loop_thread import LoopThread
 from windlass.app.opening import Opening
 from windlass.app.scheduled import gathered
-from windlass.app.settings import CODE, named_in
+from windlass.app.settings import CODE, most_schedules, named_in
 from windlass.app.submitting import Submitting
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
@@ -135,6 +135,7 @@ class Windlass(Declarations):
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self._outbox_url = named_in(outbox, "outbox").text
+        self._most_schedules = most_schedules()
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -166,7 +167,7 @@ class Windlass(Declarations):
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit or self._store_audit
         """Keeps what operators do, and who is refused."""
-        admission = Admission(self.store, self.switches, max_depth_of=self._max_depth_of)
+        admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
         self._submitting = Submitting(
             self.store,
             admission=admission,
@@ -187,6 +188,7 @@ class Windlass(Declarations):
             self.manager,
             admit=admission.check_job,
             changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
+            most=self._most_schedules,
         )
         self.outbox = self._make_outbox()
         """Where jobs wait that were submitted in a transaction of another database."""
@@ -265,7 +267,8 @@ class Windlass(Declarations):
                 )
         return found
 
-    def _max_depth_of(self, job_type: str) -> int | None:
+    def max_depth_of(self, job_type: str) -> int | None:
+        """How many jobs of a type may wait, as its declaration says."""
         declared = self.find_type(job_type)
         return None if declared is None else declared.max_depth
 
@@ -378,6 +381,24 @@ class Windlass(Declarations):
             answer = await self._submitting.one_in(connection, job_type, new, outbox=self.outbox)
         await self._have_submitted()
         return answer
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Begin a transaction of your own where submits with `connection=` go.
+
+        That is the database of the store or, where there is one, of the outbox. Yields the driver's
+        connection: psycopg's AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on
+        SQLite. Committed at the end of the block, and workers are told that there may be work;
+        rolled back by an error. Do not begin one inside another.
+        """
+        await self._ready_to_submit()
+        home = self.store if self.outbox is None else self.outbox.store
+        async with home.transaction() as transaction:
+            yield transaction.connection
+        if self.outbox is None:
+            self.wakeup.notify()
+        else:
+            self.outbox.wakeup.notify()
 
     async def admit_many(
         self, jobs: Sequence[tuple[Admissible, NewJob]]
@@ -516,7 +537,7 @@ class Windlass(Declarations):
                 chores=self._chores(),
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
-                max_depth_of=self._max_depth_of,
+                max_depth_of=self.max_depth_of,
                 state=state,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()

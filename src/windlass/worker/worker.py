@@ -465,6 +465,7 @@ class Worker:
                 job_types=self._registry.job_types,
                 consumers=self._consumers.names,
                 schedules=self._schedules.declared_keys,
+                schedules_mark=self._schedules.mark,
             ),
         )
 

@@ -1,5 +1,6 @@
 """Schedules: listing, making, changing, pausing, running and removing them."""
 
+import asyncio
 from typing import Final
 
 from windlass.api.answer import PRIVATE, Answer, Header, json_answer
@@ -41,6 +42,7 @@ _SENT_PROBLEMS: Final = (
     Code.SCHEDULE_CONFLICT,
     Code.PAYLOAD_TOO_LARGE,
     ApiCode.UNKNOWN_JOB_TYPE,
+    Code.STORE_CLOSED,
 )
 _NAMED: Final = "/api/schedules/{schedule}"
 
@@ -112,7 +114,12 @@ class ScheduleOperations:
                 query=TenantQuery,
                 headers=(_IF_MATCH,),
                 answers={204: None},
-                problems=(ApiCode.NOT_FOUND, Code.SCHEDULE_CONFLICT, Code.VERSION_MISMATCH),
+                problems=(
+                    ApiCode.NOT_FOUND,
+                    Code.SCHEDULE_CONFLICT,
+                    Code.VERSION_MISMATCH,
+                    Code.STORE_CLOSED,
+                ),
             ),
             *(
                 Operation(
@@ -125,7 +132,7 @@ class ScheduleOperations:
                     query=TenantQuery,
                     headers=(_IF_MATCH,),
                     answers={200: ScheduleDocument},
-                    problems=(ApiCode.NOT_FOUND, Code.VERSION_MISMATCH),
+                    problems=(ApiCode.NOT_FOUND, Code.VERSION_MISMATCH, Code.STORE_CLOSED),
                 )
                 for verb, summary, run in (
                     ("pause", "Submit nothing more until it is resumed.", self.pause),
@@ -141,7 +148,12 @@ class ScheduleOperations:
                 run=self.run_now,
                 query=TenantQuery,
                 answers={202: AcceptedDocument},
-                problems=(ApiCode.NOT_FOUND, Code.JOB_TYPE_DISABLED, Code.QUEUE_FULL),
+                problems=(
+                    ApiCode.NOT_FOUND,
+                    Code.JOB_TYPE_DISABLED,
+                    Code.QUEUE_FULL,
+                    Code.STORE_CLOSED,
+                ),
             ),
             Operation(
                 name="nextRuns",
@@ -163,11 +175,11 @@ class ScheduleOperations:
         tenant_id = await self._access.tenant(call, Action.READ_SCHEDULES, query.tenant_id)
         after = "" if query.cursor is None else read_name_cursor(query.cursor)
         page = await self._jobs.schedules.page(tenant_id, after=after, limit=query.limit)
-        items = [
-            schedule_document(one.record, with_payload=False)
-            for one in page
-            if await self._access.may(call, Action.READ_SCHEDULES, _target(one))
-        ]
+        items: list[ScheduleDocument] = []
+        for one in page:
+            if await self._access.may(call, Action.READ_SCHEDULES, _target(one)):
+                items.append(schedule_document(one.record, with_payload=False))
+                await asyncio.sleep(0)  # rare times take a while to be found
         links: list[Header] = []
         further = None
         if len(page) == query.limit:
