@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run test check matrix bench chaos clean
+.PHONY: help setup run test check docs matrix bench chaos clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -21,6 +21,9 @@ check: setup ## Lint, formatting, types and layers.
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: setup ## Build the documentation, strictly, into build/docs/site.
+	$(BIN)/python -m scripts.docs
 
 matrix: setup ## Run the conformance tests on the other Pythons and settings.
 	@scripts/matrix

@@ -134,7 +134,7 @@ class Windlass(Declarations):
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
-        self._outbox_url = named_in(outbox, "outbox").text
+        self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
         self._most_schedules = most_schedules()
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
@@ -204,12 +204,12 @@ class Windlass(Declarations):
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     def _make_outbox(self) -> "Outbox | None":
-        if not self._outbox_url:
+        if not self.outbox_url:
             return None
         from windlass.app.outbox import Outbox  # most applications have none
 
         return Outbox(
-            self._outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
+            self.outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
         )
 
     def _make_bridge(self, url: str) -> "Bridging | None":

@@ -41,6 +41,7 @@ from windlass.stores.redis.envelope import (
     tenant_name,
     unpack_job,
 )
+from windlass.stores.redis.insert import listed_by
 from windlass.stores.redis.query import lists_of
 from windlass.stores.redis.rows import (
     LETTERS,
@@ -279,7 +280,7 @@ def _said_of_job(stored: StoredJob) -> list[Argument]:
         created=sortable(to_micros(job.created_at)),
         at=to_micros(at),
         keyed=int(new.job_key is not None),
-        listed=int(bool(job.created_by or job.subject_id)),
+        listed=int(any(listed_by(job))),
     )
     said: list[Argument] = [
         job.job_id.bytes,
@@ -287,9 +288,8 @@ def _said_of_job(stored: StoredJob) -> list[Argument]:
         tenant_name(job.tenant_id),
         pack_state(state, digest(new.job_key) if new.job_key else b""),
         pack_job(new, None if job.scheduled_at is None else to_micros(job.scheduled_at)),
-        job.created_by,
-        job.subject_id,
         last.entry.reason if last else "",
+        *listed_by(job),
         len(log),
     ]
     before = 0
