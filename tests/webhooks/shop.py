@@ -22,6 +22,7 @@ from windlass.contract.webhook import (
 )
 from windlass.manager.event_reader import EventReader, Turn
 from windlass.testing.kit import Drained, JobsTest
+from windlass.testing.listening import Listening
 from windlass.webhooks.addresses import read_networks
 from windlass.webhooks.settings import WebhookSettings
 from windlass.webhooks.vault import Vault
@@ -132,8 +133,16 @@ class Shop:
         )
 
 
+class _Deaf(Listening):
+    """Leaves it to the test when events are read."""
+
+    async def tell(self) -> bool:
+        return False
+
+
 @asynccontextmanager
 async def open_shop(receiver: Receiver, **changes: Any) -> AsyncIterator[Shop]:
     jobs = make_jobs(**changes)
     async with JobsTest(jobs) as kit:
+        kit._listening = _Deaf(jobs, "test")
         yield Shop(jobs, kit, receiver)

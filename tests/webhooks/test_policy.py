@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 from uuid import uuid4
@@ -89,6 +90,19 @@ def has_a_huge_body(request: BaseHTTPRequestHandler) -> None:
     request.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n" + b"a" * 1_000_000)
 
 
+def begins_again_and_again(request: BaseHTTPRequestHandler) -> None:
+    with suppress(OSError):
+        while True:
+            request.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+
+
+def has_many_crumbs(request: BaseHTTPRequestHandler) -> None:
+    request.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    with suppress(OSError):
+        while True:
+            request.wfile.write(b"1\r\na\r\n" * 1000)
+
+
 async def test_an_answer_that_breaks_off(shop: Shop) -> None:
     becomes: dict[Answer, DeliveryStatus] = {
         hangs_up: PENDING,
@@ -97,6 +111,8 @@ async def test_an_answer_that_breaks_off(shop: Shop) -> None:
         speaks_no_http: PENDING,
         has_a_huge_head: PENDING,
         has_a_huge_body: DELIVERED,
+        begins_again_and_again: PENDING,  # reading it takes time that is the others'
+        has_many_crumbs: DELIVERED,
     }
     issued = {}
     for answer in becomes:

@@ -110,7 +110,7 @@ class RabbitBroker:
         except Rejected as rejected:
             try:
                 await self._bury(received, rejected, dead)
-            except _GONE as error:
+            except Exception as error:
                 _log.warning("the dead letters did not take a message: %s", _cause(error))
                 return await _give_back(received)
         except Exception:

@@ -126,10 +126,10 @@ class Delivering:
             raise Snooze(timedelta(seconds=wait))
         try:
             answer = await self._send(delivery, stored, ctx)
+            verdict = judge(answer, clock.now())
         except BaseException:
             turns.abandon(*whose, now=clock.monotonic())
             raise
-        verdict = judge(answer, clock.now())
         turns.give_back(
             *whose,
             is_up=verdict.is_up,
