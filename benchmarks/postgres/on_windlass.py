@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from benchmarks.worker.meter import INVOICE
 from windlass import Windlass
+from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import fastest_loop, relax_collector
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.worker import Worker
 
 NO_OP: Final = "no_op"
 

@@ -13,7 +13,7 @@ import psycopg
 from windlass import Context, Windlass
 from windlass.contract.errors import StoreUnavailable
 from windlass.contract.identity import new_job_id
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 SUBMITTERS = 20
 LEASE = timedelta(seconds=5)

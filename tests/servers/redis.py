@@ -127,6 +127,11 @@ class RedisServer:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def crash(self) -> None:
+        """Kill it, and start it again with what it has on disk."""
+        self.kill()
+        self.start()
+
     def pause(self) -> None:
         """Let it stand still, as a host that hangs does."""
         if self._process is not None:

@@ -125,19 +125,7 @@ def _stored_job(place: bytes, state: bytes, envelope: bytes, *log: Any) -> Store
         for number, row in zip(log[::2], log[1::2], strict=True)
         for entry in [read_row(row).entry]
     ]
-    return StoredJob(
-        job=found.job,
-        fingerprint=_fingerprint(envelope),
-        status=found.status,
-        version=found.version,
-        attempt=found.attempt,
-        crashes=found.crashes,
-        snoozes=found.snoozes,
-        fence=found.fence,
-        priority=found.priority,
-        run_at=found.run_at,
-        log=tuple(rows[::-1]),
-    )
+    return StoredJob.of(found, _fingerprint(envelope), rows[::-1])
 
 
 def _fingerprint(envelope: bytes) -> bytes:
