@@ -82,7 +82,10 @@ def ended(child: Child, *, longest_seconds: float = _LONGEST_SECONDS) -> Any:
         raise child.failure(f"it has not ended within {longest_seconds:g} s") from None
     if child.process.returncode:
         raise child.failure(f"it ended with {child.process.returncode}")
-    return json.loads(output.splitlines()[-1]) if output else None
+    try:
+        return json.loads(output.splitlines()[-1]) if output else None
+    except json.JSONDecodeError:
+        raise child.failure("it ended without an answer") from None
 
 
 @contextmanager

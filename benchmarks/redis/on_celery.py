@@ -11,6 +11,7 @@ _SETTINGS: Final = {
     "task_ignore_result": True,
     "worker_prefetch_multiplier": 4,
     "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
     "broker_connection_retry_on_startup": True,
 }
 
@@ -46,7 +47,7 @@ class Contender(contender.Contender):
         self._app.Worker(
             pool="threads",
             concurrency=slots,
-            loglevel="WARNING",
+            quiet=True,
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
