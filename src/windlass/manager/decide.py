@@ -30,6 +30,7 @@ from windlass.contract.transition import RunGuard, Transition
 
 _NO_DELAY: Final = timedelta(0)
 
+
 def decide(run: Run, outcome: Outcome, policy: Policy, *, jitter: float) -> Transition:
     """Say what follows from how a run ended. `jitter` is a random number from 0 to 1."""
     match outcome:

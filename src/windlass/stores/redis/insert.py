@@ -67,17 +67,23 @@ def _arguments(jobs: Sequence[NewJob], now: bytes) -> list[Argument]:
 
 def meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
     job = new.job
+    created = to_micros(job.created_at)
     scheduled = None if job.scheduled_at is None else to_micros(job.scheduled_at)
-    envelope = pack_job(new, scheduled)
+    envelope = pack_job(new, created_at=created, scheduled_at=scheduled)
     told, time = _NOW, 0
     if scheduled is not None:
         told, time = _SCHEDULED, max(0, scheduled)
     elif new.delay:
         told, time = _DELAYED, span(new.delay)
         envelope = envelope[:-_NIL_SIZE]  # the script adds when
-    created = sortable(to_micros(job.created_at))
     meta = _META.pack(
-        job.job_id.bytes, created, job.priority, job.attempts_used, new.logged, told, time
+        job.job_id.bytes,
+        sortable(created),
+        job.priority,
+        job.attempts_used,
+        new.logged,
+        told,
+        time,
     )
     return meta, envelope
 

@@ -7,8 +7,8 @@ for number = 1, tonumber(ARGV[2]) do
     at = at + 2
 end
 local ids, answers = {}, {}
-for first = at, #ARGV, 4 do
-    ids[#ids + 1] = ARGV[first + 1]:sub(1, 16)
+for index = 1, (#ARGV - at + 1) / 4 do
+    ids[index] = ARGV[at + 4 * index - 3]:sub(1, 16)
 end
 local known = call('HMGET', JOBS, unpack(ids))
 for index, id in ipairs(ids) do
@@ -19,7 +19,7 @@ for index, id in ipairs(ids) do
     if touch(id) then
         there = call('HGET', JOBS, id)
     end
-    local refused = refusal(id, there, envelope, extras, now)
+    local refused = (there or extras) and refusal(id, there, envelope, extras, now)
     if not refused then
         store(meta, envelope, extras, place, now)
     end
