@@ -129,15 +129,16 @@ class Report:
         )
 
     def table(self) -> str:
-        """Lay out the figures, each with its ratio where it has one."""
+        """Lay out the figures, each with its ratio where it has one; then ratios to no figure."""
         ratios = {(row.engine, row.metric): row for row in self.rows if row.unit == RATIO}
         head = ("engine", "metric", "median", "unit", "min - max", "runs", "ratio", "to", "goal")
         body = [
             (*_figures(row), *_ratio(ratio), _verdict(row) or _verdict(ratio))
             for row in self.rows
             if row.unit != RATIO
-            for ratio in (ratios.get((row.engine, row.metric)),)
+            for ratio in (ratios.pop((row.engine, row.metric), None),)
         ]
+        body += [(*_figures(ratio), *_ratio(ratio), _verdict(ratio)) for ratio in ratios.values()]
         widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
         rule = tuple("-" * width for width in widths)
         return "\n".join(_line(cells, widths) for cells in (head, rule, *body))
