@@ -9,6 +9,7 @@ from windlass.contract.clock import to_micros
 from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
+from windlass.contract.wakeup import Bell
 from windlass.stores.redis import scripts
 from windlass.stores.redis.calls import Calls, in_batches
 from windlass.stores.redis.connection import Argument
@@ -32,12 +33,19 @@ _INSERTED: Final = Applied(1)
 Extras = tuple[object, ...]
 
 
-async def insert(calls: Calls, jobs: Sequence[NewJob], now: bytes) -> list[InsertResult]:
+async def insert(
+    calls: Calls, jobs: Sequence[NewJob], now: bytes, bell: Bell
+) -> list[InsertResult]:
+    """Store jobs; the write of the last ones rings the bell."""
     answers: list[InsertResult] = []
     for batch in in_batches(jobs, _BATCH):
-        reply = await calls.run(scripts.INSERT, _arguments(batch, now))
+        is_last = len(answers) + len(batch) == len(jobs)
+        channel = bell.ring() if is_last else ""
+        reply = await calls.run(scripts.INSERT, _arguments(batch, now, channel))
         some = [read_refusal(answer) or _INSERTED for answer in reply.value]
         answers += as_first_time(some, batch) if reply.is_repeated else some
+        if channel:
+            bell.rang_for(jobs[0].job.job_id)
     return answers
 
 
@@ -49,7 +57,7 @@ def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[I
     ]
 
 
-def _arguments(jobs: Sequence[NewJob], now: bytes) -> list[Argument]:
+def _arguments(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
     places: dict[tuple[str, str, str], int] = {}
     said: list[Argument] = []
     for new in jobs:
@@ -62,7 +70,7 @@ def _arguments(jobs: Sequence[NewJob], now: bytes) -> list[Argument]:
         for queue, job_type, tenant in places
         for name in (lane_name(queue, job_type), tenant_name(tenant))
     ]
-    return [now, len(places), *names, *said]
+    return [now, channel, len(places), *names, *said]
 
 
 def meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:

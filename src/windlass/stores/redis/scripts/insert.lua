@@ -1,8 +1,9 @@
--- insert(now, places, lane 1, tenant 1, …, then per job: place, meta, envelope, extras)
+-- insert(now, the channel to tell that there is work ('' for none), places, lane 1, tenant 1, …,
+-- then per job: place, meta, envelope, extras)
 -- Answers per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
 local now = clock(ARGV[1])
-local named, at = {}, 3
-for number = 1, tonumber(ARGV[2]) do
+local named, at = {}, 4
+for number = 1, tonumber(ARGV[3]) do
     named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]))
     at = at + 2
 end
@@ -28,4 +29,7 @@ end
 write_waiting()
 write_last_number()
 write_counts()
+if ARGV[2] ~= '' then
+    redis.pcall('PUBLISH', ARGV[2], 'w') -- work; where that is not allowed, workers poll
+end
 return answers
