@@ -57,9 +57,9 @@ def drained_by(
     with _started(command, processes) as children:
         readings = [Reading(*ended(child, longest_seconds=longest_seconds)) for child in children]
     jobs = sum(reading.jobs for reading in readings)
-    if not jobs:
-        raise ChildFailed("no job was run")
     counted = jobs - sum(reading.jobs_at_first for reading in readings)
+    if not counted:
+        raise ChildFailed(f"{jobs} jobs were run, too few to measure")
     first = min(reading.first_ns for reading in readings if reading.jobs)
     last = max(reading.last_ns for reading in readings)
     cpu = sum(reading.cpu_seconds for reading in readings)

@@ -26,6 +26,8 @@ class Figure(NamedTuple):
     unit: str
     goal: Goal | None = None
     target: Target | None = None
+    is_before: bool = False
+    """Whether it is about the jobs while they wait."""
 
 
 def run(
@@ -41,17 +43,19 @@ def run(
         stage.compare_all(name, rates[processes], target)
         for figure in figures if processes == 1 else ():
             runs = _each(taken, figure.name)
-            metric = f"{name}, {figure.name}"
+            metric = figure.name if figure.is_before else f"{name}, {figure.name}"
             stage.add_all(metric, figure.unit, runs, goal=figure.goal)
             if figure.target:
                 stage.compare_all(metric, runs, figure.target)
     return rates[1][OURS]
 
 
-def drained(system: System, url: str, jobs: int, processes: int, *, to_the_end: bool) -> Drained:
-    """Drain so many jobs, and see that none is lost; with what belongs to their end if asked."""
-    known = {"jobs": jobs} if processes == 1 and not to_the_end else {}
-    taken = drained_by(system.command(url, "drain", slots=system.slots, **known), processes)
+def drained(
+    system: System, url: str, jobs: int, processes: int, *, quiet_seconds: float, **options: float
+) -> Drained:
+    """Drain so many jobs, until none comes for a while, and see that none is lost."""
+    command = system.command(url, "drain", slots=system.slots, quiet=quiet_seconds, **options)
+    taken = drained_by(command, processes)
     # A peer that is killed with work in hand runs it again; none of them may have lost any.
     if taken.jobs < jobs:
         raise ChildFailed(f"{taken.jobs} of {jobs} jobs were run")

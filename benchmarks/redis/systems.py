@@ -18,12 +18,12 @@ def _peer(
 
 
 PEERS: Final = (
-    _peer("FlexiQ", 200, 0.1, "flexiq==2.1.0", has_bulk=True),
-    _peer("dramatiq", 8, 0.1, "dramatiq[redis]==2.2.1", _HIREDIS),
-    _peer("taskiq", 200, 0.1, "taskiq==0.13.0", "taskiq-redis==1.2.4", _HIREDIS, _UVLOOP),
-    _peer("arq", 100, 0.08, "arq==0.28.0", _UVLOOP),
-    _peer("SAQ", 100, 0.06, "saq[redis,hiredis]==0.26.4", _TYPING, _UVLOOP),
-    _peer("streaq", 100, 0.06, "streaq==7.2.0", _UVLOOP, has_bulk=True),
-    _peer("celery", 16, 0.05, "celery[redis]==5.7.0", _HIREDIS),
-    _peer("RQ", 1, 0.02, "rq==2.12.0", _HIREDIS, has_bulk=True),
+    _peer("FlexiQ", 200, 0.08, "flexiq==2.1.0", has_bulk=True),
+    _peer("dramatiq", 8, 0.08, "dramatiq[redis]==2.2.1", _HIREDIS),
+    _peer("taskiq", 200, 0.08, "taskiq==0.13.0", "taskiq-redis==1.2.4", _HIREDIS, _UVLOOP),
+    _peer("arq", 100, 0.06, "arq==0.28.0", _UVLOOP),
+    _peer("SAQ", 100, 0.05, "saq[redis,hiredis]==0.26.4", _TYPING, _UVLOOP),
+    _peer("streaq", 100, 0.05, "streaq==7.2.0", _UVLOOP, has_bulk=True),
+    _peer("celery", 16, 0.04, "celery[redis]==5.7.0", _HIREDIS),
+    _peer("RQ", 1, 0.015, "rq==2.12.0", _HIREDIS, has_bulk=True),
 )
