@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run test check matrix bench chaos clean
+.PHONY: help setup run test check docs matrix bench chaos clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -10,8 +10,8 @@ help: ## Say what each target does.
 setup:
 	@scripts/setup .venv $(PYTHON)
 
-run: setup ## A small application on SQLite, live in the terminal.
-	$(BIN)/python -m examples.shop
+run: setup ## From a sample document to a battery passport, live on a page.
+	$(BIN)/python -m examples.battery_passport
 
 test: check ## Check, then run every test but the long proofs.
 	$(BIN)/pytest -n 2 --dist loadgroup
@@ -21,6 +21,9 @@ check: setup ## Lint, formatting, types and layers.
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: setup ## Build the documentation, strictly, into build/docs/site.
+	$(BIN)/python -m scripts.docs
 
 matrix: setup ## Run the conformance tests on the other Pythons and settings.
 	@scripts/matrix

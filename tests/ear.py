@@ -82,8 +82,8 @@ class LogEar(logging.Handler):
 
 
 @contextmanager
-def log_ear() -> Iterator[LogEar]:
-    logger, ear = logging.getLogger("windlass.wakeup"), LogEar()
+def log_ear(name: str = "windlass.wakeup") -> Iterator[LogEar]:
+    logger, ear = logging.getLogger(name), LogEar()
     level = logger.level
     logger.addHandler(ear)
     logger.setLevel(logging.INFO)

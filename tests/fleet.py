@@ -2,8 +2,11 @@
 
 import asyncio
 import random
+import signal
 import sys
 from pathlib import Path
+
+from tests.killed_worker import LEASE
 
 
 class Fleet:
@@ -14,11 +17,13 @@ class Fleet:
         self._folder = folder
         self._number = 0
         self._kills_left = 0
+        self._freezes_left = 0
         self.killed = 0
+        self.frozen = 0
         self.journals: list[Path] = []
 
-    async def run(self, *, processes: int, kills: int) -> None:
-        self._kills_left = kills
+    async def run(self, *, processes: int, kills: int, freezes: int = 0) -> None:
+        self._kills_left, self._freezes_left = kills, freezes
         await asyncio.gather(*(self._keep_one_running() for _ in range(processes)))
 
     async def _keep_one_running(self) -> None:
@@ -30,6 +35,9 @@ class Fleet:
             if random.random() < 0.8 and process.stdout is not None:
                 await process.stdout.readline()
             await asyncio.wait({is_done}, timeout=random.uniform(0.1, 1.5))
+            if process.returncode is None and self._freezes_left > 0 and random.random() < 0.5:
+                self._freezes_left -= 1
+                await self._freeze(process)
             if process.returncode is None and self._kills_left > 0:
                 self._kills_left -= 1
                 process.kill()
@@ -38,6 +46,14 @@ class Fleet:
                 continue
             assert await is_done == 0
             return
+
+    async def _freeze(self, process: asyncio.subprocess.Process) -> None:
+        """Until others have taken its runs over: what it still says of them must be refused."""
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2 * LEASE.total_seconds())
+        process.send_signal(signal.SIGCONT)
+        self.frozen += 1
+        await asyncio.sleep(0.2)
 
     async def _start(self) -> asyncio.subprocess.Process:
         self._number += 1
@@ -51,9 +67,17 @@ class Fleet:
 
     def accepted(self) -> list[str]:
         """The tokens of all runs that some process was told were accepted."""
+        return self._told("accepted")
+
+    def refused(self) -> list[str]:
+        """The tokens of those that had been taken over by others."""
+        return self._told("refused")
+
+    def _told(self, answer: str) -> list[str]:
         return [
-            line
+            line.removeprefix(f"{answer} ")
             for journal in self.journals
             if journal.exists()
-            for line in journal.read_text().split()
+            for line in journal.read_text().splitlines()
+            if line.startswith(f"{answer} ")
         ]

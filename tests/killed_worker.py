@@ -2,7 +2,7 @@
 
     python -m tests.killed_worker URL SESSION JOURNAL
 
-Every run that the store accepted is appended to the journal, so that the test can compare.
+What the store said of every run is appended to the journal, so that the test can compare.
 """
 
 import asyncio
@@ -51,9 +51,12 @@ async def work(url: str, session: str, journal: int) -> None:
 async def run_and_settle(manager: JobManager, runs: list[Run], journal: int) -> None:
     await asyncio.sleep(WORK_SECONDS)
     settled = await manager.settle([Ending(run, Success()) for run in runs])
-    accepted = [run.token.hex for run, answer in zip(runs, settled, strict=True) if answer.accepted]
+    told = [
+        f"{'accepted' if answer.accepted else 'refused'} {run.token.hex}\n"
+        for run, answer in zip(runs, settled, strict=True)
+    ]
     # One write of whole lines: a kill leaves all of it or nothing.
-    os.write(journal, "".join(f"{token}\n" for token in accepted).encode())
+    os.write(journal, "".join(told).encode())
 
 
 async def is_drained(store: JobStore) -> bool:

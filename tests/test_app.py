@@ -40,6 +40,7 @@ from windlass import (
     provide,
 )
 from windlass.contract.errors import JobTypeDisabled, RunOver, StoreError, StoreMisconfigured
+from windlass.contract.query import JobFilter
 from windlass.contract.status import DerivedState
 from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.manager.manager import Submission, Submitted
@@ -247,6 +248,28 @@ async def test_follow_ups_exist_if_the_run_completes(url: str) -> None:
         ]
         assert lane.queued + lane.running + lane.completed == 1
         assert worker.counts["discarded"] == 0
+
+
+async def test_a_follow_up_is_of_the_same_tenant_owner_and_correlation(url: str) -> None:
+    """Whoever may see the job sees what follows from it."""
+    jobs = Windlass(url)
+
+    @jobs.job("next")
+    async def next_(value: int) -> None: ...
+
+    @jobs.job("first")
+    async def first(value: int, ctx: Context) -> None:
+        ctx.follow_up(next_, value)
+        ctx.follow_up(next_, value, owner="user:other")
+
+    async with working(jobs):
+        handle = await first.submit(1, tenant="acme", owner="user:alice", correlation_id="c")
+        await handle.wait(timeout=10)
+        wanted = JobFilter(tenant_id="acme", job_types=frozenset({"next"}))
+        page = await jobs.store.find(wanted, limit=10)
+        inherited, named = sorted(page.items, key=lambda job: job.job.created_by)
+        assert (inherited.job.created_by, named.job.created_by) == ("user:alice", "user:other")
+        assert {job.job.correlation_id for job in page.items} == {"c"}
 
 
 async def test_once_makes_a_replayed_job_skip(url: str) -> None:

@@ -175,21 +175,6 @@ def submitted_beside_a_worker(shell: Shell, command: str) -> str:
     return printed
 
 
-def test_the_tests_of_the_readme_pass(shell: Shell) -> None:
-    shell.write(modules(README))
-    # Every rule holds for the memory store, as its own test shows; here it is about the snippet.
-    shown = shell.run("python -m pytest -q -k 'hour or inserting' test_shop.py test_my_store.py")
-    assert re.search(r"^[1-9]\d+ passed", shown, re.MULTILINE), shown
-
-
-def test_the_handlers_of_the_readme_run(shell: Shell) -> None:
-    shell.write(modules(README))
-    shell.environment["WINDLASS_APP"] = "shop:jobs"
-    shell.run("windlass job submit rebuild '\"index\"'")
-    assert "rebuild" in shell.work("windlass worker", runs=1)
-    assert "Completed" in shell.run("windlass job list --type rebuild")
-
-
 def assert_shown_as_it_is(shell: Shell, text: str) -> None:
     """Do what a page does, and compare what it says that the terminal showed."""
     really: dict[str, str] = {}
@@ -287,7 +272,6 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
     assert sorted(states) == ["Completed", "Completed", "Queued"]
 
 
-def test_every_page_that_is_linked_is_there() -> None:
-    for source in (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text(encoding="utf-8")):
-            assert (source.parent / link).exists(), f"{source.name} links to {link}"
+def test_every_page_that_the_readme_links_is_there() -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README):
+        assert (REPOSITORY / link).exists(), link

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from windlass import Windlass
 from windlass.app.outbox import Outbox
 from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
@@ -51,8 +52,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Connect]
 class Shop:
     """An application whose store is not in the user's database."""
 
-    def __init__(self, url: str, connect: Connect, clock: FakeClock | None = None) -> None:
-        self.jobs = Windlass("memory://", outbox=url, clock=clock)
+    def __init__(
+        self,
+        url: str,
+        connect: Connect,
+        clock: FakeClock | None = None,
+        *,
+        target: str = "memory://",
+    ) -> None:
+        self.jobs = Windlass(target, outbox=url, clock=clock)
         self.connect = connect
         self.ran = list[int]()
 
@@ -162,16 +170,29 @@ class Died(BaseException):
     """The process is gone."""
 
 
+@pytest.fixture(params=["memory", "redis"])
+def target(request: pytest.FixtureRequest) -> str:
+    """The URL of the store to which jobs are moved."""
+    if request.param == "memory":
+        return "memory://"
+    redis: RedisServer = request.getfixturevalue("redis")
+    return redis.url(prefix=f"w{uuid4().hex}")
+
+
 @pytest.mark.parametrize("step", ["insert", "apply", "delete"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_relay_that_dies_at_any_step_loses_and_doubles_nothing(
-    place: tuple[str, Connect], monkeypatch: pytest.MonkeyPatch, step: str, when: str
+    place: tuple[str, Connect],
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    when: str,
 ) -> None:
     clock = FakeClock()
-    async with opened(Shop(*place, clock)) as shop:
+    async with opened(Shop(*place, clock, target=target)) as shop:
         await shop.put(*range(5), key="k")
-        target = shop.jobs.store if step == "insert" else shop.outbox.store
-        whole = getattr(target, step)
+        store = shop.jobs.store if step == "insert" else shop.outbox.store
+        whole = getattr(store, step)
 
         async def dying(*arguments: Any) -> Any:
             if when == "after":
@@ -179,7 +200,7 @@ async def test_a_relay_that_dies_at_any_step_loses_and_doubles_nothing(
             raise Died
 
         with monkeypatch.context() as patch:
-            patch.setattr(target, step, dying)
+            patch.setattr(store, step, dying)
             if step == "insert":  # what is dead gives nothing back
                 patch.setattr(OutboxRelay, "_move", _moving_without_giving_back)
             with pytest.raises(Died):

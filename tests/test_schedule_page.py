@@ -2,12 +2,14 @@
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.test_documentation import Shell, blocks, modules, page, shell, steps
+from windlass.app.settings import Settings
 from windlass.contract.recurrence import EXPRESSION_LIMIT, Cron
 from windlass.contract.schedule import DEFAULT_CATCH_UP, KEPT_FIRES, MOST_CATCH_UP
 
@@ -47,6 +49,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"An expression has {EXPRESSION_LIMIT} characters at most" in PAGE
     assert f"`catch_up_limit` ({DEFAULT_CATCH_UP}, at most {MOST_CATCH_UP})" in PAGE
     assert KEPT_FIRES == 10
+    assert f"A tenant may have {Settings({}, Path()).value('schedules_per_tenant').text}" in PAGE
 
 
 def test_the_code_declares_what_it_says() -> None:
@@ -55,6 +58,12 @@ def test_the_code_declares_what_it_says() -> None:
     declared = {one.name: one for one in names["jobs"].declared_schedules}
     assert set(declared) == {"sweep", "daily-report", "monthly-report"}
     assert declared["sweep"].overlap == "skip"
+
+
+def test_its_tests_pass(shell: Shell) -> None:
+    shell.write(modules(PAGE))
+    shown = shell.run("python -m pytest -q test_reports.py")
+    assert re.search(r"^2 passed", shown, re.MULTILINE), shown
 
 
 def test_the_commands_work_in_their_order(shell: Shell) -> None:

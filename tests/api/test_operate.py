@@ -69,6 +69,25 @@ async def test_a_queue_is_capped(ask: Asker, jobs: Windlass) -> None:
     assert (await submit(ask)).status_code == 202
 
 
+async def test_how_a_queue_is_switched_is_told_to_those_who_use_it(
+    ask: Asker, jobs: Windlass
+) -> None:
+    """A name may be another tenant's own; those of declared types are nobody's secret."""
+    await submitted(ask, {**MAIL, "queue": "big-deal"}, "eve")
+    await jobs.switches.pause_queue("big-deal")
+    await jobs.switches.cap_queue("customer-x", 5)
+    await jobs.switches.pause_queue("documents")
+
+    async def told(who: str) -> list[str]:
+        return [one["queue"] for one in (await read(ask, "/api/queues", who))["items"]]
+
+    for who in ("viewer", "operator", "admin"):
+        assert await told(who) == ["documents"]
+    assert await told("eve") == ["big-deal", "documents"]
+    assert await told("mail-viewer") == []
+    assert await told("system") == ["big-deal", "customer-x", "documents"]
+
+
 @pytest.mark.parametrize("who", ["alice", "viewer", "operator", "admin", "eve"])
 async def test_what_touches_all_tenants_needs_who_operates_the_installation(
     ask: Asker, jobs: Windlass, who: str
@@ -151,6 +170,33 @@ async def test_statistics_count_every_status(ask: Asker, jobs: Windlass, clock: 
     scale = await read(ask, "/api/stats/scale?jobType=mail&queue=default", "viewer")
     assert (scale["backlog"], scale["running"]) == (1, 0)
     assert (await read(ask, "/api/stats/scale?queue=none", "viewer"))["demand"] == 0
+
+
+async def test_of_queues_that_submitters_invent_the_fullest_are_told(
+    ask: Asker, jobs: Windlass
+) -> None:
+    """However many names there are: the numbers are of all, and what is left out is counted."""
+    queues = [f"invented-{n:03}" for n in range(300)] + ["invented-007", "invented-250"]
+    batch = [{"jobType": "sweep", "queue": queue} for queue in queues]
+    response = await ask("alice", "POST", "/api/jobs/batch", {"jobs": batch})
+    assert response.json()["rejected"] == 0
+    stats = await read(ask, "/api/stats")
+    assert (stats["queued"], len(stats["lanes"]), stats["lanesOmitted"]) == (302, 200, 100)
+    names = [lane["queue"] for lane in stats["lanes"]]
+    assert names == sorted(names)
+    listed = await read(ask, "/api/queues")
+    assert (len(listed["items"]), listed["omitted"]) == (200, 100)
+    for path, items in (("/api/stats?limit=2", "lanes"), ("/api/queues?limit=2", "items")):
+        told = [one["queue"] for one in (await read(ask, path))[items]]
+        assert told == ["invented-007", "invented-250"]
+    (lane,) = (await read(ask, "/api/stats?queue=invented-299"))["lanes"]
+    assert lane["queued"] == 1
+    (queue,) = (await read(ask, "/api/queues?queue=invented-299"))["items"]
+    assert queue["queue"] == "invented-299"
+    whole = await read(ask, "/api/stats?limit=1000&jobType=sweep")
+    assert (len(whole["lanes"]), whole["lanesOmitted"]) == (300, 0)
+    for limit in ("0", "1001", "x"):
+        assert (await ask("operator", "GET", f"/api/stats?limit={limit}")).status_code == 400
 
 
 async def test_who_is_bound_to_some_types_is_told_the_numbers_of_those(

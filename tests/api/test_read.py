@@ -10,6 +10,8 @@ from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, RETRYABLE, claim, run_all, settle, standing, success
 from tests.api.test_submit import DOCUMENT, MAIL, submit
 from windlass import Windlass
+from windlass.contract.classify import classify
+from windlass.contract.outcome import Failure
 from windlass.contract.query import PruneRule
 from windlass.contract.snapshot import Progress
 from windlass.contract.status import JobStatus
@@ -71,6 +73,45 @@ async def test_an_error_is_shown_safely_and_never_its_detail(ask: Asker, jobs: W
             text = (await ask(who, "GET", f"/api/jobs/{job_id}/{path}")).text
             assert "There is no such document." in text
             assert "secret detail" not in text
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        ("alice", None),
+        ("viewer", None),
+        ("operator", "KeyError"),
+        ("admin", "KeyError"),
+        ("system", "KeyError"),
+    ],
+)
+async def test_operators_are_told_of_which_type_an_error_was_and_nobody_else(
+    ask: Asker, jobs: Windlass, who: str, told: str | None
+) -> None:
+    """It says where to look; what the exception said may be anybody's data."""
+    job_id = await submitted(ask)
+    (run,) = await claim(jobs)
+    try:
+        raise KeyError("secret detail")
+    except KeyError as error:
+        failure = classify(error)
+    assert isinstance(failure, Failure)
+    await settle(jobs, run, Failure(failure.error, retryable=False))
+    whole = f"/api/jobs/{job_id}"
+    lists = ("/api/jobs?tenantId=acme", "/api/dead-letters?tenantId=acme")
+    for path in (
+        whole,
+        f"/api/dead-letters/{job_id}",
+        f"{whole}/history",
+        f"{whole}/attempts",
+        *lists,
+    ):
+        response = await ask(who, "GET", path)
+        assert response.status_code == 200, path
+        shown = response.json()
+        assert [one["errorType"] for one in shown.get("items", [shown])] == [told], path
+        assert "secret detail" not in response.text
+    assert "errorType" not in (await ask(who, "GET", f"{whole}/status")).json()
 
 
 async def test_an_unchanged_job_is_304(ask: Asker, jobs: Windlass) -> None:

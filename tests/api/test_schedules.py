@@ -14,7 +14,8 @@ from windlass.contract.recurrence import Every
 from windlass.contract.schedule import Schedule
 from windlass.manager.manager import JobManager
 from windlass.manager.scheduler import Scheduler
-from windlass.manager.schedules import synchronise
+from windlass.manager.schedules import key_of, synchronise
+from windlass.manager.sessions import Session, register, unregister
 from windlass.testing.clock import FakeClock
 
 NIGHTLY = {
@@ -179,6 +180,8 @@ async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs:
         ({"cron": None, "everySeconds": 1e300}, 422, "VALIDATION_ERROR"),
         ({"name": "a/b"}, 422, "VALIDATION_ERROR"),
         ({"name": ""}, 422, "VALIDATION_ERROR"),
+        ({"name": "."}, 422, "VALIDATION_ERROR"),
+        ({"name": ".."}, 422, "VALIDATION_ERROR"),
         ({"name": "x" * 129}, 422, "VALIDATION_ERROR"),
         ({"jitterSeconds": -1}, 422, "VALIDATION_ERROR"),
         ({"jitterSeconds": 1e9}, 422, "VALIDATION_ERROR"),
@@ -191,6 +194,12 @@ async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs:
             *(422, "VALIDATION_ERROR"),
         ),
         ({"start": "2026-05-01T00:00:00"}, 422, "VALIDATION_ERROR"),
+        ({"start": "0001-01-01T00:00:00+14:00"}, 422, "VALIDATION_ERROR"),
+        ({"end": "9999-12-31T23:59:59-12:00"}, 422, "VALIDATION_ERROR"),
+        (
+            {"cron": None, "everySeconds": 60, "anchor": "9999-12-31T23:59:59-12:00"},
+            *(422, "VALIDATION_ERROR"),
+        ),
         ({"owner": "user:somebody"}, 422, "VALIDATION_ERROR"),
         ({"priority": 9}, 422, "VALIDATION_ERROR"),
     ],
@@ -210,17 +219,44 @@ async def test_a_name_is_taken_once_in_a_tenant(ask: Asker) -> None:
     assert (response.status_code, response.json()["errorCode"]) == (409, "SCHEDULE_CONFLICT")
 
 
-async def test_what_code_declares_can_be_paused_and_not_changed(ask: Asker, jobs: Windlass) -> None:
+async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Windlass) -> None:
+    jobs.schedules._most = 1
+    await make(ask)
+    refused = await ask("operator", "POST", "/api/schedules", {**NIGHTLY, "name": "second"})
+    assert refused.status_code == 422
+    assert "has 1 schedules, and may have 1" in refused.json()["detail"]
+    changed = {key: value for key, value in NIGHTLY.items() if key != "name"}
+    assert (await ask("operator", "PUT", "/api/schedules/nightly", changed)).status_code == 200
+
+
+async def test_what_code_declares_can_be_paused_and_not_changed(
+    ask: Asker, jobs: Windlass, clock: FakeClock
+) -> None:
     declared = Schedule(
         name="of-code", tenant_id="acme", recurrence=Every(60), job_type="sweep", owner=""
     )
     await synchronise(jobs.schedules, jobs.store, [declared])
+    now = clock.now()
+    worker = Session(
+        session_id="worker",
+        host="here",
+        pid=1,
+        version="1",
+        started_at=now,
+        last_seen_at=now,
+        queues={},
+        job_types=("sweep",),
+        schedules=(key_of("acme", "of-code"),),
+    )
+    await register(jobs.store, worker)
     path = "/api/schedules/of-code"
     assert (await ask("operator", "POST", f"{path}/pause")).status_code == 200
     assert (await ask("operator", "DELETE", path)).status_code == 409
     changed = {"jobType": "sweep", "everySeconds": 5}
     assert (await ask("operator", "PUT", path, changed)).status_code == 409
     assert (await ask("operator", "POST", f"{path}/run")).status_code == 202
+    await unregister(jobs.store, "worker")
+    assert (await ask("operator", "DELETE", path)).status_code == 204
 
 
 @pytest.mark.parametrize("cursor", ["x", "AAAA", "AWE=", "%00", "A" * 128])

@@ -3,17 +3,23 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
+from fastapi import FastAPI
 
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
-from tests.api.playing import PERMANENT, run_all
+from tests.api.playing import PERMANENT, run_all, stored
 from tests.api.test_submit import DOCUMENT, MAIL, submit
 from windlass import Windlass
 from windlass.api import ApiSettings
+from windlass.api.application import Api
 from windlass.api.endings import Endings
+from windlass.api.server import ApiServer
 from windlass.contract.wakeup import Hint
+from windlass.integrations.fastapi import enqueue
 
 
 class Submitted:
@@ -28,6 +34,9 @@ class Submitted:
 
     async def wait(self) -> None:
         await self._event.wait()
+        self._event.clear()
+
+    def clear(self) -> None:
         self._event.clear()
 
 
@@ -112,6 +121,93 @@ async def test_more_than_may_wait_are_answered_at_once(jobs: Windlass) -> None:
         assert response.status_code == 202
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+
+
+class Caller:
+    """Sends a request by ASGI itself, and hangs up when he likes."""
+
+    def __init__(self, app: Any, body: Any, path: str = "/api/jobs") -> None:
+        self._body = msgspec.json.encode(body)
+        self._is_sent = False
+        self._gone = asyncio.Event()
+        self.answers: list[Any] = []
+        headers = {"authorization": "Bearer alice", "content-type": "application/json"}
+        pairs = [*headers.items(), ("prefer", "wait=30")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "http_version": "1.1",
+            "scheme": "http",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in pairs],
+        }
+        self.request = asyncio.create_task(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Any:
+        if not self._is_sent:
+            self._is_sent = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.answers.append(message)
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+
+def in_fastapi(api: Api, jobs: Windlass) -> FastAPI:
+    app = FastAPI()
+    sweep = jobs.find_type("sweep")
+    assert sweep is not None
+    enqueue(app, "/sweep", sweep, api=api)
+    app.mount("/", api)
+    return app
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/sweep"])
+async def test_who_hangs_up_leaves_his_place_to_others(jobs: Windlass, path: str) -> None:
+    submitted = Submitted(jobs)
+    api = jobs.api(authenticator=ByName(), settings=ApiSettings(most_waiting=1))
+    app = in_fastapi(api, jobs)
+    caller = Caller(app, {"jobType": "sweep"} if path == "/api/jobs" else None, path)
+    await submitted.wait()
+    async with asker_of(app) as ask:
+        assert (await submit(ask, MAIL, prefer="wait=30")).status_code == 202  # no place is left
+        submitted.clear()
+        caller.hang_up()
+        async with asyncio.timeout(10):
+            await caller.request
+        waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
+        await submitted.wait()
+        await run_all(jobs)
+        jobs.wakeup.notify(Hint.ENDED)
+        assert (await waiting).status_code == 200
+    assert len(await stored(jobs)) == 3, "what was accepted is kept, whoever hangs up"
+
+
+async def test_the_end_of_a_connection_is_noticed_by_a_real_server(jobs: Windlass) -> None:
+    submitted = Submitted(jobs)
+    api = jobs.api(authenticator=ByName())
+    server = ApiServer(api, host="127.0.0.1", port=0)
+    serving = asyncio.create_task(server.serve())
+    address = urlsplit(server.url)
+    _, writer = await asyncio.open_connection(address.hostname, address.port)
+    body = b'{"jobType":"sweep"}'
+    writer.write(
+        b"POST /api/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nPrefer: wait=30\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    await submitted.wait()
+    writer.close()
+    await writer.wait_closed()
+    server.stop()
+    async with asyncio.timeout(10):  # it answers all who wait before it stops
+        await serving
 
 
 async def test_a_worker_of_another_process_ends_the_wait_at_once(

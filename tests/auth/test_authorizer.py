@@ -55,7 +55,7 @@ def allowed(principal: str, action: Action) -> set[str]:
         case "viewer":
             return HERE if action in {Action.READ} | TOLD else own
         case "operator":
-            managed = {Action.MANAGE_WEBHOOKS, Action.MANAGE_SCHEDULES}
+            managed = {Action.MANAGE_WEBHOOKS, Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
             return HERE if action in OWN | TOLD | managed else own
         case "admin":
             return own if action in INSTALLATION_WIDE else set(HERE)

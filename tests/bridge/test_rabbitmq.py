@@ -5,7 +5,9 @@ import json
 import os
 import random
 import signal
+import struct
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,7 +20,20 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from tests.ear import PATIENCE_SECONDS
+from tests.bridge.raw_publisher import (
+    APP_ID,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    HEADERS,
+    MESSAGE_ID,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    RawPublisher,
+    short,
+    table,
+)
+from tests.ear import PATIENCE_SECONDS, LogEar, log_ear
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.telemetry.asking import ask
@@ -71,11 +86,37 @@ async def stranger(url: str) -> AsyncIterator[AbstractChannel]:
         yield await connection.channel()
 
 
+@pytest.fixture(autouse=True)
+def count_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for `Counter[str]`."""
+    monkeypatch.setattr("windlass.bridge.intake.Counter", {str: Taken})
+
+
 @asynccontextmanager
 async def bridged(jobs: Windlass) -> AsyncIterator[Bridge]:
     async with jobs, jobs.bridging() as bridge:
         await connected(bridge)
         yield bridge
+
+
+@asynccontextmanager
+async def watched(jobs: Windlass, location: Location) -> AsyncIterator[tuple[Bridge, LogEar]]:
+    """A bridge that looks for its queues all the time, and what it says."""
+    bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
+    async with jobs:
+        with log_ear("windlass.bridge") as ear:
+            running = asyncio.create_task(bridge.run())
+            await hears(ear, "takes messages in")
+            yield bridge, ear
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def hears(ear: LogEar, text: str) -> None:
+    """Wait until a line says so, whatever else is said before."""
+    while text not in await ear.hears_something():
+        pass
 
 
 async def connected(bridge: Bridge) -> None:
@@ -140,10 +181,28 @@ async def stored_many(jobs: Windlass, number: int, seconds: float) -> list[int]:
     return found
 
 
+class Taken(Counter[str]):
+    """What a bridge counts, to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted = asyncio.Event()
+
+    def __setitem__(self, outcome: str, number: int) -> None:
+        super().__setitem__(outcome, number)
+        self._counted.set()
+
+    async def more(self) -> None:
+        """Wait until something was counted since the last time that somebody asked."""
+        await self._counted.wait()
+        self._counted.clear()
+
+
 async def taken(bridge: Bridge, number: int) -> None:
+    assert isinstance(bridge.taken, Taken)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while sum(bridge.taken.values()) < number:  # noqa: ASYNC110  # a count has no signal
-            await asyncio.sleep(0.01)
+        while sum(bridge.taken.values()) < number:
+            await bridge.taken.more()
 
 
 async def is_empty(channel: AbstractChannel, name: str) -> bool:
@@ -208,6 +267,93 @@ async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str)
     assert (buried.body, buried.message_id) == (b"{garbage", "m-1")
     assert buried.headers["x-windlass-reason"] == "InvalidFormat"
     assert "x-much" not in buried.headers
+
+
+NO_TEXT = b"\xff\xfe"
+DEEP = table((b"", b"V"))
+for _ in range(5000):
+    DEEP = table((b"", b"F" + DEEP))
+UNREADABLE = {
+    "message id": (MESSAGE_ID, short(NO_TEXT)),
+    "correlation id": (CORRELATION_ID, short(NO_TEXT)),
+    "type": (TYPE, short(NO_TEXT)),
+    "reply to": (REPLY_TO, short(NO_TEXT)),
+    "content type": (CONTENT_TYPE, short(NO_TEXT)),
+    "app id": (APP_ID, short(NO_TEXT)),
+    "header name": (HEADERS, table((NO_TEXT, b"t\x01"))),
+    "header within a header": (HEADERS, table((b"a", b"F" + table((NO_TEXT, b"V"))))),
+    "headers too deep": (HEADERS, DEEP),
+    "timestamp": (TIMESTAMP, b"\x7f" + b"\xff" * 7),
+    "timestamp in a header": (HEADERS, table((b"at", b"T\x7f" + b"\xff" * 7))),
+}
+
+
+async def test_properties_that_the_driver_cannot_read_hold_up_nothing(
+    broker: RabbitServer, url: str
+) -> None:
+    """The driver hangs up on them. The broker delivers them again, and so on for ever."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        with RawPublisher(broker.port) as publisher:
+            for number, (flags, properties) in enumerate(UNREADABLE.values()):
+                body = json.dumps(envelope(100 + number)).encode()
+                await send(channel, location, envelope(number))
+                await asyncio.to_thread(
+                    publisher.publish, location.exchange, b"index", body, flags, properties
+                )
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        buried = await received_many(dead, len(UNREADABLE))
+        await taken(bridge, 2 * len(UNREADABLE))
+        assert bridge.taken == {"rejected": len(UNREADABLE), "accepted": len(UNREADABLE)}
+        assert await stored(jobs) == list(range(len(UNREADABLE)))
+        assert bridge.is_connected
+        assert await is_empty(channel, location.queue("index"))
+    told = {json.loads(one.body)["payload"]["n"] - 100: one.headers for one in buried}
+    for number, (_, properties) in enumerate(UNREADABLE.values()):
+        assert told[number]["x-windlass-reason"] == "InvalidFormat"
+        kept = told[number]["x-windlass-properties"]
+        assert isinstance(kept, bytearray)
+        assert kept.endswith(properties)
+
+
+async def test_headers_that_the_driver_reads_and_cannot_write_hold_up_nothing(
+    broker: RabbitServer, url: str
+) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    much = table((b"much", b"d" + struct.pack(">d", 1e300)))
+    async with stranger(url) as channel, bridged(jobs):
+        with RawPublisher(broker.port) as publisher:
+            await asyncio.to_thread(
+                publisher.publish, location.exchange, b"index", b"{garbage", HEADERS, much
+            )
+        buried = await received(await channel.declare_queue(location.dead_letters, durable=True))
+        assert await is_empty(channel, location.queue("index"))
+    assert (buried.body, buried.headers["x-windlass-reason"]) == (b"{garbage", "InvalidFormat")
+
+
+async def test_a_key_that_is_no_text_is_no_reason_to_reject(broker: RabbitServer, url: str) -> None:
+    """Queues may be bound by others, to whatever was sent."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, bridged(jobs) as bridge:
+        queue = await channel.declare_queue(location.queue("index"), passive=True)
+        await queue.bind(location.exchange, "#")
+        with RawPublisher(broker.port) as publisher:
+            body = json.dumps(envelope(1)).encode()
+            await asyncio.to_thread(
+                publisher.publish, location.exchange, NO_TEXT * 100, body, 0, b""
+            )
+        await taken(bridge, 1)
+        assert await stored(jobs) == [1]
+
+
+async def test_dead_letters_that_are_deleted_lose_no_message(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_location(url)
+    async with stranger(url) as channel, watched(jobs, location) as (_, ear):
+        await channel.queue_delete(location.dead_letters)
+        await send(channel, location, b"{garbage")
+        await hears(ear, "takes messages in")
+        dead = await channel.declare_queue(location.dead_letters, durable=True)
+        assert (await received(dead)).body == b"{garbage"
 
 
 async def test_a_message_that_fails_as_nobody_expected_comes_again_without_haste(url: str) -> None:
@@ -276,20 +422,12 @@ async def test_a_type_that_is_switched_off_waits_and_holds_up_no_other(url: str)
 
 async def test_a_queue_that_is_deleted_is_made_again(url: str) -> None:
     jobs, location = shop("memory://", url), parse_location(url)
-    bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
-    async with stranger(url) as channel, jobs:
-        running = asyncio.create_task(bridge.run())
-        await connected(bridge)
+    async with stranger(url) as channel, watched(jobs, location) as (bridge, ear):
         await channel.queue_delete(location.queue("index"))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while bridge.is_connected:  # noqa: ASYNC110  # it is gone for a moment only
-                await asyncio.sleep(0)
-        await connected(bridge)
+        await hears(ear, "is down")
+        await hears(ear, "takes messages in")
         await send(channel, location, envelope(1))
         await taken(bridge, 1)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
@@ -321,7 +459,11 @@ async def test_a_broker_that_restarts_in_mid_stream_costs_nothing_and_doubles_no
         await connected(bridge)
         async with stranger(url) as channel:
             await send(channel, location, *(envelope(n) for n in range(300, 330)))
-        assert await stored_many(jobs, 330, PATIENCE_SECONDS) == list(range(330))
+        assert isinstance(bridge.taken, Taken)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(found := await stored(jobs)) < 330:
+                await bridge.taken.more()
+        assert found == list(range(330))
 
 
 def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
@@ -369,6 +511,21 @@ async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
     assert str(first.job_id) not in told
 
 
+async def test_no_name_of_a_job_keeps_outcomes_from_being_told(url: str) -> None:
+    """A broker has room for 255 bytes of some, and what cannot be told would be tried for ever."""
+    jobs, location = shop("memory://", url), parse_location(url)
+    index = jobs.find_type("index")
+    assert index is not None
+    async with stranger(url) as channel, jobs, jobs.running():
+        queue = await outcomes_at(channel, location)
+        for correlation_id in ("ü" * 256, "\N{GRINNING FACE}" * 200, "a" * 254 + "ü"):
+            await index.submit({"n": 1}, correlation_id=correlation_id)
+            outcome = await received(queue)
+            assert json.loads(outcome.body)["data"]["correlationId"] == correlation_id
+            assert outcome.correlation_id
+            assert correlation_id.startswith(outcome.correlation_id)
+
+
 # -- the long proof -------------------------------------------------------------------------------
 
 
@@ -402,12 +559,18 @@ class Bridges:
         )
 
 
+def publish_unreadable(broker: RabbitServer, location: Location) -> None:
+    flags, properties = UNREADABLE["message id"]
+    with RawPublisher(broker.port) as publisher:
+        publisher.publish(location.exchange, b"index", b"{}", flags, properties)
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_killed(
     broker: RabbitServer, url: str, tmp_path: Path, engine: str
 ) -> None:
-    number, garbage = 10_000, 100
+    number, garbage, unreadable = 10_000, 100, 10
     server = PostgresServer() if engine == "postgres" else None
     store = server.url() if server else f"sqlite:///{tmp_path}/jobs.db"
     location, bridges = parse_location(url), Bridges(store, url)
@@ -426,6 +589,8 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
                         while sent < number:
                             batch = [envelope(n) for n in range(sent, sent + 100)]
                             await send(channel, location, *batch, b"{garbage")
+                            if sent % 1000 == 0:
+                                await asyncio.to_thread(publish_unreadable, broker, location)
                             sent += 100
                             if sent in (3000, 6000):
                                 break
@@ -443,7 +608,7 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
         async with stranger(url) as channel:
             dead = await channel.declare_queue(location.dead_letters, durable=True)
             assert dead.declaration_result.message_count is not None
-            assert dead.declaration_result.message_count >= garbage
+            assert dead.declaration_result.message_count >= garbage + unreadable
         assert bridges.killed > 0
         print(f"{number} envelopes, {bridges.killed} kills")  # noqa: T201  # shown with -rP
     finally:

@@ -53,7 +53,7 @@ def test_every_command_that_changes_something_is_written_down(place: Place) -> N
     waiting = place.submit("t")
     dead = [place.dead() for _ in range(3)]
     place.json("job", "cancel", waiting)
-    place.json("job", "retry", waiting)
+    place.json("job", "redrive", waiting)
     place.json("queue", "pause", "q")
     place.json("queue", "resume", "q")
     place.json("type", "pause", "t")

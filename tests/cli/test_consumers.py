@@ -60,6 +60,8 @@ def test_one_that_is_retired_is_forgotten_after_a_question(empty_store: Place) -
     assert empty_store.json("consumer", "delete", "retired", "--yes")["name"] == "retired"
     assert empty_store.json("consumer", "list") == []
     assert_refused(empty_store.run("consumer", "delete", "retired", "--yes"), 3, "retired")
+    (audited,) = empty_store.json("audit", "list")
+    assert (audited["type"], audited["aggregate"]) == ("deleteConsumer", "consumer:retired")
 
 
 def test_one_that_a_worker_runs_is_not_forgotten(empty_store: Place) -> None:

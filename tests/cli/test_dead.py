@@ -44,6 +44,15 @@ def test_without_a_terminal_nothing_happens_without_yes(place: Place, verb: str)
 
 
 @both_verbs
+def test_who_names_a_cancelled_job_is_told_which_command_is_for_it(place: Place, verb: str) -> None:
+    job_id = place.submit("index", "1")
+    place.json("job", "cancel", job_id)
+    result = place.run("dead", verb, job_id, "--yes")
+    assert_refused(result, 1, "not a dead letter", "windlass job redrive")
+    assert place.json("job", "redrive", job_id)[0]["status"] == "Queued"
+
+
+@both_verbs
 def test_one_dead_letter_is_not_spoken_of_as_many(place: Place, verb: str) -> None:
     place.dead()
     assert "1 dead letters" not in place.run("dead", verb, "--all").stderr

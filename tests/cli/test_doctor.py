@@ -4,7 +4,7 @@ import json
 import platform
 import re
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,9 +13,15 @@ import pytest
 
 from tests.cli.conftest import Place
 from tests.servers.postgres import PostgresServer
+from windlass.contract.outcome import ErrorInfo
+from windlass.contract.query import LaneRequest
+from windlass.contract.status import Reason
 from windlass.contract.store import JobStore
+from windlass.contract.transition import Transition
 from windlass.contract.version import __version__
+from windlass.manager.relay import OUTBOX
 from windlass.manager.sessions import Session, register
+from windlass.testing.factories import make_new
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -179,3 +185,37 @@ def test_a_variable_that_looks_like_a_setting_is_told(
     assert told["WINDLASS_STOER is a setting"] == "Is WINDLASS_STORE meant?"
     assert told["WINDLASS_LOGFORMAT is a setting"] == "Is WINDLASS_LOG_FORMAT meant?"
     assert not any("API_KEY" in name for name in told)
+
+
+def test_jobs_that_do_not_leave_the_outbox_are_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.make_store()
+    outbox = Place(place.folder)
+    outbox.database = place.folder / "shop.db"
+    leaving, taken = (
+        f"jobs leave the outbox {outbox.database}",
+        "all that left the outbox was taken",
+    )
+    monkeypatch.setenv("WINDLASS_OUTBOX", f"sqlite:///{outbox.database}")
+    assert checked(place)["the outbox can be opened"]["result"] == "bad"
+
+    async def put(store: JobStore) -> None:
+        await store.insert([make_new(job_type=OUTBOX, queue=OUTBOX)])
+
+    async def refuse(store: JobStore) -> None:
+        wanted = [LaneRequest(OUTBOX, (OUTBOX,), 1)]
+        (run,) = await store.claim("relay", uuid4(), wanted, lease=timedelta(minutes=1))
+        error = ErrorInfo("IDEMPOTENCY_CONFLICT", "taken")
+        await store.apply([Transition.failed(run, error, Reason.PERMANENT_ERROR)])
+
+    outbox.stored(put)
+    assert {checked(place)[name]["result"] for name in (leaving, taken)} == {"ok"}
+    monkeypatch.setattr("windlass.cli.doctor._MOVED_WITHIN", timedelta(0))
+    stuck = checked(place)[leaving]
+    assert stuck["result"] == "bad"
+    assert "1 job there" in stuck["advice"]
+    outbox.stored(refuse)
+    rows = checked(place)
+    assert (rows[leaving]["result"], rows[taken]["result"]) == ("ok", "warn")
+    assert "dead list" in rows[taken]["advice"]

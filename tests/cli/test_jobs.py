@@ -142,7 +142,7 @@ def test_a_job_that_is_not_there_is_3(empty_store: Place, verb: tuple[str, str])
     assert_refused(empty_store.run(*verb, NOBODY), 3, NOBODY)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
+@pytest.mark.parametrize("verb", ["cancel", "redrive"])
 def test_acting_on_a_job_that_is_not_there_is_3(empty_store: Place, verb: str) -> None:
     assert empty_store.run("job", verb, NOBODY).exit_code == 3
 
@@ -152,7 +152,7 @@ def test_acting_on_a_job_that_is_not_there_is_3(empty_store: Place, verb: str) -
     [
         ("job", "get"),
         ("job", "cancel"),
-        ("job", "retry"),
+        ("job", "redrive"),
         ("job", "watch"),
         ("dead", "show"),
         ("dead", "redrive", "--yes"),
@@ -252,10 +252,10 @@ def test_of_many_the_found_are_cancelled_and_the_missing_told(place: Place) -> N
     assert place.status(job_id) == "Cancelled"
 
 
-def test_a_dead_job_is_queued_again_by_retry(place: Place) -> None:
+def test_a_dead_job_is_queued_again_by_redrive(place: Place) -> None:
     job_id = place.dead()
     expected = {"jobId": job_id, "status": "Queued", "changed": True}
-    assert place.json("job", "retry", job_id) == [expected]
+    assert place.json("job", "redrive", job_id) == [expected]
     entry = place.json("job", "get", job_id)["history"][-1]
     assert entry["event"] == "redriven"
     assert entry["actor"].startswith("cli:")
@@ -267,7 +267,7 @@ def test_what_a_status_does_not_allow_fails_with_1(place: Place) -> None:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
+@pytest.mark.parametrize("verb", ["cancel", "redrive"])
 def test_a_verb_without_ids_is_refused_as_usage(place: Place, verb: str) -> None:
     assert place.run("job", verb).exit_code == 2
 
@@ -279,7 +279,7 @@ def test_a_tenant_does_not_see_or_touch_the_jobs_of_another(place: Place) -> Non
     for words in (
         ("job", "get", mine),
         ("job", "cancel", mine),
-        ("job", "retry", dead),
+        ("job", "redrive", dead),
         ("job", "watch", dead, "--timeout", "5"),
         ("dead", "show", dead),
         ("dead", "redrive", dead, "--yes"),

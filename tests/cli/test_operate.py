@@ -228,7 +228,7 @@ LOOKING = [
     f"job get {NOBODY}",
     f"job watch {NOBODY}",
     f"job cancel {NOBODY}",
-    f"job retry {NOBODY}",
+    f"job redrive {NOBODY}",
     "dead list",
     f"dead show {NOBODY}",
     "dead redrive --all --yes",

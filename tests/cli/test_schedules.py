@@ -146,6 +146,21 @@ def test_a_name_is_taken_once_and_must_be_one(schedule: Chosen) -> None:
     assert schedule.run("add", "a/b", "sweep", "--every", "1h").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("most", "why"),
+    [("1", "has 1 schedules, and may have 1"), ("none", "must be a number")],
+)
+def test_how_many_there_may_be_is_a_setting(
+    place: Place, monkeypatch: pytest.MonkeyPatch, most: str, why: str
+) -> None:
+    place.make_store()
+    schedule = Chosen(place, "--store", _url(place.folder))
+    schedule.json("add", "first", *NIGHTLY)
+    monkeypatch.setenv("WINDLASS_SCHEDULES_PER_TENANT", most)
+    refused = schedule.run("add", "second", *NIGHTLY)
+    assert (refused.exit_code, why in refused.stderr) == (2, True), refused.stderr
+
+
 def test_an_empty_list_says_so(schedule: Chosen) -> None:
     assert "There are no schedules" in schedule.run("list").stderr
 

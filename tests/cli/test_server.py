@@ -16,7 +16,7 @@ from tests.servers.scripted import ScriptedServer, answering
 from windlass.app.settings import SETTINGS
 
 # What only the holder of the store knows.
-OF_THE_STORE = ("errorType", "errorDetail", "workers")
+OF_THE_STORE = ("errorDetail", "workers")
 DOCUMENT = '{"documentId": "d1", "rowVersion": 1}'
 
 
@@ -139,9 +139,9 @@ def test_a_job_is_cancelled_and_retried(served: Served) -> None:
     assert told(served.run(*served.on_server, *words)) == [{**done, "changed": False}]
     on_store, on_server = served.both(*words)
     assert on_store.stdout == on_server.stdout
-    retried = told(served.run(*served.on_server, "-o", "json", "job", "retry", job_id))
+    retried = told(served.run(*served.on_server, "-o", "json", "job", "redrive", job_id))
     assert retried == [{"jobId": job_id, "status": "Queued", "changed": True}]
-    on_store, on_server = served.both("job", "retry", job_id)
+    on_store, on_server = served.both("job", "redrive", job_id)
     assert (on_server.exit_code, on_server.stderr) == (on_store.exit_code, on_store.stderr)
     assert on_server.exit_code == 1
 

@@ -69,6 +69,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "require_broker",
         "rate_limit_per_key",
         "rate_limit_per_tenant",
+        "schedules_per_tenant",
         "webhook_allow",
         "webhook_ports",
         "webhook_source",

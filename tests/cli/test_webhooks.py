@@ -86,6 +86,27 @@ def test_every_change_is_written_down_before_it_is_made(keyed: Place) -> None:
     assert "whsec_" not in json.dumps(trail)
 
 
+def test_secrets_move_to_a_new_key_and_the_old_one_can_go(
+    keyed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = keyed.json("webhook", "add", URL)
+    new = "2:zyxwvutsrqponmlkjihgfedcba9876543210"
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", f"{new} {KEY}")
+    done = {"rekeyed": 1, "unchanged": 0, "unreadable": 0}
+    assert keyed.json("webhook", "rekey") == done
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", new)
+    assert keyed.json("webhook", "rekey") == {"rekeyed": 0, "unchanged": 1, "unreadable": 0}
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", KEY)
+    gone = keyed.run("webhook", "rekey")
+    assert gone.exit_code == 1
+    assert "old key" in gone.stderr
+    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", "")
+    assert "Webhooks are off" in keyed.run("webhook", "rekey").stderr
+    trail = [one["type"] for one in keyed.json("audit", "list")]
+    assert trail == ["rekeyWebhooks"] * 3 + ["createWebhook"]
+    assert made["secret"] not in json.dumps(keyed.json("audit", "list"))
+
+
 def test_what_is_wrong_is_said_in_a_line(keyed: Place, where: tuple[str, ...]) -> None:
     for url in ("https://127.0.0.1/", "http://93.184.215.14/", "ftp://x"):
         refused = keyed.run(*where, "webhook", "add", url)

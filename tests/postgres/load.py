@@ -13,7 +13,7 @@ import psycopg
 from windlass import Context, Windlass
 from windlass.contract.errors import StoreUnavailable
 from windlass.contract.identity import new_job_id
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 SUBMITTERS = 20
 LEASE = timedelta(seconds=5)
@@ -44,9 +44,11 @@ class Load:
         )
         async with self.jobs, self.jobs.running(settings):
             submitters = [asyncio.create_task(self._submit()) for _ in range(SUBMITTERS)]
-            yield
-            self._is_over = True
-            await asyncio.gather(*submitters)
+            try:
+                yield
+            finally:
+                self._is_over = True
+                await asyncio.gather(*submitters)
             await self._drained()
 
     async def _submit(self) -> None:
@@ -58,6 +60,8 @@ class Load:
                     break
                 except StoreUnavailable:
                     self.unavailable += 1  # and once more, under the same id
+                    async with self._more:
+                        self._more.notify_all()
             self.accepted.append(job_id)
 
     async def run_more(self, jobs: int, *, within_seconds: float = 60) -> None:
@@ -65,6 +69,12 @@ class Load:
         wanted = self.ran + jobs
         async with asyncio.timeout(within_seconds), self._more:
             await self._more.wait_for(lambda: self.ran >= wanted)
+
+    async def be_refused(self, *, within_seconds: float = 60) -> None:
+        """Wait until one more submit was told that the store is away."""
+        wanted = self.unavailable + 1
+        async with asyncio.timeout(within_seconds), self._more:
+            await self._more.wait_for(lambda: self.unavailable >= wanted)
 
     async def _drained(self) -> None:
         async with asyncio.timeout(60):

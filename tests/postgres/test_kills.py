@@ -23,7 +23,7 @@ from windlass.contract.results import Applied
 from windlass.contract.snapshot import RunRef
 from windlass.stores import store_from_url
 from windlass.testing.factories import make_new, wanting
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 pytestmark = [pytest.mark.xdist_group("postgres-kills"), pytest.mark.timeout(300)]
 

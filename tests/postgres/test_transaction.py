@@ -22,7 +22,7 @@ from windlass.contract.transition import Transition
 from windlass.manager.decide import decide
 from windlass.testing.conformance import Bench
 from windlass.testing.conformance.bench import LEASE
-from windlass.worker.worker import WorkerSettings
+from windlass.worker.settings import WorkerSettings
 
 pytestmark = pytest.mark.matrix
 

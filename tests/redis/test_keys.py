@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from importlib.resources import files
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from windlass.contract.results import Applied
 from windlass.contract.snapshot import Progress
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import DedupeKey, KeyKind
+from windlass.manager.manager import Ending
 from windlass.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
 from windlass.testing.factories import make_new
 
@@ -47,6 +49,8 @@ async def live(bench: Bench) -> None:
             idempotency_key=f"k{number}",
             subject_id=f"s{number}",
             created_by="me",
+            correlation_id="order 7",
+            parent_job_id=UUID(int=7),
             max_attempts=1,
             request_key=key,
         )
@@ -109,4 +113,22 @@ async def test_of_many_in_one_call_the_first_wins_over_all_batches(
     assert [isinstance(answer, Applied) for answer in answers] == [
         number < 300 for number in range(jobs)
     ]
+    await bench.close()
+
+
+@pytest.mark.parametrize(("runs", "follow_ups"), [(1, 4500), (100, 45)])
+async def test_one_step_may_carry_thousands_of_jobs(
+    redis: RedisServer, runs: int, follow_ups: int
+) -> None:
+    """Lua hands 8,000 words at most to a command; a script that failed at it would leave half."""
+    bench = await Bench.on(RedisHarness(redis))
+    await bench.submit_many(runs)
+    endings = [
+        Ending(run, Success(follow_ups=tuple(make_new(number) for number in range(follow_ups))))
+        for run in await bench.claim(limit=runs)
+    ]
+    assert all(answer.accepted for answer in await bench.manager.settle(endings))
+    (lane,) = await bench.store.counts(tenant_id=None)
+    assert (lane.completed, lane.queued) == (runs, runs * follow_ups)
+    assert len(await bench.claim(limit=1000)) == 1000
     await bench.close()

@@ -2,23 +2,24 @@
 accepted is lost, nothing ends twice, and work goes on by itself."""
 
 import asyncio
+import random
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from tests.fleet import Fleet
 from tests.postgres.load import Load
+from tests.redis.books import check_books, say
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 from windlass.contract.outcome import Success
 from windlass.contract.results import Applied, Stale
-from windlass.contract.snapshot import LoggedEvent, Run
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.snapshot import Run
 from windlass.contract.transition import Transition
 from windlass.manager.reaper import Reaper
 from windlass.stores.redis import RedisStore
@@ -30,30 +31,6 @@ pytestmark = [pytest.mark.xdist_group("redis-kills"), pytest.mark.timeout(300)]
 short_and_long = pytest.mark.parametrize(
     "rounds", [pytest.param(3), pytest.param(40, marks=pytest.mark.chaos)]
 )
-
-
-def say(text: str) -> None:
-    print(text)  # noqa: T201  # the figures of a proof; pytest shows them with -rP
-
-
-async def check_books(url: str, accepted: Sequence[UUID]) -> Counter[str]:
-    """Nothing accepted is lost, nothing ended twice; return how often each event happened."""
-    async with opened(url) as store:
-        events: list[LoggedEvent] = []
-        while page := await store.events(after=len(events), limit=1000):
-            events += page
-        jobs = await store.get(accepted, tenant_id=None)
-        counts = await store.counts(tenant_id=None)
-    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    rows = [event.entry for event in events]
-    completed = Counter(row.job_id for row in rows if row.event is Event.COMPLETED)
-    assert set(completed.values()) <= {1}
-    assert len({(row.job_id, row.fence) for row in rows}) == len(rows)
-    assert not set(accepted) - completed.keys()
-    assert all(job and job.status is JobStatus.COMPLETED for job in jobs)
-    assert sum(lane.completed for lane in counts) == len(completed)
-    assert not any(lane.queued or lane.running for lane in counts)
-    return Counter(str(row.event) for row in rows)
 
 
 @short_and_long
@@ -119,18 +96,61 @@ async def claimed(store: RedisStore, session: str) -> Run:
             await asyncio.sleep(0.05)
 
 
+class Restarts:
+    """Kills the server now and then while others work, and starts it again."""
+
+    def __init__(self, server: RedisServer, most: int) -> None:
+        self._server = server
+        self._left = most
+        self.made = 0
+
+    @asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        restarting = asyncio.create_task(self._restart())
+        yield
+        self._left = 0
+        await restarting
+
+    async def _restart(self) -> None:
+        while self._left > 0:
+            await asyncio.sleep(random.uniform(1, 4))
+            if self._left > 0:
+                await asyncio.to_thread(self._server.kill)
+                await asyncio.to_thread(self._server.start)
+                self._left -= 1
+                self.made += 1
+
+
 @pytest.mark.parametrize(
-    ("jobs", "processes", "kills"),
-    [pytest.param(300, 2, 4), pytest.param(20_000, 4, 100, marks=pytest.mark.chaos)],
+    ("jobs", "processes", "kills", "freezes", "restarts"),
+    [
+        pytest.param(300, 2, 4, 0, 0, id="short"),
+        pytest.param(20_000, 10, 100, 20, 10, marks=pytest.mark.chaos, id="long"),
+    ],
 )
 async def test_workers_that_are_killed_finish_each_job_once(
-    own_server: RedisServer, tmp_path: Path, jobs: int, processes: int, kills: int
+    own_server: RedisServer,
+    tmp_path: Path,
+    jobs: int,
+    processes: int,
+    kills: int,
+    freezes: int,
+    restarts: int,
 ) -> None:
     new = [make_new(number) for number in range(jobs)]
     async with opened(own_server.url()) as store:
         assert await store.insert(new) == [Applied(1)] * jobs
-    fleet = Fleet(own_server.url(), tmp_path)
-    await fleet.run(processes=processes, kills=kills)
-    events = await check_books(own_server.url(), [one.job.job_id for one in new])
-    say(f"{fleet.killed} workers killed, {len(fleet.accepted())} runs told, events {dict(events)}")
+    fleet, restarted = Fleet(own_server.url(), tmp_path), Restarts(own_server, restarts)
+    async with restarted.going_on():
+        await fleet.run(processes=processes, kills=kills, freezes=freezes)
+    accepted = [one.job.job_id for one in new]
+    events = await check_books(own_server.url(), accepted, some_given_up=True)
+    say(
+        f"{jobs} jobs, {processes} processes, {fleet.killed} workers killed, "
+        f"{fleet.frozen} frozen beyond their leases, {restarted.made} restarts of the server, "
+        f"{len(fleet.accepted())} runs told, {len(fleet.refused())} refused, "
+        f"events {dict(events)}"
+    )
+    assert fleet.killed == kills or kills < 10, "the work was over before"
     assert len(fleet.accepted()) == len(set(fleet.accepted())) <= jobs
+    assert not set(fleet.accepted()) & set(fleet.refused())

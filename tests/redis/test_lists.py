@@ -1,6 +1,7 @@
 """Lists that are merged from many, each longer than what is read of it at once."""
 
 import random
+import re
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from windlass.testing.factories import CREATED_AT, make_new
 
 TYPES = ("a", "b", "c", "d", "e")
 TENANTS = ("one", "two", "three")
+ROOT, PARENT = UUID(int=5), UUID(int=6)
 
 FILTERS = {
     "everything": JobFilter(tenant_id=None),
@@ -27,7 +29,14 @@ FILTERS = {
         created_from=CREATED_AT + timedelta(minutes=20),
         created_before=CREATED_AT + timedelta(minutes=70),
     ),
-    "what has no list of its own": JobFilter(tenant_id=None, correlation_id="7"),
+    "what has no list of its own": JobFilter(tenant_id=None, reasons=frozenset({""})),
+    "a correlation": JobFilter(tenant_id=None, correlation_id="7"),
+    "a correlation that is a job": JobFilter(
+        tenant_id=None,
+        correlation_id=str(ROOT),
+        created_from=CREATED_AT + timedelta(minutes=20),
+    ),
+    "children": JobFilter(tenant_id=None, parent_job_id=PARENT),
     "one's own": JobFilter(
         tenant_id=None,
         visible_to=Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1", "s2"})),
@@ -47,10 +56,16 @@ def some_jobs() -> list[NewJob]:
             tenant_id=chance.choice(TENANTS),
             created_by=chance.choice(("", "me", "you")),
             subject_id=chance.choice(("", "s1", "s2", "s3")),
-            correlation_id=str(number % 50),
+            correlation_id=str(ROOT) if number % 25 == 3 else str(number % 50),
+            parent_job_id=PARENT if number % 3 == 1 else None,
             created_at=CREATED_AT + timedelta(minutes=chance.randrange(100)),
         )
         for number in range(1500)
+    ] + [
+        # In the middle of those that name it.
+        make_new(
+            job_id=ROOT, correlation_id=str(ROOT), created_at=CREATED_AT + timedelta(minutes=50)
+        )
     ]
 
 
@@ -68,6 +83,26 @@ async def test_no_page_loses_a_job_or_breaks_the_order(redis: RedisServer, name:
         found = await all_pages(bench, FILTERS[name], limit)
         assert [job.job.job_id for job in found] == expected
     await bench.close()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [JobFilter(correlation_id=str(ROOT)), JobFilter(parent_job_id=PARENT)],
+    ids=["correlation", "parent"],
+)
+async def test_a_search_by_what_few_have_in_common_reads_only_those(wanted: JobFilter) -> None:
+    server = RedisServer()
+    bench = await Bench.on(RedisHarness(server))
+    await bench.submit_many(500)
+    kin = [make_new(n, correlation_id=str(ROOT), parent_job_id=PARENT) for n in range(3)]
+    await bench.store.insert(kin)
+    server.call("CONFIG", "RESETSTAT")
+    found = await bench.store.find(wanted, limit=100)
+    assert {job.job.job_id for job in found.items} == {new.job.job_id for new in kin}
+    (read,) = re.findall(rb"cmdstat_hget:calls=(\d+)", server.call("INFO", "commandstats"))
+    assert int(read) < 50
+    await bench.close()
+    server.stop()
 
 
 @pytest.mark.parametrize("limit", [3, 100, 700])

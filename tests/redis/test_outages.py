@@ -166,9 +166,9 @@ async def test_with_a_full_memory_submits_are_refused_and_what_runs_can_end_and_
     own_server: RedisServer,
 ) -> None:
     async with opened(own_server.url()) as store:
-        await store.insert([make_new("x" * 1000) for _ in range(300)])
+        await store.insert([make_new(number) for number in range(300)])
         runs = await store.claim("w", uuid4(), wanting(limit=300), lease=LEASE)
-        own_server.call("CONFIG", "SET", "maxmemory", "1mb")
+        limit_memory(own_server, "1")
         with pytest.raises(StoreUnavailable, match="out of memory"):
             await store.insert([make_new(1)])
         renewal = await store.renew("w", [run.ref for run in runs], lease=LEASE)
@@ -179,8 +179,24 @@ async def test_with_a_full_memory_submits_are_refused_and_what_runs_can_end_and_
         later = await store.ping() + timedelta(seconds=1)
         pruned = await store.prune([PruneRule(JobStatus.COMPLETED, later)], limit=1000)
         assert pruned.jobs == 300
-        own_server.call("CONFIG", "SET", "maxmemory", "0")
+        limit_memory(own_server, "0")
         await works(store)
+
+
+async def test_a_worker_that_starts_while_the_memory_is_full_can_work_it_off(
+    own_server: RedisServer,
+) -> None:
+    async with opened(own_server.url()) as store:
+        await store.insert([make_new(1)])
+    limit_memory(own_server, "1")
+    async with opened(own_server.url()) as store:
+        (run,) = await store.claim("w", uuid4(), wanting(), lease=LEASE)
+        done = Transition.completed(run, Success(), hold_key=timedelta(0))
+        assert await store.apply([done]) == [Applied(3)]
+
+
+def limit_memory(server: RedisServer, most: str) -> None:
+    assert server.call("CONFIG", "SET", "maxmemory", most) == b"+OK\r\n"
 
 
 # -- somebody else's ------------------------------------------------------------------------------

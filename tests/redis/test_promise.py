@@ -16,8 +16,11 @@ from windlass import Windlass
 from windlass.cli.main import main
 from windlass.contract.clock import SystemClock
 from windlass.contract.errors import StoreMisconfigured
+from windlass.contract.records import RecordWrite
 from windlass.stores.redis import open_store
+from windlass.testing.factories import make_new
 
+LEASE = timedelta(seconds=60)
 DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
 
 
@@ -102,6 +105,20 @@ def doctor(url: str) -> dict[str, dict[str, str]]:
 def of(rows: dict[str, dict[str, str]], words: str) -> dict[str, str]:
     (row,) = [row for check, row in rows.items() if words in check]
     return row
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
+async def test_a_policy_that_removes_only_what_expires_removes_no_jobs(
+    own_server: RedisServer, policy: str
+) -> None:
+    """It is the default of some hosts; and none of our keys expires."""
+    own_server.call("CONFIG", "SET", "maxmemory-policy", policy)
+    async with opened(own_server.url()) as store:
+        await store.insert([make_new(number, idempotency_key=str(number)) for number in range(9)])
+        await store.write_records([RecordWrite("space", "key", b"1", time_to_live=LEASE)])
+        await store.lead("role", "me", lease=LEASE)
+        assert next(one for one in await store.advice() if policy in one.what).is_good
+    assert b"expires=0" in own_server.call("INFO", "keyspace")
 
 
 def test_the_doctor_warns_of_eviction_and_of_missing_persistence(

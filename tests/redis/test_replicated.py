@@ -1,7 +1,6 @@
 """durability=replicated: what is answered is on a replica too, and outlives the primary."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -20,7 +19,6 @@ from windlass.contract.transition import Transition
 from windlass.stores.redis import RedisStore
 from windlass.testing.factories import make_new, wanting
 
-_PATIENCE_SECONDS = 30
 LEASE = timedelta(seconds=60)
 
 pytestmark = [
@@ -44,18 +42,11 @@ class Pair(NamedTuple):
 def pair() -> Iterator[Pair]:
     primary = RedisServer(repl_diskless_sync_delay="0")
     replica = RedisServer(replicaof=f"127.0.0.1 {primary.port}")
-    wait_for(replica, "master_link_status:up")
+    replica.wait_for("master_link_status:up")
     yield Pair(primary, replica)
     primary.resume()
     for server in (primary, replica):
         server.stop()
-
-
-def wait_for(server: RedisServer, fact: str) -> None:
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while fact.encode() not in server.call("INFO", "replication"):
-        assert time.monotonic() < give_up_at, f"{fact} does not come"
-        time.sleep(0.01)  # noqa: TID251  # a replica that is in step gives no signal
 
 
 async def test_a_write_that_no_replica_takes_is_told_and_can_be_repeated(pair: Pair) -> None:

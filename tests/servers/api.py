@@ -64,9 +64,9 @@ class ApiProcess:
         """As a power cut does."""
         self._end(signal.SIGKILL)
 
-    def stop(self) -> int:
-        """As a deploy does; tells the exit code."""
-        return self._end(signal.SIGTERM)
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """As a deploy does, or by SIGINT a person; tells the exit code."""
+        return self._end(number)
 
     def _end(self, number: int) -> int:
         process, self._process = self._process, None

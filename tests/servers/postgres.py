@@ -6,7 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,6 +80,10 @@ class PostgresServer:
         self.halt(mode)
         self.start()
 
+    def crash(self) -> None:
+        """Let it fall down, and start it again with what it has on disk."""
+        self.restart("immediate")
+
     def pause(self) -> None:
         """Let every process of the server stand still, as a host that hangs does."""
         self._signal(signal.SIGSTOP)
@@ -104,13 +108,24 @@ class PostgresServer:
             self.halt("immediate")
         shutil.rmtree(self.folder)
 
+    def cpu_seconds(self) -> float:
+        """What its processes have taken, and those that have ended."""
+        main, *children = self._processes()
+        ticks = sum(_ticks(main)[:4]) + sum(sum(_ticks(child)[:2]) for child in children)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def _signal(self, number: signal.Signals) -> None:
         """The main process first: while it stands still, no other is born."""
-        main = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
-        os.kill(main, number)
-        for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+        for process in self._processes():
             with suppress(ProcessLookupError):  # it was just ending
-                os.kill(int(child), number)
+                os.kill(process, number)
+
+    def _processes(self) -> Iterator[int]:
+        """The main one first, and its children when that has been seen to."""
+        main = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
+        yield main
+        for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+            yield int(child)
 
     def _call(self, program: str, *arguments: str | Path) -> None:
         # A file, not a pipe: the server that pg_ctl starts would hold the pipe open.
@@ -128,6 +143,15 @@ class PostgresServer:
         if done.returncode != 0:
             said = (self.folder / "out").read_text(errors="replace")[-2000:]
             raise RuntimeError(f"{program} failed ({done.returncode}): {said}")
+
+
+def _ticks(process: int) -> list[int]:
+    """Its processor time as user and as system, and that of its children that have ended."""
+    try:
+        said = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it was just ending
+        return [0, 0, 0, 0]
+    return [int(word) for word in said.rpartition(")")[2].split()[11:15]]
 
 
 def free_port() -> int:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -68,7 +69,7 @@ class RedisServer:
                 stderr=subprocess.STDOUT,
             )
         if wait:
-            self._wait()
+            self.wait()
 
     def call(self, *command: str) -> bytes:
         """Send one command over a connection of its own; the raw answer, at most 64 KiB of it."""
@@ -90,6 +91,18 @@ class RedisServer:
 
     def cpu_seconds(self) -> float:
         return sum(float(self._fact("cpu", f"used_cpu_{kind}")) for kind in ("user", "sys"))
+
+    @property
+    def replication_offset(self) -> int:
+        """How much it has of all that its primary ever wrote."""
+        return int(self._fact("replication", "slave_repl_offset"))
+
+    def wait_for(self, fact: str) -> None:
+        """Until it tells this of its replication."""
+        give_up_at = time.monotonic() + _PATIENCE_SECONDS
+        while fact.encode() not in self.call("INFO", "replication"):
+            assert time.monotonic() < give_up_at, f"{fact} does not come"
+            time.sleep(0.01)  # noqa: TID251  # a replica that is in step gives no signal
 
     def _fact(self, section: str, name: str) -> str:
         lines = self.call("INFO", section).decode().splitlines()
@@ -114,6 +127,11 @@ class RedisServer:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def crash(self) -> None:
+        """Kill it, and start it again with what it has on disk."""
+        self.kill()
+        self.start()
+
     def pause(self) -> None:
         """Let it stand still, as a host that hangs does."""
         if self._process is not None:
@@ -133,7 +151,7 @@ class RedisServer:
             process.send_signal(how)
             process.wait(_PATIENCE_SECONDS)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Until it answers, with all its data loaded."""
         assert self._process is not None
         for _ in range(_PATIENCE_SECONDS * 20):

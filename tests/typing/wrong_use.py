@@ -23,12 +23,24 @@ def plain(number: int) -> str:
     return str(number)
 
 
+@jobs.job("sweep")
+async def sweep(ctx: Context) -> int:
+    return ctx.attempt
+
+
+@jobs.job("sweep-in-a-thread")
+def sweep_in_a_thread(ctx: Context) -> int:
+    return ctx.attempt
+
+
 async def right() -> None:
+    swept: int = await (await sweep.submit(None)).result()
+    await sweep_in_a_thread.submit(None)
     handle = await ship.submit(Order("o-1"), delay=timedelta(minutes=1), priority=1, tenant="t")
     result: dict[str, int] = await handle.result(timeout=5)
     text: str = await plain.submit_sync(3).result()
     many: list[Handle[str]] = await plain.submit_many([1, 2])
-    del result, text, many
+    del result, text, many, swept
 
 
 async def wrong() -> None:
@@ -37,6 +49,7 @@ async def wrong() -> None:
     await ship.submit(Order("o-1"), nonsense=True)  # expect: call-arg
     await plain.submit("three")  # expect: arg-type
     await plain.submit_many(["one"])  # expect: list-item
+    await sweep.submit("everything")  # expect: arg-type
     handle = await plain.submit(3)
     number: int = await handle.result()  # expect: assignment
     parcels = (await (await ship.submit(Order("o-1"))).result()).parcels  # expect: attr-defined

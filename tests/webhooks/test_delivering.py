@@ -11,7 +11,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tests.servers.receiver import Receiver
+from tests.servers.receiver import Received, Receiver, status
 from tests.webhooks.shop import Shop, make_jobs, open_shop
 from windlass import Windlass
 from windlass.contract.errors import InvalidInput
@@ -113,6 +113,46 @@ async def test_while_a_secret_is_rotated_both_verify_and_afterwards_only_the_new
     with pytest.raises(WebhookVerificationError):
         Webhook(old.secret).verify(received.body, received.headers)
     assert "x-windlass-signature-previous" not in received.headers
+
+
+async def test_a_rotation_between_the_tries_of_a_delivery_counts_for_the_next_try(
+    shop: Shop,
+) -> None:
+    """What is signed is the try; what is delivered stays the same."""
+    shop.receiver.answers["/"] = status(500)
+    first = await shop.endpoint(retry_seconds=(60.0,) * 5)
+    webhook_id = first.webhook.webhook_id
+    await shop.ship()
+    await shop.work()
+
+    async def rotated(overlap: timedelta) -> str:
+        issued = await shop.webhooks.rotate(webhook_id, tenant_id="default", overlap=overlap)
+        return issued.secret
+
+    async def signers(*secrets: str) -> list[str]:
+        """Try again, and tell which of these secrets verify it."""
+        shop.kit.clock.advance(80)
+        await shop.kit.drain()
+        return [secret for secret in secrets if _verifies(secret, shop.receiver.received[-1])]
+
+    second = await rotated(timedelta(minutes=2))
+    assert await signers(first.secret, second) == [first.secret, second]
+    assert await signers(first.secret, second) == [second], "the overlap is over"
+    third, fourth = await rotated(timedelta(hours=1)), await rotated(timedelta(hours=1))
+    assert await signers(first.secret, second, third, fourth) == [third, fourth]
+    fifth = await rotated(timedelta(0))
+    shop.receiver.answers.clear()
+    assert await signers(first.secret, second, third, fourth, fifth) == [fifth]
+    assert (await shop.delivery(first)).status is DeliveryStatus.DELIVERED
+    assert len({(one.webhook_id, one.body) for one in shop.receiver.received}) == 1
+
+
+def _verifies(secret: str, received: Received) -> bool:
+    try:
+        Webhook(secret).verify(received.body, received.headers)
+    except WebhookVerificationError:
+        return False
+    return True
 
 
 async def test_endpoints_are_told_what_they_asked_for(shop: Shop) -> None:

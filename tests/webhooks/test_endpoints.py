@@ -1,10 +1,12 @@
 """Endpoints as they are kept: secrets sealed, tenants apart, and what is broken harms no other."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.servers.receiver import Receiver, status
+from tests.servers.receiver import Received, Receiver, status
 from tests.telemetry.asking import ask
 from tests.webhooks.shop import KEYS, Shop, open_shop
 from windlass import Windlass
@@ -18,6 +20,10 @@ from windlass.contract.errors import (
 )
 from windlass.contract.records import RecordWrite
 from windlass.contract.webhook import DeliveryStatus, WebhookSpec
+from windlass.webhooks import WebhookNotVerified, verify
+from windlass.webhooks.endpoint import StoredEndpoint
+from windlass.webhooks.endpoints import ENDPOINTS
+from windlass.webhooks.rekeying import Rekeyed
 from windlass.webhooks.vault import Vault
 
 OTHER_KEYS = "2:zyxwvutsrqponmlkjihgfedcba9876543210"
@@ -70,6 +76,61 @@ async def test_a_delivery_whose_secret_cannot_be_opened_is_tried_again(receiver:
         shop.kit.clock.advance(10)
         await shop.kit.drain()
         assert (await shop.delivery(issued)).status is DeliveryStatus.DELIVERED
+
+
+async def test_secrets_are_sealed_anew_by_the_key_in_use(receiver: Receiver) -> None:
+    """Afterwards the old key can be taken away, and no endpoint has noticed."""
+    async with open_shop(receiver) as shop:
+        issued = [await shop.endpoint(tenant=name) for name in ("a", "b", "b")]
+        await shop.webhooks.rotate(
+            issued[0].webhook.webhook_id, tenant_id="a", overlap=timedelta(hours=1)
+        )
+        await shop.webhooks.rotate(
+            issued[1].webhook.webhook_id, tenant_id="b", overlap=timedelta(minutes=1)
+        )
+        shop.kit.clock.advance(timedelta(minutes=2))
+        keys = shop.webhooks.settings.vault
+        keys._keys = Peppers.read(f"{OTHER_KEYS} {KEYS}")
+        before = await kept(shop)
+        assert await shop.webhooks.rekey() == Rekeyed(rekeyed=3, unchanged=0, unreadable=0)
+        assert await shop.webhooks.rekey() == Rekeyed(rekeyed=0, unchanged=3, unreadable=0)
+        keys._keys = Peppers.read(OTHER_KEYS)
+        after = await kept(shop)
+        assert [len(one.secrets) for one in after.values()].count(2) == 1, (
+            "what still signs is kept"
+        )
+        for name, stored in after.items():
+            opened = [keys.open(one, of=name) for one in stored.secrets]
+            assert {one.key_id for one in stored.secrets} == {"2"}
+            keys._keys = Peppers.read(KEYS)
+            good = before[name].good_secrets(shop.kit.clock.now())
+            assert opened == [keys.open(one, of=name) for one in good]
+            keys._keys = Peppers.read(OTHER_KEYS)
+        await shop.ship(tenant="b")
+        await shop.work()
+        assert len(receiver.received) == 2
+        assert any(_verifies(issued[2].secret, one, shop) for one in receiver.received)
+
+
+async def test_a_secret_that_cannot_be_opened_is_left_as_it_is_and_counted(shop: Shop) -> None:
+    await shop.endpoint()
+    before = await kept(shop)
+    shop.webhooks.settings.vault._keys = Peppers.read(OTHER_KEYS)
+    assert await shop.webhooks.rekey() == Rekeyed(rekeyed=0, unchanged=0, unreadable=1)
+    assert await kept(shop) == before
+
+
+async def kept(shop: Shop) -> dict[str, StoredEndpoint]:
+    records = await shop.jobs.store.read_records(ENDPOINTS, prefix="")
+    return {one.key: msgspec.json.decode(one.value, type=StoredEndpoint) for one in records}
+
+
+def _verifies(secret: str, received: Received, shop: Shop) -> bool:
+    try:
+        verify(received.body, received.headers, secret, now=shop.kit.clock.now())
+    except WebhookNotVerified:
+        return False
+    return True
 
 
 async def test_tenants_whose_names_begin_alike_do_not_meet(

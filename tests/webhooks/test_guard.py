@@ -4,10 +4,12 @@ Each row is refused twice: when an endpoint is registered, and when something is
 """
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,10 @@ NOT_PUBLIC = [
     "2002:7f00:1::",
     "2002:a00:1::",
     "2002:a9fe:a9fe::1",
+    "2606:2800:21f:cb07:0:5efe:10.0.0.1",  # ISATAP: whoever routes it gets an address of ours
+    "2606:2800:21f:cb07:200:5efe:169.254.169.254",
+    "2606:2800:21f:cb07:100:5efe:127.0.0.1",
+    "fe80::5efe:93.184.215.14",
     "3fff::1",
     "5f00::1",
     "fc00::1",
@@ -141,7 +147,7 @@ TRICKS = [
 async def sent_to(url: str, guard: Guard) -> Answer | NoAnswer:
     sender = Sender(guard)
     sender.prepare()
-    return await sender.post(url, {}, b"{}", timeout_seconds=5)
+    return await sender.post(url, {}, b"{}", timeout_seconds=5, whose="default")
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
@@ -149,7 +155,7 @@ async def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     url = f"https://[{address}]/" if ":" in address else f"https://{address}/"
     guard = Guard()
     with pytest.raises(TargetRefused):
-        await guard.check(url)
+        await guard.check(url, whose="default")
     answer = await sent_to(url, guard)
     assert isinstance(answer, NoAnswer)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
@@ -160,7 +166,7 @@ async def test_a_name_that_leads_there_is_refused_also_beside_a_public_one(addre
     for found in ([address], [PUBLIC, address], [address, PUBLIC]):
         guard = Guard(resolve=Names(found).resolve)
         with pytest.raises(TargetRefused) as refused:
-            await guard.check("https://hooks.example.com/")
+            await guard.check("https://hooks.example.com/", whose="default")
         assert address not in str(refused.value), "an address of ours is nobody's business"
         answer = await sent_to("https://hooks.example.com/", guard)
         assert isinstance(answer, NoAnswer)
@@ -171,7 +177,7 @@ async def test_a_name_that_leads_there_is_refused_also_beside_a_public_one(addre
 async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
     guard = Guard(resolve=Names([PUBLIC]).resolve)
     with pytest.raises(TargetRefused):
-        await guard.check(url)
+        await guard.check(url, whose="default")
     answer = await sent_to(url, guard)
     assert isinstance(answer, NoAnswer)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
@@ -185,10 +191,13 @@ async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
         ["64:ff9b::5db8:d70e"],  # behind NAT64 everything public looks like this
         ["::ffff:93.184.215.14"],
         ["2002:5db8:d70e::1"],
+        ["2606:2800:21f:cb07:0:5efe:93.184.215.14"],
     ],
 )
 async def test_public_addresses_are_let_through(found: list[str]) -> None:
-    await Guard(resolve=Names(found).resolve).check("https://hooks.example.com/a/b?c=d")
+    await Guard(resolve=Names(found).resolve).check(
+        "https://hooks.example.com/a/b?c=d", whose="default"
+    )
 
 
 async def test_a_name_that_cannot_be_found_is_refused() -> None:
@@ -197,14 +206,14 @@ async def test_a_name_that_cannot_be_found_is_refused() -> None:
 
     for guard in (Guard(resolve=nothing), Guard(resolve=Names([]).resolve)):
         with pytest.raises(TargetRefused):
-            await guard.check("https://hooks.example.com/")
+            await guard.check("https://hooks.example.com/", whose="default")
         assert isinstance(await sent_to("https://hooks.example.com/", guard), NoAnswer)
 
 
 async def test_a_name_that_turns_private_after_registration_is_refused_at_send() -> None:
     names = Names([PUBLIC], ["127.0.0.1"])
     guard = Guard(resolve=names.resolve)
-    await guard.check("https://hooks.example.com/")
+    await guard.check("https://hooks.example.com/", whose="default")
     answer = await sent_to("https://hooks.example.com/", guard)
     assert isinstance(answer, NoAnswer)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
@@ -214,17 +223,46 @@ async def test_names_are_looked_up_by_the_system_without_stopping_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guard = Guard(allow=LOOPBACK + read_networks("::1"))
-    await guard.check("http://localhost:1/")
+    await guard.check("http://localhost:1/", whose="default")
     with pytest.raises(TargetRefused, match="cannot be found"):
-        await guard.check("https://nosuch.invalid/")
+        await guard.check("https://nosuch.invalid/", whose="default")
     over = threading.Event()
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: over.wait(30) and [])
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await guard.check("https://hooks.example.com/")
+            await guard.check("https://hooks.example.com/", whose="default")
     monkeypatch.undo()
-    await guard.check("http://localhost:1/")
+    await guard.check("http://localhost:1/", whose="default")
     over.set()
+
+
+async def test_names_that_hang_stop_only_the_tenant_that_named_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look-up cannot be stopped, and there are only so many at a time."""
+    over, usual = threading.Event(), socket.getaddrinfo
+
+    def look_up(host: str, *args: Any, **options: Any) -> Any:
+        if host.endswith(".tarpit.example"):
+            over.wait(30)
+            raise OSError("no such name")
+        return usual(host, *args, **options)
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    guard = Guard(allow=LOOPBACK + read_networks("::1"))
+    hanging = [
+        asyncio.create_task(guard.check(f"https://{number}.tarpit.example/", whose="bad"))
+        for number in range(200)
+    ]
+    refused, _ = await asyncio.wait(hanging, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    assert refused, "most are refused at once"
+    with pytest.raises(TargetRefused):
+        await guard.check("http://localhost:1/", whose="bad")
+    for number in range(50):
+        await guard.check("http://localhost:1/", whose=f"good-{number}")
+    over.set()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    await guard.check("http://localhost:1/", whose="bad")
 
 
 @pytest.fixture
@@ -284,12 +322,12 @@ async def test_the_certificate_is_checked_against_the_name(tmp_path: Path) -> No
         sender = Sender(guard, ssl_context=trusting)
         right = f"https://hooks.example.com:{receiver.port}/"
         wrong = f"https://other.example.com:{receiver.port}/"
-        answer = await sender.post(right, {}, b"a secret", timeout_seconds=5)
+        answer = await sender.post(right, {}, b"a secret", timeout_seconds=5, whose="default")
         assert isinstance(answer, Answer)
         assert answer.status == 200
         assert receiver.names == ["hooks.example.com"], "the name is told to the server (SNI)"
         assert len(receiver.received) == 1
-        answer = await sender.post(wrong, {}, b"a secret", timeout_seconds=5)
+        answer = await sender.post(wrong, {}, b"a secret", timeout_seconds=5, whose="default")
         assert isinstance(answer, NoAnswer)
         assert answer.code == "NETWORK_ERROR"
         assert len(receiver.received) == 1
@@ -298,16 +336,16 @@ async def test_the_certificate_is_checked_against_the_name(tmp_path: Path) -> No
 async def test_the_allow_list_opens_what_it_names_and_nothing_besides() -> None:
     guard = Guard(allow=read_networks("10.1.0.0/16, fd12::/16"))
     for url in ("http://10.1.2.3:8080/", "https://10.1.2.3/", "http://[fd12::1]:8080/"):
-        await guard.check(url)
+        await guard.check(url, whose="default")
     for url in ("http://10.2.0.1/", "https://10.2.0.1/", "https://127.0.0.1/", "http://[fd13::1]/"):
         with pytest.raises(TargetRefused):
-            await guard.check(url)
+            await guard.check(url, whose="default")
     mapped = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["::ffff:10.1.2.3"]).resolve)
-    await mapped.check("http://inside.example/")
+    await mapped.check("http://inside.example/", whose="default")
     both = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["10.1.2.3", PUBLIC]).resolve)
-    await both.check("https://hooks.example.com/")
+    await both.check("https://hooks.example.com/", whose="default")
     with pytest.raises(TargetRefused):
-        await both.check("http://hooks.example.com/")
+        await both.check("http://hooks.example.com/", whose="default")
 
 
 def test_what_is_sent_is_what_was_read() -> None:

@@ -5,6 +5,7 @@ import logging
 import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
+from uuid import uuid4
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.webhooks.shop import Shop, make_jobs, open_shop
 from windlass import WorkerSettings
 from windlass.audit.chain import AuditChains
 from windlass.contract.errors import IllegalTransition
+from windlass.contract.query import LaneRequest
 from windlass.contract.webhook import (
     DELIVERY_QUEUE,
+    DELIVERY_TYPE,
     DeliveryStatus,
     IssuedWebhook,
     ReplayWanted,
@@ -452,30 +455,66 @@ async def test_a_late_410_does_not_disable_what_was_mended_meanwhile(
     assert await AuditChains(shop.jobs.store).head("default") is None, "nothing was done"
 
 
-async def test_what_a_receiver_answered_is_not_logged(
+async def test_what_was_sent_and_what_a_receiver_answered_is_not_logged(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "windlass")
+    """By nobody: neither by us, nor by the libraries that we use."""
+    caplog.set_level(logging.DEBUG)
     jobs = make_jobs()
     ship = jobs.find_type("ship")
     assert ship is not None
     assert jobs.webhooks is not None
-    codes = (200, 400, 410, 500)
+    codes, secrets = (200, 400, 410, 500), list[str]()
     queues = {"default": 1, DELIVERY_QUEUE: 4}
     async with jobs, jobs.running(WorkerSettings(queues=queues)):
         for code in codes:
             path = f"/{code}"
             receiver.answers[path] = status(code, b"what they said", x_what="what they set")
             spec = WebhookSpec(url=receiver.url(path))
-            await jobs.webhooks.create(spec, tenant_id="default", actor="")
-        await ship.submit({"order": "o"})
+            issued = await jobs.webhooks.create(spec, tenant_id="default", actor="")
+            secrets.append(issued.secret)
+        await ship.submit({"order": "o", "result": "what came out"})
         await asyncio.to_thread(receiver.wait_for, lambda got: len(got) == len(codes))
     for code in codes[1:]:
         assert f"The receiver answered {code}." in caplog.text, "what became of it is told"
     assert "what they" not in caplog.text
+    assert "what came out" not in caplog.text
+    for secret in secrets:
+        assert secret.removeprefix("whsec_") not in caplog.text
+    for one in receiver.received:
+        assert one.headers["webhook-signature"].removeprefix("v1,") not in caplog.text
+        assert one.headers["x-windlass-signature"].removeprefix("sha256=") not in caplog.text
 
 
 async def test_being_put_off_however_often_costs_no_delivery(shop: Shop) -> None:
     """A backlog behind a slow endpoint asks for its turn every quarter of an hour, for weeks."""
     handler = shop.webhooks.handler()
     assert handler.policy.max_snoozes >= 10**6
+
+
+async def test_a_delivery_that_killed_its_workers_has_failed_and_can_be_replayed(
+    shop: Shop,
+) -> None:
+    issued = await shop.endpoint()
+    await shop.ship()
+    await shop.kit.drain()
+    await shop.told()
+    wanted = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1)]
+    for _ in range(3):
+        assert (await shop.delivery(issued)).status is PENDING
+        lease = timedelta(seconds=1)
+        assert await shop.jobs.store.claim("dying", uuid4(), wanted, lease=lease)
+        await shop.kit.expire_leases()
+    (listed,) = await shop.deliveries(issued, FAILED)
+    assert (listed.error_code, listed.http_status) == ("LEASE_EXPIRED", None)
+    assert shop.receiver.received == []
+    webhook = issued.webhook
+    report = await shop.webhooks.replay_all(
+        webhook.webhook_id, ReplayWanted(), tenant_id="default", actor="user:me"
+    )
+    assert report.replayed == 1
+    await shop.kit.drain()
+    delivery = await shop.delivery(issued)
+    assert (delivery.status, delivery.http_status) == (DELIVERED, 204)
+    assert delivery.delivery_id == listed.delivery_id
+    assert len(shop.receiver.received) == 1

@@ -15,18 +15,20 @@ from tests.servers.receiver import Receiver, status
 from tests.webhooks.shop import make_jobs
 from windlass import Windlass, WorkerSettings
 from windlass.contract.webhook import DELIVERY_QUEUE, WebhookSpec
+from windlass.webhooks.shares import Shares
 from windlass.webhooks.turns import Turns
 
+TENANT = "acme"
 HOOK = UUID(int=1)
 
 
 def take(turns: Turns, now: float, concurrency: int = 4) -> tuple[UUID, float | None]:
     run = uuid4()
-    return run, turns.take(HOOK, run, concurrency=concurrency, now=now)
+    return run, turns.take(TENANT, HOOK, run, concurrency=concurrency, now=now)
 
 
 def end(turns: Turns, run: UUID, now: float, *, is_up: bool = True, hold: float = 0.0) -> None:
-    turns.give_back(HOOK, run, is_up=is_up, hold_seconds=hold, now=now)
+    turns.give_back(TENANT, HOOK, run, is_up=is_up, hold_seconds=hold, now=now)
 
 
 def test_so_many_at_once_and_no_more() -> None:
@@ -35,7 +37,7 @@ def test_so_many_at_once_and_no_more() -> None:
     assert [wait is None for _, wait in taken] == [True] * 4 + [False] * 2
     end(turns, taken[0][0], 0.1)
     assert take(turns, 0.1)[1] is None
-    turns.abandon(HOOK, taken[1][0])
+    turns.abandon(TENANT, HOOK, taken[1][0], now=0.1)
     assert take(turns, 0.1)[1] is None
 
 
@@ -62,6 +64,7 @@ def test_no_wait_is_longer_than_a_quarter_of_an_hour() -> None:
 
 def test_a_slow_endpoint_gets_a_quarter_of_its_turns() -> None:
     turns = Turns()
+    turns.shares.slots = 20
     first, _ = take(turns, 0.0, 8)
     assert take(turns, 2.0, 8)[1] is None
     assert take(turns, 4.0, 8)[1] is not None, "while one takes long"
@@ -93,6 +96,60 @@ def test_an_endpoint_that_is_down_is_tried_by_one_now_and_then() -> None:
     run, _ = take(turns, now)
     end(turns, run, now)
     assert [take(turns, now)[1] for _ in range(4)] == [None] * 4, "it is up again"
+
+
+def test_what_is_not_asked_for_any_more_is_forgotten() -> None:
+    """Endpoints come and go, and a worker lives for months."""
+    turns = Turns()
+    held, _ = take(turns, 0.0)
+    for number in range(100):
+        run = uuid4()
+        turns.take(f"t{number}", UUID(int=number + 2), run, concurrency=4, now=1.0)
+        turns.abandon(f"t{number}", UUID(int=number + 2), run, now=1.0)
+    for now in (2000.0, 4000.0):
+        turns.take("new", UUID(int=999), uuid4(), concurrency=4, now=now)
+    assert turns._states.keys() == {HOOK, UUID(int=999)}, "what is under way is kept"
+    assert turns.shares._tenants.keys() == {TENANT, "new"}
+    end(turns, held, 4000.0)
+
+
+def shares_taken(shares: Shares, tenant: str, now: float, *, is_proven: bool) -> list[UUID]:
+    """All that a tenant is given at once."""
+    taken = list[UUID]()
+    while shares.take(tenant, run := uuid4(), is_proven=is_proven, now=now) is None:
+        taken.append(run)
+    return taken
+
+
+def test_what_has_not_proved_to_be_quick_has_half_of_the_slots() -> None:
+    shares = Shares(10)
+    assert len(shares_taken(shares, "a", 0.0, is_proven=False)) == 5
+    assert len(shares_taken(shares, "a", 0.0, is_proven=True)) == 5, "and the rest is the others'"
+    assert len(shares_taken(Shares(1), "a", 0.0, is_proven=False)) == 1
+
+
+def test_a_tenant_that_was_slow_has_half_of_the_slots_while_there_are_others() -> None:
+    shares = Shares(10)
+    for run in shares_taken(shares, "a", 0.0, is_proven=True):
+        shares.give_back("a", run, now=30.0)
+    taken = shares_taken(shares, "a", 31.0, is_proven=True)
+    assert len(taken) == 10, "alone it may have all"
+    for run in taken:
+        shares.give_back("a", run, now=31.1)
+    assert len(shares_taken(shares, "b", 32.0, is_proven=True)) == 10, "it was never slow"
+    taken = shares_taken(shares, "a", 33.0, is_proven=True)
+    assert len(taken) == 5
+    for run in taken:
+        shares.give_back("a", run, now=33.1)
+    assert len(shares_taken(shares, "a", 700.0, is_proven=True)) == 10, "long ago"
+
+
+def test_who_has_no_share_left_asks_at_the_pace_of_what_is_under_way() -> None:
+    shares = Shares(10)
+    shares_taken(shares, "a", 0.0, is_proven=False)
+    waits = [shares.take("a", uuid4(), is_proven=False, now=20.0) or 0.0 for _ in range(1000)]
+    assert waits[0] == 2.0
+    assert 60 < sum(waits) / len(waits) < 120 == max(waits)
 
 
 # -- with a real worker and a real receiver --------------------------------------------------------
@@ -146,3 +203,45 @@ async def test_other_endpoints_do_not_notice(receiver: Receiver, trouble: str) -
         took = time.monotonic() - began
         assert took < 15, "behind those that hang it would be minutes"
         assert not receiver.at("/inside")
+
+
+@pytest.mark.parametrize("trouble", ["many that hang", "one that takes all", "tests"])
+async def test_no_tenant_can_take_all_slots(receiver: Receiver, trouble: str) -> None:
+    """Ten slots: more than ten endpoints that hang, one that wants a hundred at once and answers
+    slowly but well, or a flood of tests."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        receiver.over.wait(60)
+        status(200)(request)
+
+    receiver.answers["/bad"] = answer
+    jobs = make_jobs()
+    ship = jobs.find_type("ship")
+    assert ship is not None
+    webhooks = jobs.webhooks
+    assert webhooks is not None
+    async with working(jobs):
+        wide = 100 if trouble == "one that takes all" else 4
+        bad = [
+            await webhooks.create(
+                WebhookSpec(url=receiver.url("/bad"), concurrency=wide), tenant_id="bad", actor=""
+            )
+            for _ in range(30 if trouble == "many that hang" else 1)
+        ]
+        spec = WebhookSpec(url=receiver.url("/good"))
+        await webhooks.create(spec, tenant_id="good", actor="")
+        if trouble == "tests":
+            for _ in range(30):
+                await webhooks.test(bad[0].webhook.webhook_id, tenant_id="bad", actor="")
+        else:
+            await ship.submit_many([{"order": "o"}] * 30, tenant="bad")
+        await asyncio.to_thread(
+            receiver.wait_for, lambda got: sum(one.path == "/bad" for one in got) >= 5
+        )
+        began = time.monotonic()
+        await ship.submit_many([{"order": "o"}] * 20, tenant="good")
+        await asyncio.to_thread(
+            receiver.wait_for, lambda got: sum(one.path == "/good" for one in got) == 20
+        )
+        assert time.monotonic() - began < 15
+        assert len(receiver.at("/bad")) == 5, "half of the slots"

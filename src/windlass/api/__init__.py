@@ -5,7 +5,8 @@ itself, which does, is imported from `windlass.api.application`, or made by `job
 """
 
 from windlass.api.answer import Answer
+from windlass.api.rate_limits import RateLimits
 from windlass.api.responses import Responses
 from windlass.api.settings import ApiSettings
 
-__all__ = ["Answer", "ApiSettings", "Responses"]
+__all__ = ["Answer", "ApiSettings", "RateLimits", "Responses"]

@@ -4,12 +4,14 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windlass.api.access import Access
 from windlass.api.answer import Answer
-from windlass.api.async_endpoint import AsyncEndpoint, Before
+from windlass.api.async_endpoint import AsyncEndpoint, Before, response_of
 from windlass.api.call import Call
 from windlass.api.endings import Endings
 from windlass.api.front_desk import FrontDesk
@@ -42,7 +44,7 @@ from windlass.auth.authorizer import Authorizer, DefaultAuthorizer
 from windlass.auth.gate import Gate
 from windlass.auth.stream_tokens import StreamTokens
 from windlass.contract.audit import AuditEntry, AuditSink
-from windlass.contract.errors import AuthMisconfigured
+from windlass.contract.errors import AuthMisconfigured, WindlassError
 
 _CHOICES = (
     "Give `authenticator=`: ApiKeyAuthenticator, JwtAuthenticator, AnyOf(…) or your own; or say "
@@ -172,6 +174,16 @@ class Api:
         """Make a route of Starlette that submits a job and answers 202."""
         endpoint = self.endpoint(job_type, headers=headers, before=before, responses=responses)
         return Route(path, endpoint, methods=methods, name=f"enqueue-{job_type.name}")
+
+    async def problem(self, request: Request, error: Exception) -> Response:
+        """Answer an error of ours that a route of your own raised, as the API itself would.
+
+        For Starlette and FastAPI: `app.add_exception_handler(WindlassError, api.problem)`.
+        """
+        if not isinstance(error, WindlassError):
+            raise error
+        call, _ = self.desk.received(request.scope)
+        return response_of(self.desk.problem_for(call, error), call.correlation_id)
 
     def _with_cors(self, app: ASGIApp) -> ASGIApp:
         if not self.settings.cors_origins:

@@ -16,7 +16,7 @@ _CHARSETS: Final = frozenset({"", "charset=utf-8", 'charset="utf-8"'})
 
 
 class ClientGone(Exception):
-    """The client hung up while it was sending; there is nobody to answer."""
+    """The client hung up while it was sending or waiting; there is nobody to answer."""
 
 
 async def read_body(receive: Receive, headers: dict[str, str], *, limit: int) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+from windlass.api.body import Receive
 from windlass.api.headers import uuid_of
 from windlass.api.quota import Quota
 from windlass.auth.authenticator import Credentials
@@ -15,7 +16,7 @@ Scope = Mapping[str, Any]
 
 
 class Call:
-    """One request. `principal`, `query` and `body` are set on its way to the operation."""
+    """One request. What has no value yet is set on its way to the operation."""
 
     __slots__ = (
         "body",
@@ -29,12 +30,14 @@ class Call:
         "query",
         "quota",
         "raw_body",
+        "receive",
         "scope",
     )
 
     principal: Principal
     query: Any
     body: Any
+    receive: Receive
 
     def __init__(self, scope: Scope, headers: dict[str, str], correlation_id: str) -> None:
         self.scope = scope
@@ -50,6 +53,11 @@ class Call:
         """What is asked for, for the audit log."""
         self.quota: Quota | None = None
         """What the rate limits leave to the principal, where there are any."""
+
+    async def until_gone(self) -> None:
+        """Return when the client has hung up; for after the body was read."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     @property
     def root(self) -> str:

@@ -109,6 +109,8 @@ class ListedJob(StatusDocument, frozen=True, kw_only=True):
     tenant_id: str
     queue: str
     priority: int
+    error_type: str | None
+    """The class of the exception, where there was one; for those who may see it."""
 
 
 class JobDocument(ListedJob, frozen=True, kw_only=True):
@@ -143,6 +145,8 @@ class HistoryEntry(Document, frozen=True, kw_only=True):
     started_at: Instant | None
     error_code: str | None
     error_message: str | None
+    error_type: str | None
+    """As with a job."""
     actor: str
     session: str | None
     """Which worker it was; for those who may see the installation's statistics."""
@@ -168,6 +172,8 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     ended_at: Instant | None
     error_code: str | None
     error_message: str | None
+    error_type: str | None
+    """As with a job."""
     progress: float | None
     phase: str | None
     session: str | None
@@ -247,7 +253,11 @@ class QueueDocument(Counts, frozen=True, kw_only=True):
 
 
 class QueuesDocument(Document, frozen=True, kw_only=True):
+    """Queues by name; where there are too many, the fullest."""
+
     items: list[QueueDocument]
+    omitted: int
+    """How many more there are."""
 
 
 class QueueState(Document, frozen=True, kw_only=True):
@@ -295,9 +305,14 @@ class LaneDocument(Counts, frozen=True, kw_only=True):
 
 
 class StatisticsDocument(Counts, frozen=True, kw_only=True):
-    """The jobs of a tenant in numbers: all of them, and by queue and type."""
+    """The jobs of a tenant in numbers: all of them, and by queue and type.
+
+    Where there are too many lanes, the fullest are told.
+    """
 
     lanes: list[LaneDocument]
+    lanes_omitted: int
+    """How many more there are."""
 
 
 class ScaleDocument(Document, frozen=True, kw_only=True):

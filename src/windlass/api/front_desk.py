@@ -143,7 +143,7 @@ class FrontDesk:
         self, served: Servable, call: Call, receive: Receive, principal: Principal | None
     ) -> Answer:
         operation = served.operation
-        call.operation = operation.name
+        call.operation, call.receive = operation.name, receive
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
@@ -169,12 +169,23 @@ class FrontDesk:
         self, served: Servable, call: Call, error: NotAuthenticated
     ) -> Refused:
         await self._gate.nobody(served.operation.name, error, asker=call.asker)
+        return self._challenging(error)
+
+    def _challenging(self, error: NotAuthenticated) -> Refused:
         challenge = self._authenticator.challenge or "Bearer"
         header = (b"www-authenticate", challenge.encode("latin-1"))
         return Refused(error.code, str(error), headers=[header])
 
-    def _refused_for(self, call: Call, error: WindlassError) -> Refused:
-        refused = refused_for(error)
+    def problem_for(self, call: Call, error: WindlassError) -> Answer:
+        """The answer for an error that was raised outside of any operation."""
+        if isinstance(error, NotAuthenticated):
+            return self.problem(call, self._challenging(error))
+        return self.problem(call, self._refused_for(call, error, within="#"))
+
+    def _refused_for(
+        self, call: Call, error: WindlassError, *, within: str = "#/payload"
+    ) -> Refused:
+        refused = refused_for(error, within=within)
         if refused.kind.status >= 500 and not isinstance(error, SubmitRefused):
             _log.error("request %s failed: %s", call.correlation_id, error)
         return refused

@@ -25,6 +25,13 @@ _FOR_EVERY: Final = (
     ApiCode.REQUEST_TIMEOUT,
     ApiCode.OVERLOADED,
 )
+_FOR_WHAT_IS_SENT: Final = (
+    Code.INVALID_FORMAT,
+    ApiCode.BODY_TIMEOUT,
+    ApiCode.BODY_TOO_LARGE,
+    ApiCode.UNSUPPORTED_MEDIA_TYPE,
+    Code.VALIDATION_ERROR,
+)
 _FOR_THE_AUTHENTICATED: Final = (
     Code.UNAUTHENTICATED,
     Code.INVALID_CREDENTIALS,
@@ -235,6 +242,8 @@ def _event(schemas: _Schemas) -> dict[str, Any]:
 
 def _problems(operation: Operation) -> dict[int, list[Kind]]:
     codes = [*_FOR_EVERY, *operation.problems]
+    if operation.body is not None:
+        codes += _FOR_WHAT_IS_SENT
     if not operation.is_public:
         codes += _FOR_THE_AUTHENTICATED
     by_status: dict[int, list[Kind]] = {}

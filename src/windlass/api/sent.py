@@ -174,6 +174,19 @@ class ScaleQuery(Sent, frozen=True, kw_only=True):
     tenant_id: Name | None = None
 
 
+class StatisticsQuery(ScaleQuery, frozen=True, kw_only=True):
+    """Which lanes to count, and how many of them to tell one by one: the fullest."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class QueuesQuery(TenantQuery, frozen=True, kw_only=True):
+    """Which queues to tell, and how many of them: the fullest."""
+
+    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
 class JobEventsQuery(Sent, frozen=True, kw_only=True):
     """How to follow a job, for clients that can send no headers."""
 

@@ -1,5 +1,6 @@
 """Submitting: from what was sent to a durable job, and the 202 that says where to ask about it."""
 
+import asyncio
 import copy
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import msgspec
 from windlass.api import headers as request_headers
 from windlass.api.access import Access
 from windlass.api.answer import Answer, Header
-from windlass.api.body import decode
+from windlass.api.body import ClientGone, decode
 from windlass.api.call import Call
 from windlass.api.documents import AcceptedDocument, ErrorDetail
 from windlass.api.endings import Endings
@@ -157,12 +158,26 @@ class Submitter:
         headers: list[Header] = [_VARY]
         if seconds is not None:
             headers.append((b"preference-applied", b"wait=%d" % seconds))
-            ended = await self._endings.wait(accepted.job_id, seconds) if is_readable else None
+            ended = await self._waited(call, accepted.job_id, seconds) if is_readable else None
             if ended is not None:
                 return self._ended(ended, accepted, headers)
         location = accepted.status_url.encode("ascii")
         headers += [(b"location", location), (b"retry-after", self._retry_after(new))]
         return self._responses.submitted(accepted, headers)
+
+    async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
+        """Wait for the end of a job while somebody is there to hear of it; raise ClientGone."""
+        waiting = asyncio.create_task(self._endings.wait(job_id, seconds))
+        leaving = asyncio.create_task(call.until_gone())
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ClientGone
+            return waiting.result()
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+            await asyncio.gather(waiting, leaving, return_exceptions=True)
 
     async def accepted(
         self, call: Call, new: NewJob, result: InsertResult, *, root: str

@@ -23,6 +23,14 @@ def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:
     return {**counts, "oldest_age_seconds": oldest_age_seconds(lanes, now)}
 
 
+def fullness(lanes: Sequence[LaneCounts]) -> tuple[int, int]:
+    """How much is going on in lanes, and how much there was: to tell the fullest where there are
+    too many, since whoever submits may invent queues."""
+    going_on = sum(lane.queued + lane.running for lane in lanes)
+    ended = sum(lane.completed + lane.failed + lane.poisoned + lane.cancelled for lane in lanes)
+    return going_on, ended
+
+
 def oldest_age_seconds(lanes: Sequence[LaneCounts], now: datetime) -> float | None:
     waiting = [lane.oldest_due_at for lane in lanes if lane.oldest_due_at is not None]
     return max(0.0, (now - min(waiting)).total_seconds()) if waiting else None

@@ -13,6 +13,7 @@ from windlass.api.documents import (
     ListedJob,
     StatusDocument,
 )
+from windlass.contract.classify import exception_name
 from windlass.contract.identity import uuid_text
 from windlass.contract.snapshot import JobSnapshot, LogEntry
 from windlass.contract.status import ON_REQUEST, Event, JobStatus
@@ -41,14 +42,16 @@ def status_document(job: JobSnapshot, now: datetime) -> StatusDocument:
     return StatusDocument(**_status_fields(job, now))
 
 
-def listed_job(job: JobSnapshot, now: datetime) -> ListedJob:
-    return ListedJob(**_listed_fields(job, now))
+def listed_job(job: JobSnapshot, now: datetime, *, with_error_type: bool) -> ListedJob:
+    return ListedJob(**_listed_fields(job, now, with_error_type))
 
 
-def job_document(job: JobSnapshot, now: datetime, *, with_payload: bool) -> JobDocument:
+def job_document(
+    job: JobSnapshot, now: datetime, *, with_payload: bool, with_error_type: bool
+) -> JobDocument:
     envelope = job.job
     return JobDocument(
-        **_listed_fields(job, now),
+        **_listed_fields(job, now, with_error_type),
         # Mostly made of the payload's fields, so it is for the same eyes.
         idempotency_key=envelope.idempotency_key if with_payload else None,
         payload_version=envelope.payload_version,
@@ -60,12 +63,18 @@ def job_document(job: JobSnapshot, now: datetime, *, with_payload: bool) -> JobD
     )
 
 
-def _listed_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
+def error_type_of(row: LogEntry | None) -> str | None:
+    """The class of the exception behind the error of a row; None where there was none."""
+    return (exception_name(row.error) or None) if row and row.error else None
+
+
+def _listed_fields(job: JobSnapshot, now: datetime, with_error_type: bool) -> dict[str, Any]:
     return {
         **_status_fields(job, now),
         "tenant_id": job.job.tenant_id,
         "queue": job.job.queue,
         "priority": job.priority,
+        "error_type": error_type_of(job.last) if with_error_type else None,
     }
 
 
@@ -115,7 +124,7 @@ def _progress_without_run(job: JobSnapshot) -> float | None:
     return 100.0 if job.status is JobStatus.COMPLETED else None
 
 
-def history_entry(row: LogEntry, *, with_session: bool) -> HistoryEntry:
+def history_entry(row: LogEntry, *, with_session: bool, with_error_type: bool) -> HistoryEntry:
     return HistoryEntry(
         version=row.version,
         event=row.event,
@@ -126,6 +135,7 @@ def history_entry(row: LogEntry, *, with_session: bool) -> HistoryEntry:
         started_at=row.started_at,
         error_code=row.error.code if row.error else None,
         error_message=row.error.message if row.error else None,
+        error_type=error_type_of(row) if with_error_type else None,
         actor=row.actor,
         session=row.session if with_session else None,
         progress=row.percent,
@@ -134,7 +144,7 @@ def history_entry(row: LogEntry, *, with_session: bool) -> HistoryEntry:
 
 
 def attempts_of(
-    job: JobSnapshot, history: list[LogEntry], *, with_session: bool
+    job: JobSnapshot, history: list[LogEntry], *, with_session: bool, with_error_type: bool
 ) -> list[AttemptDocument]:
     """The runs that ended, and the one that goes on."""
     attempts = [
@@ -146,6 +156,7 @@ def attempts_of(
             ended_at=row.at,
             error_code=row.error.code if row.error else None,
             error_message=row.error.message if row.error else None,
+            error_type=error_type_of(row) if with_error_type else None,
             progress=None,
             phase=None,
             session=row.session if with_session else None,
@@ -163,6 +174,7 @@ def attempts_of(
                 ended_at=None,
                 error_code=None,
                 error_message=None,
+                error_type=None,
                 progress=job.run.percent,
                 phase=job.run.phase or None,
                 session=job.run.session if with_session else None,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from uuid import UUID
 
-from windlass.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule
+from windlass.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule, typed
 from windlass.contract.clock import EPOCH
 from windlass.contract.errors import InvalidInput, WindlassError
 from windlass.contract.identity import new_job_id, uuid_text
@@ -86,7 +86,8 @@ class JobType(Generic[T, R]):
         Workers store it when they start, and one of the fleet submits the jobs. The payload is
         fixed; what a run is for, its handler learns from `ctx.job.scheduled_at`.
         """
-        self._schedule(Cron(expression, timezone), payload, options)
+        cron = Cron(typed(expression, str, "expression"), typed(timezone, str, "timezone"))
+        self._schedule(cron, payload, options)
 
     def every(
         self,
@@ -97,7 +98,8 @@ class JobType(Generic[T, R]):
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
-        self._schedule(Every(interval.total_seconds(), anchor), payload, options)
+        seconds = typed(interval, timedelta, "interval").total_seconds()
+        self._schedule(Every(seconds, typed(anchor, datetime, "anchor")), payload, options)
 
     def _schedule(
         self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
@@ -132,13 +134,15 @@ class JobType(Generic[T, R]):
         correlation_id: str | None = None,
         job_id: UUID | None = None,
         max_attempts: int | None = None,
+        parent: UUID | None = None,
         trace_context: Mapping[str, str] | None = None,
         connection: Any = None,
     ) -> "Handle[R]":
         """Submit a job; it is durable when this returns.
 
         With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed. `trace_context` has the W3C headers to use instead of the current span.
+        that is committed. `parent` is the job that it comes from. `trace_context` has the W3C
+        headers to use instead of the current span.
         """
         span = self.app.tracing.send(self.name)
         try:
@@ -155,6 +159,7 @@ class JobType(Generic[T, R]):
                 correlation_id=correlation_id,
                 job_id=job_id,
                 max_attempts=max_attempts,
+                parent=parent,
                 trace_context=trace_context,
             )
             if span is not None:

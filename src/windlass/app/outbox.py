@@ -42,11 +42,15 @@ class Outbox:
                 next_step="Name a SQLite or PostgreSQL database.",
             )
         self._hub = Hub()
+        self.wakeup = wakeup_for(self.store, self._hub, None)
+        """Tells those who move jobs that there may be some."""
 
     async def open(self) -> None:
         await self.store.open()
+        await self.wakeup.open(None)
 
     async def close(self) -> None:
+        await self.wakeup.close()
         await self.store.close()
 
     async def put(self, connection: Any, new: NewJob) -> InsertResult:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from windlass.contract.schedule import (
 
 if TYPE_CHECKING:
     from windlass.app.job_type import JobType
+
+V = TypeVar("V")
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -55,10 +58,26 @@ class DeclaredSchedule(NamedTuple):
         return msgspec.structs.replace(self.schedule, tenant_id=default)
 
 
+def typed(value: Any, kind: type[V], name: str) -> V:
+    """Hold what code gives to its type; raise InvalidInput."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `$.")
+        raise InvalidInput(f"{place.rstrip('`') or name}: {said}.") from None
+
+
 def declare_schedule(
     job_type: "JobType[Any, Any]", recurrence: Recurrence, payload: Any, options: ScheduleOptions
 ) -> DeclaredSchedule:
     """Make a schedule of a job; raise InvalidInput for whatever is wrong with it."""
+    for name in options.keys() - ScheduleOptions.__annotations__.keys():
+        alike = get_close_matches(name, ScheduleOptions.__annotations__, n=1)
+        raise InvalidInput(
+            f"A schedule has no option {name!r}.",
+            next_step=f"Is {alike[0]!r} meant?" if alike else "",
+        )
+    options = typed(options, ScheduleOptions, "options")
     handler = job_type.handler
     body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT)
     schedule = Schedule(

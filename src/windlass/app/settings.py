@@ -52,6 +52,7 @@ SETTINGS: Final = (
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
     Setting("rate_limit_per_key", "", "How often a key may ask the API: 50/s, 600/min:100."),
     Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
+    Setting("schedules_per_tenant", "1000", "How many a tenant may have; code's are not refused."),
     Setting("webhook_allow", "", "Networks of your own that webhooks may reach: 10.1.0.0/16."),
     Setting("webhook_ports", "443", "Ports by which webhooks may reach the public: 443 8443."),
     Setting("webhook_source", "/windlass", "How CloudEvents name this installation."),
@@ -138,6 +139,12 @@ class Settings:
         if number != int(number):
             raise InvalidInput(f"The setting {name} is {number:g}, not a whole number.")
         return int(number)
+
+
+def most_schedules(settings: Settings | None = None) -> int:
+    """How many a tenant may have, by the settings of a command or of this folder."""
+    settings = settings or Settings({}, Path())
+    return settings.whole("schedules_per_tenant", least=0, most=1_000_000)
 
 
 def named_in(code: str | None, name: str) -> Value:

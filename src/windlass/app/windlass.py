@@ -4,9 +4,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,8 +14,11 @@ import msgspec
 from windlass.app.declare import Declarations, JobGroup
 from windlass.app.handle import Handle
 from windlass.app.job_type import JobType
+from windlass.app.loop_thread import LoopThread
+from windlass.app.opening import Opening
 from windlass.app.scheduled import gathered
-from windlass.app.settings import CODE, named_in
+from windlass.app.settings import CODE, most_schedules, named_in
+from windlass.app.submitting import Submitting
 from windlass.app.wakeup import broker_from_url, wakeup_for
 from windlass.app.watching import Watching
 from windlass.app.webhooks import webhooks_of
@@ -30,7 +31,6 @@ from windlass.contract.errors import (
     InvalidInput,
     StoreMisconfigured,
     SubmitConflict,
-    SubmitRefused,
     WindlassError,
 )
 from windlass.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
@@ -41,21 +41,20 @@ from windlass.contract.schedule import Schedule
 from windlass.contract.store import JobStore
 from windlass.contract.submission import NewJob
 from windlass.contract.wakeup import Hint, Wakeup
-from windlass.manager.admission import Admissible, Admission, Counted
+from windlass.manager.admission import Admissible, Admission
 from windlass.manager.event_reader import DeclaredConsumer
 from windlass.manager.maintenance import Chore
 from windlass.manager.manager import JobManager
-from windlass.manager.observer import tell
 from windlass.manager.schedules import Schedules
 from windlass.manager.switches import Switches
 from windlass.stores import store_from_url
 from windlass.telemetry.tracing import TraceRuns, Tracing
 from windlass.wakeups.in_process import Hub
-from windlass.worker.batcher import Batcher
 from windlass.worker.executor import RunHook
 from windlass.worker.handler import Handler
 from windlass.worker.registry import HandlerRegistry
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.settings import WorkerSettings
+from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from windlass.webhooks.settings import WebhookSettings
 
 TRACE_VARIABLE: Final = "WINDLASS_TRACE_RUNS"
-_BATCH: Final = 500
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -136,7 +134,8 @@ class Windlass(Declarations):
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
         self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
-        self._outbox_url = named_in(outbox, "outbox").text
+        self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
+        self._most_schedules = most_schedules()
         self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -168,7 +167,14 @@ class Windlass(Declarations):
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit or self._store_audit
         """Keeps what operators do, and who is refused."""
-        self._admission = Admission(self.store, self.switches, max_depth_of=self._max_depth_of)
+        admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
+        self._submitting = Submitting(
+            self.store,
+            admission=admission,
+            switches=self.switches,
+            observer=self.watching.observer,
+            wakeup=self.wakeup,
+        )
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
@@ -180,15 +186,14 @@ class Windlass(Declarations):
         self.schedules = Schedules(
             self.store,
             self.manager,
-            admit=self._admission.check_job,
+            admit=admission.check_job,
             changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
+            most=self._most_schedules,
         )
         self.outbox = self._make_outbox()
         """Where jobs wait that were submitted in a transaction of another database."""
-        self._opening: Future[bool] | None = None
-        self._is_open = False
-        self._batchers: dict[asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult]] = {}
-        self._sync: _LoopThread | None = None
+        self._opening = Opening(self._open)
+        self._sync: LoopThread | None = None
 
     def audit_of(self, store: JobStore) -> AuditSink:
         """The sink of this application, for who works on a store that it has not opened."""
@@ -199,12 +204,12 @@ class Windlass(Declarations):
         return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
 
     def _make_outbox(self) -> "Outbox | None":
-        if not self._outbox_url:
+        if not self.outbox_url:
             return None
         from windlass.app.outbox import Outbox  # most applications have none
 
         return Outbox(
-            self._outbox_url, clock=self.clock, insert=self._insert_moved, manager=self.manager
+            self.outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
         )
 
     def _make_bridge(self, url: str) -> "Bridging | None":
@@ -262,7 +267,8 @@ class Windlass(Declarations):
                 )
         return found
 
-    def _max_depth_of(self, job_type: str) -> int | None:
+    def max_depth_of(self, job_type: str) -> int | None:
+        """How many jobs of a type may wait, as its declaration says."""
         declared = self.find_type(job_type)
         return None if declared is None else declared.max_depth
 
@@ -280,33 +286,7 @@ class Windlass(Declarations):
     async def open(self) -> None:
         """Open the store; done by the first use where nobody does it before."""
         self._start_anew_after_a_fork()
-        while True:
-            with self._lock:
-                opening = self._opening
-                if opening is None:
-                    self._opening = mine = Future[bool]()
-                    # Running, or whoever waits for it and gives up would cancel it for all.
-                    mine.set_running_or_notify_cancel()
-            if opening is None:
-                await self._open_for_all(mine)
-                return
-            if await asyncio.wrap_future(opening):
-                return
-
-    async def _open_for_all(self, opening: "Future[bool]") -> None:
-        """Open, and tell those who wait; if this caller gives up, one of them has to."""
-        try:
-            await self._open()
-        except asyncio.CancelledError:
-            self._opening = None
-            opening.set_result(False)
-            raise
-        except BaseException as error:
-            self._opening = None
-            opening.set_exception(error)
-            raise
-        self._is_open = True
-        opening.set_result(True)
+        await self._opening.done()
 
     async def _open(self) -> None:
         await self.store.open()
@@ -335,7 +315,7 @@ class Windlass(Declarations):
 
     @property
     def is_open(self) -> bool:
-        return self._is_open
+        return self._opening.is_done
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Have something called before the store is let go."""
@@ -343,13 +323,12 @@ class Windlass(Declarations):
 
     async def close(self) -> None:
         """Finish what is being written, and let the store go."""
-        if self._opening is not None:
+        if self._opening.is_begun:
             for callback in self._before_close:
                 await callback()
             await self._store_audit.close()
-            self._opening, self._is_open = None, False
-            for batcher in list(self._batchers.values()):
-                await batcher.drained()
+            self._opening.forget()
+            await self._submitting.drained()
             await self.wakeup.close()
             await self._let_go()
 
@@ -381,122 +360,67 @@ class Windlass(Declarations):
         is_on_its_way = connection is not None and self.outbox is not None
         return self._handle(job_type, new, answer, is_on_its_way=is_on_its_way)
 
+    async def submit_prepared_many(
+        self, job_type: JobType[Any, R], jobs: list[NewJob]
+    ) -> list[Handle[R]]:
+        await self._ready_to_submit()
+        answers = await self._submitting.many(job_type, jobs)
+        await self._have_submitted()
+        return [
+            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
+        ]
+
     async def admit(
         self, job_type: Admissible, new: NewJob, *, connection: Any = None
     ) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
         await self._ready_to_submit()
-        counted = await self._check_admission(job_type, new)
-        if connection is not None:
-            answer = await self._insert_in(connection, new)
+        if connection is None:
+            answer = await self._submitting.one(job_type, new)
         else:
-            answer = await self._batcher().add(new)
-        if counted is not None and not isinstance(answer, Applied):
-            counted.take_back(1)
-        if self.after_submit is not None:
-            await self.after_submit()
+            answer = await self._submitting.one_in(connection, job_type, new, outbox=self.outbox)
+        await self._have_submitted()
         return answer
 
-    async def submit_prepared_many(
-        self, job_type: JobType[Any, R], jobs: list[NewJob]
-    ) -> list[Handle[R]]:
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Begin a transaction of your own where submits with `connection=` go.
+
+        That is the database of the store or, where there is one, of the outbox. Yields the driver's
+        connection: psycopg's AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on
+        SQLite. Committed at the end of the block, and workers are told that there may be work;
+        rolled back by an error. Do not begin one inside another.
+        """
         await self._ready_to_submit()
-        counted = {
-            queue: await self._admission.check(
-                job_type.name, queue=queue, jobs=number, max_depth=job_type.max_depth
-            )
-            for queue, number in Counter(new.job.queue for new in jobs).items()
-        }
-        answers = await self._insert_in_batches(jobs)
-        for new, answer in zip(jobs, answers, strict=True):
-            if (one := counted[new.job.queue]) is not None and not isinstance(answer, Applied):
-                one.take_back(1)
-        handles = [
-            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
-        ]
-        if self.after_submit is not None:
-            await self.after_submit()
-        return handles
+        home = self.store if self.outbox is None else self.outbox.store
+        async with home.transaction() as transaction:
+            yield transaction.connection
+        if self.outbox is None:
+            self.wakeup.notify()
+        else:
+            self.outbox.wakeup.notify()
 
     async def admit_many(
         self, jobs: Sequence[tuple[Admissible, NewJob]]
     ) -> list[InsertResult | WindlassError]:
         """Store many, each on its own: what is refused does not harm the others."""
         await self._ready_to_submit()
-        refused: dict[int, WindlassError] = {}
-        admitted: list[NewJob] = []
-        counted: list[Counted | None] = []
-        for index, (job_type, new) in enumerate(jobs):
-            try:
-                counted.append(await self._check_admission(job_type, new))
-                admitted.append(new)
-            except SubmitRefused as error:
-                refused[index] = error
-        stored = await self._insert_in_batches(admitted)
-        for one, answer in zip(counted, stored, strict=True):
-            if one is not None and not isinstance(answer, Applied):
-                one.take_back(1)
-        answers = iter(stored)
-        if self.after_submit is not None:
-            await self.after_submit()
-        return [refused.get(index) or next(answers) for index in range(len(jobs))]
+        answers = await self._submitting.each(jobs)
+        await self._have_submitted()
+        return answers
 
     async def insert_own(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store jobs of Windlass's own, past the switches and caps of the users' jobs."""
         await self._ready_to_submit()
-        return await self._insert_in_batches(list(jobs))
-
-    async def _check_admission(self, job_type: Admissible, new: NewJob) -> Counted | None:
-        """Raise what `check` raises, but not for a job that was accepted before."""
-        try:
-            return await self._admission.check(
-                job_type.name, queue=new.job.queue, jobs=1, max_depth=job_type.max_depth
-            )
-        except SubmitRefused:
-            (known,) = await self.store.get([new.job.job_id], tenant_id=new.job.tenant_id)
-            if known is None and not any(await self.store.held(new.keys)):
-                raise
-            return None
-
-    async def _insert_in_batches(self, jobs: list[NewJob]) -> list[InsertResult]:
-        """Two batches at a time: while one is being committed, the next is being sent."""
-        turn = asyncio.Semaphore(2)
-
-        async def insert(batch: list[NewJob]) -> Sequence[InsertResult]:
-            async with turn:
-                return await self._insert(batch)
-
-        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
-        answered = await asyncio.gather(*map(insert, batches))
-        return [answer for answers in answered for answer in answers]
+        return await self._submitting.past_the_switches(jobs)
 
     async def _ready_to_submit(self) -> None:
         if not self.is_open:
             await self.open()
 
-    def _batcher(self) -> Batcher[NewJob, InsertResult]:
-        loop = asyncio.get_running_loop()
-        if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self._insert)
-        return self._batchers[loop]
-
-    async def _insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        answers = await self.store.insert(jobs)
-        tell(self.watching.observer.submitted, jobs, answers)
-        self.wakeup.notify(job_id=jobs[0].job.job_id)
-        return answers
-
-    async def _insert_moved(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        """Jobs that leave the outbox, where they can stay while the store is closed."""
-        await self.switches.refuse_if_closed()
-        return await self._insert(jobs)
-
-    async def _insert_in(self, connection: Any, new: NewJob) -> InsertResult:
-        if self.outbox is not None:
-            return await self.outbox.put(connection, new)
-        (answer,) = await self.store.insert_in(connection, [new])
-        tell(self.watching.observer.submitted, [new], [answer])
-        return answer
+    async def _have_submitted(self) -> None:
+        if self.after_submit is not None:
+            await self.after_submit()
 
     def _handle(
         self,
@@ -530,7 +454,7 @@ class Windlass(Declarations):
         self._start_anew_after_a_fork()
         with self._lock:
             if self._sync is None:
-                self._sync = _LoopThread()
+                self._sync = LoopThread()
         return self._sync.run(make)
 
     # -- over HTTP --------------------------------------------------------------------------------
@@ -596,12 +520,15 @@ class Windlass(Declarations):
     @asynccontextmanager
     async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
+        settings = settings or WorkerSettings(queues=self.default_queues())
+        if self.webhooks is not None:
+            self.webhooks.serve(settings.queues)
         await self.open()
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
                 self.registry,
-                settings or WorkerSettings(queues=self.default_queues()),
+                settings,
                 clock=self.clock,
                 wakeup=self.new_wakeup(),
                 hooks=self.hooks,
@@ -610,7 +537,7 @@ class Windlass(Declarations):
                 chores=self._chores(),
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
-                max_depth_of=self._max_depth_of,
+                max_depth_of=self.max_depth_of,
                 state=state,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
@@ -709,23 +636,6 @@ def _closing(app: "weakref.ref[Windlass]") -> Callable[[], None]:
     def close() -> None:
         found = app()
         if found is not None:
-            found._is_open = False
+            found._opening.is_done = False
 
     return close
-
-
-class _LoopThread:
-    """An event loop in a thread, for callers that have none."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="windlass-sync", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, make: Callable[[], Awaitable[A]]) -> A:
-        async def call() -> A:
-            return await make()
-
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()

@@ -9,6 +9,8 @@ class Action(StrEnum):
     READ = "jobs:read"
     """Status, result, history, lists and event streams; everything but the payload."""
     READ_PAYLOAD = "jobs:payload"
+    READ_ERRORS = "errors:read"
+    """Of which type the exception behind an error was; what it said, nobody is told over HTTP."""
     CANCEL = "jobs:cancel"
     REDRIVE = "jobs:redrive"
     """Queue a dead job again. An edited redrive asks for SUBMIT as well."""

@@ -50,7 +50,7 @@ _OPERATOR: Final = (
     _VIEWER
     | _OF_ONES_OWN
     | {Action.SUBMIT, Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.MANAGE_WEBHOOKS}
-    | {Action.MANAGE_SCHEDULES}
+    | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
 )
 _ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}
 _BY_ROLE: Final = {Role.VIEWER: _VIEWER, Role.OPERATOR: _OPERATOR, Role.ADMIN: _ADMIN}

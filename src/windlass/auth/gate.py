@@ -38,6 +38,7 @@ _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
     {
         Action.READ,
         Action.READ_PAYLOAD,
+        Action.READ_ERRORS,
         Action.STATISTICS,
         Action.READ_TYPES,
         Action.READ_SCHEDULES,

@@ -22,6 +22,8 @@ _FROM_PROPERTIES: Final = (
 
 def read_envelope(message: Message) -> dict[str, Any]:
     """The fields that were given, by body or properties, still encoded; raise Rejected."""
+    if not message.is_readable:
+        raise _invalid("The properties of the message cannot be read.")
     if len(message.body) > MOST_BYTES:
         raise _invalid(f"The body is larger than {MOST_BYTES} bytes.")
     try:

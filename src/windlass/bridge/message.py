@@ -26,6 +26,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     at: datetime | None = None
     properties: Mapping[str, Property] = msgspec.field(default_factory=dict)
+    is_readable: bool = True
+    """Whether what the broker said beside the body could be read."""
 
 
 class Rejection(StrEnum):

@@ -8,7 +8,6 @@ letters with the reason, and only then acknowledged.
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -31,6 +30,7 @@ from windlass.bridge.message import Message, Property, Rejected
 from windlass.bridge.port import Outgoing, Take, Topic
 from windlass.contract.errors import StoreMisconfigured
 from windlass.wakeups.amqp import connected_to, lost, open_exchange
+from windlass.wakeups.amqp_frames import UNREADABLE
 
 _log = logging.getLogger("windlass.bridge")
 
@@ -73,19 +73,19 @@ class RabbitBroker:
                 dead = await self._open_dead_letters(connection)
                 consumed = [await self._consume(connection, topic, take, dead) for topic in topics]
             connected()
-            await _hold(connection, consumed, look_seconds=self._look_seconds)
+            await _hold(connection, [dead, *consumed], look_seconds=self._look_seconds)
 
-    async def _open_dead_letters(self, connection: AbstractConnection) -> AbstractExchange:
-        channel = await connection.channel()
-        await channel.declare_queue(self._location.dead_letters, durable=True)
-        return channel.default_exchange
+    async def _open_dead_letters(self, connection: AbstractConnection) -> AbstractQueue:
+        """What finds no queue there raises: it would be lost, and acknowledged all the same."""
+        channel = await connection.channel(on_return_raises=True)
+        return await channel.declare_queue(self._location.dead_letters, durable=True)
 
     async def _consume(
         self,
         connection: AbstractConnection,
         topic: Topic,
         take: Take,
-        dead: AbstractExchange,
+        dead: AbstractQueue,
     ) -> AbstractQueue:
         channel, exchange = await open_exchange(connection, self._location.exchange)
         await channel.set_qos(prefetch_count=self._location.prefetch)
@@ -103,21 +103,23 @@ class RabbitBroker:
         return queue
 
     async def _settle(
-        self, received: AbstractIncomingMessage, take: Take, dead: AbstractExchange
+        self, received: AbstractIncomingMessage, take: Take, dead: AbstractQueue
     ) -> None:
         try:
             await take(_message(received))
         except Rejected as rejected:
-            await self._bury(received, rejected, dead)
+            try:
+                await self._bury(received, rejected, dead)
+            except _GONE as error:
+                _log.warning("the dead letters did not take a message: %s", _cause(error))
+                return await _give_back(received)
         except Exception:
             _log.exception("a message could not be taken in; it goes back to the broker")
-            await asyncio.sleep(_PAUSE_SECONDS)  # it comes again at once
-            await received.nack(requeue=True)
-            return
+            return await _give_back(received)
         await received.ack()
 
     async def _bury(
-        self, received: AbstractIncomingMessage, rejected: Rejected, dead: AbstractExchange
+        self, received: AbstractIncomingMessage, rejected: Rejected, dead: AbstractQueue
     ) -> None:
         """Into the dead letters as it came, with the reason beside it."""
         _log.warning("a message was rejected (%s): %s", rejected.reason, rejected.detail)
@@ -138,7 +140,7 @@ class RabbitBroker:
             timestamp=received.timestamp,
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )
-        await dead.publish(buried, self._location.dead_letters, timeout=_ANSWER_SECONDS)
+        await dead.channel.default_exchange.publish(buried, dead.name, timeout=_ANSWER_SECONDS)
 
     # -- publishing -------------------------------------------------------------------------------
 
@@ -167,18 +169,28 @@ class RabbitBroker:
             await publishing.aclose()
 
 
+async def _give_back(received: AbstractIncomingMessage) -> None:
+    """Or it would count as under way for as long as the connection lives."""
+    await asyncio.sleep(_PAUSE_SECONDS)  # it comes again at once
+    await received.nack(requeue=True)
+
+
+def _cause(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
 async def _hold(
-    connection: AbstractConnection, consumed: Sequence[AbstractQueue], *, look_seconds: float
+    connection: AbstractConnection, queues: Sequence[AbstractQueue], *, look_seconds: float
 ) -> None:
     """Until something is lost. A queue that was deleted is found by looking, which raises."""
-    channels: list[AbstractChannel] = [queue.channel for queue in consumed]
+    channels: list[AbstractChannel] = [queue.channel for queue in queues]
     while True:
         try:
             async with asyncio.timeout(look_seconds):
                 await lost(connection, *channels)
         except TimeoutError:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                for queue in consumed:
+                for queue in queues:
                     await queue.channel.declare_queue(queue.name, passive=True)
         else:
             raise ConnectionError("the broker has closed the connection")
@@ -191,9 +203,9 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
             message.body,
             headers=dict(message.properties),
             content_type=message.content_type,
-            correlation_id=message.correlation_id[:_MOST_IN_A_NAME] or None,
+            correlation_id=_within(message.correlation_id) or None,
             message_id=message.message_id,
-            type=message.subject[:_MOST_IN_A_NAME],
+            type=_within(message.subject),
             timestamp=message.at,
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         ),
@@ -205,9 +217,12 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
 def _headers_kept(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
     """All, or none: a broker hangs up on who sends more than fits a frame with ours beside it."""
     headers = dict(received.headers)
+    if UNREADABLE in headers:
+        # By another name, so that what is sent again from the dead letters is not taken for it.
+        headers = {"x-windlass-properties": headers[UNREADABLE]}
     try:
         is_small = len(field_table(headers)) <= _MOST_IN_HEADERS
-    except (TypeError, ValueError, struct.error):  # what the driver reads it may not write
+    except Exception:  # what the driver reads it may not be able to write
         is_small = False
     return headers if is_small else {}
 
@@ -221,6 +236,7 @@ def _message(received: AbstractIncomingMessage) -> Message:
         properties={
             name: _plain(received.headers[name]) for name in _READ & received.headers.keys()
         },
+        is_readable=UNREADABLE not in received.headers,
     )
 
 
@@ -231,5 +247,5 @@ def _plain(value: object) -> Property:
 
 
 def _within(name: str) -> str:
-    """A routing key has room for 255 bytes."""
+    """A short string has room for 255 bytes."""
     return name.encode()[:_MOST_IN_A_NAME].decode(errors="ignore")

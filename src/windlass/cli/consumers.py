@@ -5,6 +5,7 @@ from typing import Final
 import click
 import msgspec
 
+from windlass.auth.action import Action
 from windlass.cli.confirm import confirm
 from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.table import Columns
@@ -49,6 +50,9 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
         if not yes:
             await confirm(f"forget the consumer {name!r}, which has {found.lag} events to read")
         await _retired(store, name)
+        await cli.audit(store).done(
+            "deleteConsumer", Action.MANAGE_QUEUES, f"consumer:{name}", {"lag": found.lag}
+        )
         await delete_cursor(store, name)
     cli.output.one(msgspec.to_builtins(found))
 

@@ -14,7 +14,7 @@ from windlass.cli.session import Cli, command, pass_cli
 from windlass.cli.table import Columns
 from windlass.contract.errors import IllegalTransition, InvalidInput
 from windlass.contract.query import JobFilter
-from windlass.contract.status import DEAD
+from windlass.contract.status import DEAD, JobStatus
 
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
@@ -129,13 +129,15 @@ class _Wanted(NamedTuple):
         if self.by_id:
             return [await _dead(keeper, job_id) for job_id in self.job_ids]
         found = await keeper.find(self.filter, self.limit)
-        return [job.job_id for job, _ in found.jobs]
+        return [job.job_id for job in found.jobs]
 
 
 async def _dead(keeper: Keeper, job_id: UUID) -> UUID:
     status = (await keeper.status(job_id)).status
     if status not in DEAD:
-        raise IllegalTransition(f"Job {job_id} is {status}, not a dead letter.")
+        is_cancelled = status is JobStatus.CANCELLED
+        advice = "`windlass job redrive` queues it again." if is_cancelled else ""
+        raise IllegalTransition(f"Job {job_id} is {status}, not a dead letter.", next_step=advice)
     return job_id
 
 

@@ -3,11 +3,13 @@
 import platform
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, Literal
 
 import click
 
 from windlass.app import Windlass
+from windlass.app.settings import Value
 from windlass.cli.choice import StoreChoice, choose_store, place_of
 from windlass.cli.output import say
 from windlass.cli.session import FAILED, Cli, command, pass_cli
@@ -17,6 +19,7 @@ from windlass.contract.query import LaneCounts
 from windlass.contract.store import JobStore
 from windlass.contract.version import __version__
 from windlass.manager.cursors import consumers
+from windlass.manager.relay import OUTBOX
 from windlass.manager.sessions import Session, live_sessions
 from windlass.manager.switches import Closed, Switches
 from windlass.stores.advice import advice_of
@@ -25,6 +28,7 @@ from windlass.stores.software import software_of
 _COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
 _TOLERATED_SECONDS: Final = 5
 _MOST_NAMED: Final = 5
+_MOVED_WITHIN: Final = timedelta(minutes=1)
 
 Check = dict[str, str]
 
@@ -44,6 +48,7 @@ async def doctor(cli: Cli) -> None:
         choice = choose_store(cli.settings, app)
         async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
             checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
+        checks += await _outbox(cli, app)
     checks += [
         _check(f"{name} is a setting", False, f"Is {meant} meant?", result="warn")
         for name, meant in cli.settings.misspelt().items()
@@ -156,6 +161,36 @@ async def _consumers(store: JobStore) -> list[Check]:
             "no consumer of events fails",
             not failing,
             " ".join(f"{one.name}: {one.last_error}." for one in failing[:_MOST_NAMED]),
+            result="warn",
+        ),
+    ]
+
+
+async def _outbox(cli: Cli, app: Windlass | None) -> list[Check]:
+    """Whether jobs leave the outbox, where there is one."""
+    named = Value(app.outbox_url, app.outbox_named_by) if app else cli.settings.value("outbox")
+    if not named.text:
+        return []
+    choice = StoreChoice(named.text, named.source)
+    try:
+        async with cli.opened(choice=choice) as (outbox, _):
+            lanes = [one for one in await outbox.counts(tenant_id=None) if one.job_type == OUTBOX]
+            place, now = place_of(outbox, choice), await outbox.ping()
+    except WindlassError as error:
+        return [_check("the outbox can be opened", False, str(error))]
+    waiting, dead = sum(one.queued for one in lanes), sum(one.failed for one in lanes)
+    is_stuck = any(one.oldest_due_at and now - one.oldest_due_at > _MOVED_WITHIN for one in lanes)
+    return [
+        _check(
+            f"jobs leave the outbox {place}",
+            not is_stuck,
+            f"{_counted(waiting, 'job')} there: workers of the application move them. Start one: "
+            f"{cli.worker_command}",
+        ),
+        _check(
+            "all that left the outbox was taken",
+            not dead,
+            f"{_counted(dead, 'job')} could not be moved: windlass --store OUTBOX dead list",
             result="warn",
         ),
     ]

@@ -1,4 +1,4 @@
-"""windlass job: submit, look at, list, cancel, retry and watch jobs."""
+"""windlass job: submit, look at, list, cancel, redrive and watch jobs."""
 
 import asyncio
 import sys
@@ -68,8 +68,8 @@ async def get(cli: Cli, job_id: str) -> None:
     """Show a job and what has happened to it."""
     wanted = parse_id(job_id)
     async with cli.keeper() as keeper:
-        job, history, error_type = await keeper.job(wanted)
-    row = job_row(job, cli.clock.now(), error_type)
+        job, history = await keeper.job(wanted)
+    row = job_row(job, cli.clock.now())
     if job.result is not None:
         row["result"] = job.result
     row["payload"] = job.payload
@@ -112,7 +112,7 @@ async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -
         jobs, has_more = await keeper.find(wanted, limit)
         empty = f"No jobs found for {keeper.whose}."
     now = cli.clock.now()
-    rows = [job_row(job, now, error_type) for job, error_type in jobs]
+    rows = [job_row(job, now) for job in jobs]
     cli.output.rows(rows, columns, empty=empty)
     if has_more:
         say(f"There are more; these are the newest {limit}. Use --limit for more.")
@@ -133,7 +133,7 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @click.argument("job_ids", nargs=-1, required=True)
 @pass_cli
 @command
-async def retry(cli: Cli, job_ids: tuple[str, ...]) -> None:
+async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Queue jobs again that failed, were poisoned or cancelled."""
     ids = [parse_id(job_id) for job_id in job_ids]
     async with cli.keeper() as keeper:
@@ -165,7 +165,7 @@ async def _follow(cli: Cli, keeper: Keeper, job_id: UUID) -> JobStatus:
             say(f"{status.state}, attempt {status.attempt}/{status.max_attempts}{done}")
         if status.status.is_terminal:
             whole = await keeper.job(job_id)
-            cli.output.one(job_row(whole.job, cli.clock.now(), whole.error_type))
+            cli.output.one(job_row(whole.job, cli.clock.now()))
             return whole.job.status
         await asyncio.sleep(keeper.look_again_seconds)
 

@@ -48,18 +48,10 @@ class Submitted(NamedTuple):
     duplicate: bool
 
 
-class Seen(NamedTuple):
-    """A job, as far as it was asked for."""
-
-    job: ListedJob
-    error_type: str | None = None
-
-
 class Happened(NamedTuple):
     """Something that happened to a job."""
 
     entry: HistoryEntry
-    error_type: str | None = None
     error_detail: str | None = None
 
 
@@ -68,11 +60,10 @@ class Whole(NamedTuple):
 
     job: JobDocument
     history: Sequence[Happened]
-    error_type: str | None = None
 
 
 class Found(NamedTuple):
-    jobs: Sequence[Seen]
+    jobs: Sequence[ListedJob]
     has_more: bool
 
 

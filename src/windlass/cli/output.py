@@ -123,7 +123,7 @@ def _text(value: Any) -> str:
             return msgspec.json.encode(value).decode()
 
 
-def job_row(job: ListedJob, now: datetime, error_type: str | None = None) -> dict[str, Any]:
+def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:
     """A job as people look at it; never its payload."""
     used = 0 if job.started_at is None else job.attempt
     return {
@@ -147,14 +147,12 @@ def job_row(job: ListedJob, now: datetime, error_type: str | None = None) -> dic
         "progress": job.progress,
         "phase": job.phase,
         "reason": job.reason,
-        **_error_fields(job.error_code, job.error_message, error_type),
+        **_error_fields(job.error_code, job.error_message, job.error_type),
         "version": job.version,
     }
 
 
-def log_row(
-    entry: HistoryEntry, error_type: str | None, error_detail: str | None
-) -> dict[str, Any]:
+def log_row(entry: HistoryEntry, error_detail: str | None) -> dict[str, Any]:
     """A row of the log, with the detail that only operators of the store may see."""
     return {
         "version": entry.version,
@@ -165,7 +163,7 @@ def log_row(
         "attempt": entry.attempt,
         "session": entry.session,
         "startedAt": _instant(entry.started_at),
-        **_error_fields(entry.error_code, entry.error_message, error_type),
+        **_error_fields(entry.error_code, entry.error_message, entry.error_type),
         "errorDetail": error_detail,
         "actor": entry.actor,
     }

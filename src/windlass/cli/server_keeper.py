@@ -25,12 +25,12 @@ from windlass.cli.keeper import (
     Found,
     Happened,
     NewJob,
-    Seen,
     Submitted,
     TypeSeen,
     Whole,
 )
 from windlass.cli.names import Kind, Known
+from windlass.cli.output import say
 from windlass.cli.server_schedules import ServerSchedules
 from windlass.cli.server_webhooks import ServerWebhooks
 from windlass.cli.waiting import told_when_slow
@@ -53,6 +53,8 @@ _RETRIES: Final = Retries(attempts=3, longest_pause_seconds=2)
 _PATIENCE: Final = timedelta(seconds=_RETRIES.attempts * _TIMEOUT_SECONDS)
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _MOST_IDS: Final = 1000
+# What a server tells one by one at most.
+_MOST_COUNTED: Final = 1000
 
 
 class ServerKeeper:
@@ -176,7 +178,9 @@ class ServerKeeper:
     # -- queues and types -------------------------------------------------------------------------
 
     async def queues(self) -> list[QueueDocument]:
-        return await self._told(self._client.queues())
+        told = await self._told(self._client.queues(limit=_MOST_COUNTED))
+        _say_omitted(told.omitted, "queues")
+        return told.items
 
     async def pause_queue(self, queue: str, *, paused: bool) -> QueueState:
         switch = self._client.pause_queue if paused else self._client.resume_queue
@@ -209,7 +213,7 @@ class ServerKeeper:
         return await self._told(switch(job_type))
 
     async def waiting(self, job_type: str) -> int:
-        return sum(lane.queued for lane in await self.lanes() if lane.job_type == job_type)
+        return (await self._told(self._client.statistics(job_type=[job_type]))).queued
 
     async def known(self, kind: Kind) -> Known:
         lanes = await self.lanes()
@@ -239,7 +243,9 @@ class ServerKeeper:
         )
 
     async def lanes(self) -> list[LaneDocument]:
-        return (await self._told(self._client.statistics())).lanes
+        told = await self._told(self._client.statistics(limit=_MOST_COUNTED))
+        _say_omitted(told.lanes_omitted, "pairs of queue and type")
+        return told.lanes
 
     async def _told(self, asked: Awaitable[R]) -> R:
         """Wait for an answer, but not in silence."""
@@ -247,8 +253,13 @@ class ServerKeeper:
             return await asked
 
 
-async def _all(found: AsyncIterator[ListedJob]) -> list[Seen]:
-    return [Seen(job) async for job in found]
+def _say_omitted(omitted: int, what: str) -> None:
+    if omitted:
+        say(f"There are {omitted} more {what}; these are the fullest.")
+
+
+async def _all(found: AsyncIterator[ListedJob]) -> list[ListedJob]:
+    return [job async for job in found]
 
 
 @asynccontextmanager

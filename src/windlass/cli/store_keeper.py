@@ -10,6 +10,7 @@ import msgspec
 from windlass.api.documents import (
     JobTypeState,
     LaneDocument,
+    ListedJob,
     QueueDocument,
     QueueState,
     StatusDocument,
@@ -26,7 +27,6 @@ from windlass.cli.keeper import (
     Found,
     Happened,
     NewJob,
-    Seen,
     Submitted,
     TypeSeen,
     Whole,
@@ -36,10 +36,8 @@ from windlass.cli.output import say
 from windlass.cli.store_schedules import StoreSchedules
 from windlass.cli.store_webhooks import StoreWebhooks
 from windlass.cli.waiting import told_when_slow
-from windlass.contract.classify import exception_name
 from windlass.contract.errors import InvalidInput, JobNotFound, WindlassError
 from windlass.contract.job import Job
-from windlass.contract.outcome import ErrorInfo
 from windlass.contract.query import Cursor, JobFilter, LaneCounts
 from windlass.contract.snapshot import JobSnapshot, LogEntry
 from windlass.contract.store import JobStore
@@ -119,8 +117,9 @@ class StoreKeeper:
     async def job(self, job_id: UUID) -> Whole:
         found = await self._get(job_id)
         history = await self._manager.history(job_id, tenant_id=self._cli.tenant)
-        document = job_document(found, self._cli.clock.now(), with_payload=True)
-        return Whole(document, [_happened(row) for row in history], _error_type(found.last))
+        now = self._cli.clock.now()
+        document = job_document(found, now, with_payload=True, with_error_type=True)
+        return Whole(document, [_happened(row) for row in history])
 
     async def status(self, job_id: UUID) -> StatusDocument:
         with told_when_slow(self._place, self._store.capabilities.patience):
@@ -135,12 +134,12 @@ class StoreKeeper:
     async def find(self, wanted: JobFilter, limit: int) -> Found:
         wanted = msgspec.structs.replace(wanted, tenant_id=self._cli.tenant)
         now = self._cli.clock.now()
-        jobs: list[Seen] = []
+        jobs: list[ListedJob] = []
         after: Cursor | None = None
         while len(jobs) < limit:
             size = min(_PAGE, limit - len(jobs))
             page = await self._manager.find(wanted, limit=size, after=after)
-            jobs += [Seen(listed_job(job, now), _error_type(job.last)) for job in page.items]
+            jobs += [listed_job(job, now, with_error_type=True) for job in page.items]
             after = page.next
             if after is None:
                 break
@@ -312,9 +311,4 @@ def _acted(answer: ManagerActed | WindlassError) -> Acted | WindlassError:
 
 def _happened(row: LogEntry) -> Happened:
     detail = row.error.detail if row.error else None
-    return Happened(history_entry(row, with_session=True), _error_type(row), detail)
-
-
-def _error_type(row: LogEntry | None) -> str | None:
-    error: ErrorInfo | None = row.error if row else None
-    return (exception_name(error) or None) if error else None
+    return Happened(history_entry(row, with_session=True, with_error_type=True), detail)

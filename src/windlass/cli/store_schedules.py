@@ -1,5 +1,6 @@
 """The store as the keeper of the schedules, for who can reach it."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from windlass.api.schedule_documents import (
     runs_to_come,
     schedule_document,
 )
+from windlass.app.settings import most_schedules
 from windlass.auth.action import Action
 from windlass.cli.audited import CliAudit
 from windlass.cli.output import say
@@ -39,8 +41,14 @@ class StoreSchedules:
         self._cli = cli
         self._audit = audit
         self._store = store
-        admission = Admission(store, Switches(store))
-        self._schedules = Schedules(store, manager, admit=admission.check_job)
+        self._manager = manager
+
+    @cached_property
+    def _schedules(self) -> Schedules:
+        """Made when it is needed: a bad setting of schedules is no harm to other commands."""
+        admission = Admission(self._store, Switches(self._store))
+        most = most_schedules(self._cli.settings)
+        return Schedules(self._store, self._manager, admit=admission.check_job, most=most)
 
     async def all(self) -> list[ScheduleDocument]:
         prefix = tenant_prefix(self._cli.tenant)

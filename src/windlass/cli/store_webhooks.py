@@ -27,6 +27,7 @@ from windlass.contract.webhook import (
     host_of,
 )
 from windlass.manager.manager import JobManager
+from windlass.webhooks.rekeying import Rekeyed
 from windlass.webhooks.settings import WebhookSettings
 from windlass.webhooks.vault import Vault, webhooks_off
 from windlass.webhooks.webhooks import Webhooks
@@ -83,6 +84,12 @@ class StoreWebhooks:
         seconds = overlap.total_seconds()
         await self._managing("rotateWebhook", webhook_id, overlapSeconds=seconds)
         return await self._webhooks.rotate(webhook_id, tenant_id=self._tenant, overlap=overlap)
+
+    async def rekey(self) -> Rekeyed:
+        """Of all tenants. No server does this: the key is not its clients' to change."""
+        self._check_key()
+        await self._audit.done("rekeyWebhooks", Action.MANAGE_WEBHOOKS, "webhook")
+        return await self._webhooks.rekey()
 
     async def enable(self, webhook_id: UUID) -> WebhookEndpoint:
         await self._managing("enableWebhook", webhook_id)

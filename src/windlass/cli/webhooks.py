@@ -248,6 +248,24 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
 
 
 @webhook.command()
+@pass_cli
+@command
+async def rekey(cli: Cli) -> None:
+    """Seal the secrets of all tenants' webhooks anew, by the first key of WINDLASS_WEBHOOK_KEY.
+
+    Afterwards the keys behind it can be taken away. It needs the store itself.
+    """
+    from windlass.cli.store_webhooks import StoreWebhooks
+
+    async with cli.opened() as (store, _):
+        done = await StoreWebhooks(cli, store).rekey()
+    cli.output.one(msgspec.to_builtins(done))
+    if done.unreadable:
+        say("Those that cannot be opened need their old key; or rotate their secrets.")
+        sys.exit(FAILED)
+
+
+@webhook.command()
 @click.argument("webhook_id")
 @pass_cli
 @command

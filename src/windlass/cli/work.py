@@ -22,8 +22,9 @@ from windlass.cli.watched import supervise, watched
 from windlass.telemetry.address import Address, parse_address
 from windlass.telemetry.health import check_there_is
 from windlass.worker.reloader import Reloader
+from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import run_tuned
-from windlass.worker.worker import Worker, WorkerSettings
+from windlass.worker.worker import Worker
 
 
 @click.command()

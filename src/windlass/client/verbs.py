@@ -23,7 +23,6 @@ from windlass.api.documents import (
     JobTypesDocument,
     JobTypeState,
     ListedJob,
-    QueueDocument,
     QueuesDocument,
     QueueState,
     RedriveReport,
@@ -295,9 +294,13 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
 
     # -- operating --------------------------------------------------------------------------------
 
-    def queues(self) -> Flow[list[QueueDocument]]:
-        """List queues with the tenant's jobs in them, and how they are switched."""
-        return (yield from self.read("/api/queues", QueuesDocument, self.of_tenant)).items
+    def queues(self, *, queue: Sequence[str] = (), limit: int = 200) -> Flow[QueuesDocument]:
+        """List queues with the tenant's jobs in them, and how they are switched.
+
+        Where there are more than `limit`, at most 1000, the fullest; `omitted` counts the others.
+        """
+        values = {"queue": queue, "limit": limit, **self.of_tenant}
+        return self.read("/api/queues", QueuesDocument, values)
 
     def pause_queue(self, queue: str) -> Flow[QueueState]:
         """Start nothing more out of a queue, for all tenants; what runs goes on."""
@@ -350,9 +353,16 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         values = {"aggregate": aggregate, "actor": actor, "action": action, "since": since}
         return self.pages("/api/audit", values, limit, page_of=AuditPage)
 
-    def statistics(self) -> Flow[StatisticsDocument]:
-        """Count the jobs of the tenant by where they are, in all and by lane."""
-        return self.read("/api/stats", StatisticsDocument, self.of_tenant)
+    def statistics(
+        self, *, queue: Sequence[str] = (), job_type: Sequence[str] = (), limit: int = 200
+    ) -> Flow[StatisticsDocument]:
+        """Count the jobs of the tenant by where they are, in all and by lane.
+
+        Where there are more lanes than `limit`, at most 1000, the fullest are told;
+        `lanes_omitted` counts the others.
+        """
+        values = {"queue": queue, "jobType": job_type, "limit": limit, **self.of_tenant}
+        return self.read("/api/stats", StatisticsDocument, values)
 
     def scale(
         self, *, queue: Sequence[str] = (), job_type: Sequence[str] = ()

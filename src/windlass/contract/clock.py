@@ -57,6 +57,15 @@ def later_micros(now: int, span: timedelta) -> int:
     return min(now + span_micros(span), LAST_MICROS)
 
 
+def is_within_time(instant: datetime) -> bool:
+    """Whether there is such an instant in UTC: on the first and the last day, not for all zones."""
+    try:
+        as_utc(instant)
+    except OverflowError:
+        return False
+    return True
+
+
 def as_utc(instant: datetime) -> datetime:
     """Turn any instant into aware UTC; one without a zone is taken to be UTC already."""
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

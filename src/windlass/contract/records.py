@@ -34,7 +34,7 @@ class RecordWrite(msgspec.Struct, frozen=True):
 
     `expected` 0 means there is none yet, None means whatever is there. A put whose answer was lost
     may be repeated: it counts as applied when the record already is what it would have made. So the
-    value of a lock must name its owner.
+    value of a lock must name its owner. What may live for no time, or less, is gone at once.
     """
 
     namespace: str

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from windlass.contract.clock import EPOCH, as_utc
+from windlass.contract.clock import EPOCH, as_utc, is_within_time
 from windlass.contract.errors import InvalidInput
 
 EXPRESSION_LIMIT: Final = 256
@@ -37,6 +37,9 @@ _NICKNAMES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+# Files beside the zones that are none: they differ from host to host, or are copies.
+_NO_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
+_COPIES: Final = ("posix/", "right/")
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
@@ -122,6 +125,8 @@ class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every"):
             raise InvalidInput(
                 "The anchor of an interval has no time zone.", next_step="Give it one, like UTC."
             )
+        if not is_within_time(self.anchor):
+            raise InvalidInput("The anchor of an interval is before or behind all time in UTC.")
         return self
 
     def next_after(self, instant: datetime) -> datetime | None:
@@ -152,7 +157,7 @@ Recurrence = Cron | Every
 def zone_of(name: str) -> ZoneInfo:
     """Find a time zone by its IANA name; raise InvalidInput where there is none."""
     try:
-        if not 0 < len(name) <= ZONE_LIMIT:
+        if not 0 < len(name) <= ZONE_LIMIT or name in _NO_ZONES or name.startswith(_COPIES):
             raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -219,16 +224,20 @@ def _first_that_exists(local: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _by_the_wall_clock(times: _LocalTimes, zone: ZoneInfo, instant: datetime) -> datetime | None:
-    """Walk from one change of the clock to the next; between two, local times run evenly."""
+    """Go from one change of the clock to the next; between two, local times run evenly."""
     offset = _offset(zone, instant)
     local = (instant + offset).replace(tzinfo=None)
-    while (found := times.after(local)) is not None:
+    found = times.after(local)
+    while found is not None:
         at = found.replace(tzinfo=UTC) - offset
-        change = _first_change(zone, instant, at, offset)
+        change = _first_change(zone, instant, at)
         if change is None:
             return at
         instant, offset = change, _offset(zone, change)
-        local = (change + offset).replace(tzinfo=None) - _SECOND
+        begin = (change + offset).replace(tzinfo=None) - _SECOND
+        if begin < local or found <= begin:  # put back behind where we looked, or forward past it
+            local = begin
+            found = times.after(local)
     return None
 
 
@@ -236,19 +245,32 @@ def _offset(zone: tzinfo, instant: datetime) -> timedelta:
     return instant.astimezone(zone).utcoffset() or timedelta(0)
 
 
-def _first_change(
-    zone: tzinfo, after: datetime, until: datetime, offset: timedelta
-) -> datetime | None:
-    """The first instant in (after, until] at which clocks are set otherwise, to the second."""
-    low = after
-    while low < until:
-        high = min(low + _DAY, until)
-        if _offset(zone, high) != offset:
-            break
+def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+    """The first instant in (after, until] at which clocks are set otherwise."""
+    for year in range(after.year, until.year + 1):
+        for change in _changes_of(zone, year):
+            if after < change <= until:
+                return change
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _changes_of(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
+    """When clocks are set otherwise in a year of UTC, to the second; looked for day by day."""
+    end = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
+    low = datetime(year, 1, 1, tzinfo=UTC) - _SECOND
+    changes: list[datetime] = []
+    while low < end:
+        high = min(low + _DAY, end)
+        if _offset(zone, low) != _offset(zone, high):
+            changes.append(_change_between(zone, low, high))
         low = high
-    else:
-        return None
-    low, high = low.replace(microsecond=0), high.replace(microsecond=0)
+    return tuple(changes)
+
+
+def _change_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
+    """Found by halving."""
+    offset = _offset(zone, low)
     while high - low > _SECOND:
         middle = (low + (high - low) / 2).replace(microsecond=0)
         low, high = (middle, high) if _offset(zone, middle) == offset else (low, middle)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.contract.clock import later, to_micros
+from windlass.contract.clock import is_within_time, later, to_micros
 from windlass.contract.errors import InvalidEnvelope, InvalidInput, Problem
 from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.job import (
@@ -38,7 +38,8 @@ KEPT_FIRES: Final = 10
 NAME_LIMIT: Final = 128
 SHOWN_RUNS: Final = 5
 
-NAME_PATTERN: Final = "^[A-Za-z0-9._:-]{1,128}$"
+# Not . and .., which no URL can hold.
+NAME_PATTERN: Final = r"^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"
 
 _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
 _VERSION_8: Final = 0x8 << 76
@@ -194,7 +195,7 @@ def check_name(name: str) -> None:
     if not is_name(name):
         raise InvalidInput(
             f"{name[:NAME_LIMIT]!r} cannot be the name of a schedule.",
-            next_step=f"Use 1 to {NAME_LIMIT} letters, digits or any of . _ : -",
+            next_step=f"Use 1 to {NAME_LIMIT} letters, digits or . _ : - (not . or .. alone).",
         )
 
 
@@ -217,6 +218,10 @@ def _time_problems(schedule: Schedule) -> list[Problem]:
         Problem(f"#/{field}", "has no time zone")
         for field, instant in given.items()
         if instant is not None and instant.tzinfo is None
+    ] + [
+        Problem(f"#/{field}", "is before or behind all time in UTC")
+        for field, instant in given.items()
+        if instant is not None and not is_within_time(instant)
     ]
     if problems or schedule.end is None:
         return problems

@@ -10,7 +10,7 @@ import msgspec
 from windlass.contract.errors import InvalidInput
 from windlass.contract.job import Job
 from windlass.contract.records import Record
-from windlass.contract.snapshot import LogEntry
+from windlass.contract.snapshot import JobSnapshot, LogEntry
 from windlass.contract.status import JobStatus
 from windlass.contract.submission import KeyKind
 
@@ -52,6 +52,22 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     log: tuple[StoredEntry, ...] = ()
     """Oldest first."""
+
+    @classmethod
+    def of(cls, found: JobSnapshot, fingerprint: bytes, log: Iterable[StoredEntry]) -> "StoredJob":
+        return cls(
+            job=found.job,
+            fingerprint=fingerprint,
+            status=found.status,
+            version=found.version,
+            attempt=found.attempt,
+            crashes=found.crashes,
+            snoozes=found.snoozes,
+            fence=found.fence,
+            priority=found.priority,
+            run_at=found.run_at,
+            log=tuple(log),
+        )
 
     @property
     def name(self) -> str:

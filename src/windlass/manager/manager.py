@@ -114,7 +114,7 @@ class JobManager:
         switches: Switches | None = None,
     ) -> None:
         self._store = store
-        self._switches = switches or Switches(store)
+        self.switches = switches or Switches(store)
         self._observer = observer or Unobserved()
         self._policy_for = policy_for
         self._payload_limit = payload_limit
@@ -128,7 +128,7 @@ class JobManager:
 
         Here and below: raise StoreClosed while nothing may change.
         """
-        await self._switches.refuse_if_closed()
+        await self.switches.refuse_if_closed()
         prepared = [self._prepared_or_error(submission) for submission in submissions]
         ready = [new for new in prepared if isinstance(new, NewJob)]
         answers = iter(await self._insert(ready))
@@ -292,7 +292,7 @@ class JobManager:
         self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None
     ) -> list[Applied | WindlassError]:
         """Remove ended jobs and all that is known of them; where given, only in this version."""
-        await self._switches.refuse_if_closed()
+        await self.switches.refuse_if_closed()
         ids = list(dict.fromkeys(job_ids))
         jobs = dict(zip(ids, await self._store.get(ids, tenant_id=tenant_id), strict=True))
         ended = [job for job in jobs.values() if job and job.status.is_terminal]
@@ -312,7 +312,7 @@ class JobManager:
         tenant_id: str | None,
         version: int | None,
     ) -> list[Acted | WindlassError]:
-        await self._switches.refuse_if_closed()
+        await self.switches.refuse_if_closed()
         answers: dict[UUID, Acted | WindlassError] = {}
         open_ids = list(dict.fromkeys(job_ids))
         for _ in range(_DECISION_ROUNDS):

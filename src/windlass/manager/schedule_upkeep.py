@@ -1,18 +1,24 @@
 """Upkeep of schedules: what crashes have torn apart is joined again, what code has dropped goes."""
 
+import hashlib
 import logging
 from collections.abc import Collection, Sequence
 
 import msgspec
 
 from windlass.contract.records import RecordWrite
+from windlass.contract.schedule import Schedule
 from windlass.contract.store import JobStore
 from windlass.manager.schedules import (
     DUE,
+    Schedules,
     StoredSchedule,
     all_schedules,
     entry_of,
+    key_of,
+    read_schedules,
     remove,
+    synchronise,
 )
 from windlass.manager.sessions import Session, live_sessions
 from windlass.manager.side_data import all_records
@@ -32,6 +38,7 @@ class ScheduleUpkeep:
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
+        self._complained: set[str] = set()
 
     async def run_once(self) -> UpkeepReport:
         # Entries first: one that is written meanwhile is written once more, which does no harm.
@@ -39,7 +46,7 @@ class ScheduleUpkeep:
         sessions = await live_sessions(self._store)
         missing: list[RecordWrite] = []
         removed = 0
-        async for stored in all_schedules(self._store):
+        async for stored in all_schedules(self._store, unreadable=self._complain):
             if is_dropped(stored, sessions):
                 removed += await self._remove(stored)
                 continue
@@ -50,12 +57,44 @@ class ScheduleUpkeep:
             await self._store.write_records(missing)
         return UpkeepReport(len(missing), removed)
 
+    def _complain(self, key: str) -> None:
+        if key not in self._complained:
+            self._complained.add(key)
+            _log.warning("the schedule %s cannot be read; is there a newer Windlass?", key)
+
     async def _remove(self, stored: StoredSchedule) -> bool:
         name, tenant = stored.record.schedule.name, stored.record.schedule.tenant_id
         is_removed = await remove(self._store, stored)
         if is_removed:
             _log.info("no code declares the schedule %s of %s any more: removed", name, tenant)
         return is_removed
+
+
+async def settle(schedules: Schedules, store: JobStore, declared: Sequence[Schedule]) -> None:
+    """Store what code declares once more, where all workers that declare any of it agree.
+
+    In a rolling deploy the last to start may be a worker of the old code, which then stops.
+    """
+    wanted = {key_of(one.tenant_id, one.name): one for one in declared}
+    mark = mark_of(declared)
+    for session in await live_sessions(store):
+        if wanted.keys() & set(session.schedules) and session.schedules_mark != mark:
+            return
+    found = await read_schedules(store, wanted)
+    changed = [
+        schedule
+        for key, schedule in wanted.items()
+        if (stored := found.get(key)) is None
+        or (stored.record.origin == "code" and stored.record.schedule != schedule)
+    ]
+    if changed:
+        await synchronise(schedules, store, changed)
+
+
+def mark_of(declared: Sequence[Schedule]) -> str:
+    """The same for the same schedules, in whatever order."""
+    bodies = sorted(msgspec.json.encode(one) for one in declared)
+    return hashlib.sha256(b"\n".join(bodies)).hexdigest()[:16]
 
 
 def is_dropped(stored: StoredSchedule, sessions: Sequence[Session]) -> bool:

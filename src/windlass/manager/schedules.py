@@ -11,7 +11,8 @@ They are two records, so they can part. These rules keep them together:
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -23,6 +24,7 @@ from windlass.contract.errors import (
     InvalidInput,
     NotThere,
     ScheduleConflict,
+    StoreClosed,
     VersionMismatch,
     WindlassError,
 )
@@ -41,6 +43,7 @@ from windlass.contract.store import JobStore
 from windlass.contract.text import is_storable
 from windlass.manager.firing import job_of, with_fires
 from windlass.manager.manager import JobManager, Submission, Submitted
+from windlass.manager.sessions import live_sessions
 
 _log = logging.getLogger("windlass.scheduler")
 
@@ -104,12 +107,17 @@ def definition_of(key: str, record: ScheduleRecord, *, expected: int) -> RecordW
     return RecordWrite(SCHEDULES, key, msgspec.json.encode(record), expected)
 
 
-def read_stored(record: Record) -> StoredSchedule:
-    return StoredSchedule(msgspec.json.decode(record.value, type=ScheduleRecord), record.version)
+def read_stored(record: Record) -> StoredSchedule | None:
+    """None where it cannot be read: a newer Windlass has written it, which fires it too."""
+    try:
+        found = msgspec.json.decode(record.value, type=ScheduleRecord)
+    except msgspec.DecodeError:
+        return None
+    return StoredSchedule(found, record.version)
 
 
 async def read_schedules(store: JobStore, keys: Iterable[str]) -> dict[str, StoredSchedule]:
-    """Read definitions by their keys; those that are not there are left out.
+    """Read definitions by their keys; those that are not there, or not readable, are left out.
 
     Reads on in the order of the keys, more at a time where many of those read were wanted: so a
     thousand that are due at once are a few reads, and one among thousands is one.
@@ -124,26 +132,39 @@ async def read_schedules(store: JobStore, keys: Iterable[str]) -> dict[str, Stor
         last = page[-1].key if len(page) == limit else None
         before = place
         while place < len(wanted) and (last is None or wanted[place] <= last):
-            if (record := here.get(wanted[place])) is not None:
-                found[record.key] = read_stored(record)
+            record = here.get(wanted[place])
+            if record is not None and (stored := read_stored(record)) is not None:
+                found[record.key] = stored
             place += 1
         limit = min(4 * limit, _PAGE) if place - before > limit / 4 else max(1, limit // 4)
     return found
 
 
-async def all_schedules(store: JobStore, *, prefix: str = "") -> AsyncIterator[StoredSchedule]:
-    """Every definition, a page at a time."""
-    after = ""
-    while page := await store.read_records(SCHEDULES, prefix=prefix, after=after, limit=_PAGE):
-        for record in page:
-            yield read_stored(record)
-        if len(page) < _PAGE:
+async def all_schedules(
+    store: JobStore,
+    *,
+    prefix: str = "",
+    after: str = "",
+    page: int = _PAGE,
+    unreadable: Callable[[str], None] = lambda key: None,
+) -> AsyncGenerator[StoredSchedule, None]:
+    """Every definition behind `after`, a page at a time; `unreadable` is told the other keys."""
+    while records := await store.read_records(SCHEDULES, prefix=prefix, after=after, limit=page):
+        for record in records:
+            if (stored := read_stored(record)) is None:
+                unreadable(record.key)
+            else:
+                yield stored
+        if len(records) < page:
             return
-        after = page[-1].key
+        after = records[-1].key
 
 
 class Schedules:
-    """Make, change, remove and run schedules. All times are the store's."""
+    """Make, change, remove and run schedules. All times are the store's.
+
+    Whatever changes something raises StoreClosed while nothing may change.
+    """
 
     def __init__(
         self,
@@ -152,12 +173,18 @@ class Schedules:
         *,
         admit: Admit,
         changed: Callable[[], None] = lambda: None,
+        most: int | None = None,
     ) -> None:
-        """`changed` is called when one was changed here, to tell whoever fires."""
+        """`changed` is called when one was changed here, to tell whoever fires.
+
+        `most` is how many a tenant may have. It is not exact: of those who make one at the same
+        time, each may see room for one more.
+        """
         self._store = store
         self._manager = manager
         self._admit = admit
         self._changed = changed
+        self._most = most
 
     async def get(self, tenant_id: str, name: str) -> StoredSchedule:
         """Read one; raise NotThere."""
@@ -175,13 +202,25 @@ class Schedules:
             return []
         prefix = tenant_prefix(tenant_id)
         behind = key_of(tenant_id, after) if after else ""
-        page = await self._store.read_records(SCHEDULES, prefix=prefix, after=behind, limit=limit)
-        return [read_stored(record) for record in page]
+        found: list[StoredSchedule] = []
+        async with aclosing(
+            all_schedules(self._store, prefix=prefix, after=behind, page=limit)
+        ) as schedules:
+            async for stored in schedules:
+                found.append(stored)
+                if len(found) == limit:
+                    break
+        return found
 
     async def create(self, schedule: Schedule, *, origin: Origin) -> StoredSchedule:
-        """Store a new schedule; raise InvalidInput, or ScheduleConflict where there is one."""
+        """Store a new schedule; raise InvalidInput, or ScheduleConflict where there is one.
+
+        What code declares counts, and is never too much: half of it would be worse.
+        """
         now = await self._store.ping()
         check_schedule(schedule, now)
+        if self._most is not None and origin != "code":
+            await self._refuse_too_many(schedule.tenant_id, self._most)
         record = ScheduleRecord(
             id=uuid4(),
             schedule=schedule,
@@ -193,13 +232,26 @@ class Schedules:
         if record.next_run is None and origin != "code":
             raise InvalidInput(
                 f"The schedule {schedule.name!r} has no run any more.",
-                next_step="Look at its end.",
+                next_step="Look at its start and its end.",
             )
         key = key_of(schedule.tenant_id, schedule.name)
         stored = await self._write(key, record, None)
         if stored is None:
             raise ScheduleConflict(f"There is a schedule {schedule.name!r} already.")
         return stored
+
+    async def _refuse_too_many(self, tenant_id: str, most: int) -> None:
+        there_are, after = 0, ""
+        prefix = tenant_prefix(tenant_id)
+        while page := await self._store.read_records(
+            SCHEDULES, prefix=prefix, after=after, limit=_PAGE
+        ):
+            there_are, after = there_are + len(page), page[-1].key
+        if there_are >= most:
+            raise InvalidInput(
+                f"The tenant has {there_are} schedules, and may have {most}.",
+                next_step="Delete one that is not used, or raise the setting schedules_per_tenant.",
+            )
 
     async def replace(
         self, schedule: Schedule, *, origin: Origin, version: int | None = None
@@ -244,15 +296,24 @@ class Schedules:
     async def delete(
         self, tenant_id: str, name: str, *, origin: Origin, version: int | None = None
     ) -> None:
-        """Remove a schedule; the jobs that it has submitted stay."""
+        """Remove a schedule; the jobs that it has submitted stay.
+
+        What code has declared only where no live worker declares it: where it was dropped together
+        with its job, say, which the upkeep cannot tell from a fleet that is down.
+        """
+        await self._manager.switches.refuse_if_closed()
         for _ in range(_ROUNDS):
             found = await self.get(tenant_id, name)
-            _refuse_other_origin(found.record, origin)
+            if await self._is_declared(found):
+                _refuse_other_origin(found.record, origin)
             _refuse_other_version(found, version)
             if await remove(self._store, found):
                 self._changed()
                 return
         raise _kept_changing(name)
+
+    async def _is_declared(self, found: StoredSchedule) -> bool:
+        return any(found.key in one.schedules for one in await live_sessions(self._store))
 
     async def run(self, tenant_id: str, name: str, *, owner: str) -> Submitted:
         """Submit a job of a schedule now, in the name of who asks; its own instants stay."""
@@ -293,6 +354,7 @@ class Schedules:
         self, key: str, record: ScheduleRecord, before: StoredSchedule | None
     ) -> StoredSchedule | None:
         """Entry first, then the definition, then away with the old entry."""
+        await self._manager.switches.refuse_if_closed()
         entry = entry_of(key, record)
         if entry is not None:
             await self._store.write_records([entry])
@@ -321,6 +383,8 @@ async def synchronise(schedules: Schedules, store: JobStore, declared: Sequence[
             await _put(schedules, schedule, is_new=stored is None)
         except (ScheduleConflict, NotThere) as error:
             _log.warning("the schedule %s is not as code declares it: %s", schedule.name, error)
+        except StoreClosed:
+            return  # when it is opened, they are settled
 
 
 async def _put(schedules: Schedules, schedule: Schedule, *, is_new: bool) -> None:

@@ -32,6 +32,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The durable consumers that it has; one session of those that have it reads for it."""
     schedules: tuple[str, ...] = ()
     """The keys of the schedules that its code declares."""
+    schedules_mark: str = ""
+    """The same for all sessions that declare the same schedules."""
     draining: bool = False
 
 

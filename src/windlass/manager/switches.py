@@ -83,11 +83,17 @@ class Switches:
     async def refuse_if_closed(self) -> None:
         """Raise StoreClosed."""
         await self.refresh()
-        if self.closed is not None:
+        if self.closed is None:
+            return
+        if self.closed.has_moved:
             raise StoreClosed(
-                "The store is closed, for its jobs are being moved to another one.",
-                next_step="Try again later.",
+                "The store is closed, for its jobs were moved to another one.",
+                next_step="Use that one; `windlass doctor` tells where it is.",
             )
+        raise StoreClosed(
+            "The store is closed, for its jobs are being moved to another one.",
+            next_step="Try again later.",
+        )
 
     def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
         """The types of these that are not paused; none where the store is closed."""

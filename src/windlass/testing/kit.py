@@ -4,15 +4,17 @@ async with JobsTest(jobs) as kit:
     await place_order(...)                                  # code that submits
     order = (await kit.submitted(ship)).one()
     assert order.payload == Order("o-1")
-    assert (await kit.drain()).completed == 1               # run what is due, here and now
+    assert (await kit.drain()).completed == 1               # run what is due, tell consumers
     kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
+    await kit.fire()                                        # what schedules have made due
+    await kit.run_for(timedelta(days=1))                    # as with a worker that lives
 """
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -24,7 +26,7 @@ from windlass.app.job_type import JobType
 from windlass.app.windlass import Windlass
 from windlass.contract.query import Cursor, JobFilter, LaneRequest
 from windlass.contract.snapshot import JobSnapshot, Run
-from windlass.contract.status import Event
+from windlass.contract.status import Event, JobStatus
 from windlass.contract.store import JobStore
 from windlass.manager.manager import Ending
 from windlass.manager.reaper import Reaper
@@ -32,6 +34,8 @@ from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import Location
 from windlass.testing.clock import FakeClock
 from windlass.testing.faults import Call, Crash, intercepted
+from windlass.testing.listening import Listening
+from windlass.testing.schedules import DueSchedules
 from windlass.worker.deadlines import Deadlines
 from windlass.worker.executor import Executor
 from windlass.worker.processes import ProcessPool
@@ -42,7 +46,6 @@ T = TypeVar("T")
 _SESSION: Final = "jobs-test"
 _LEASE: Final = timedelta(seconds=60)
 _PAGE: Final = 200
-_MOST_RUNS: Final = 10_000
 
 
 class SubmittedJob(msgspec.Struct, Generic[T], frozen=True):
@@ -85,22 +88,36 @@ class Drained(msgspec.Struct):
     snoozed: int = 0
     cancelled: int = 0
 
+    @property
+    def runs(self) -> int:
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+    def count(self, event: Event) -> None:
+        if event.value in self.__struct_fields__:
+            setattr(self, event.value, getattr(self, event.value) + 1)
+
 
 class JobsTest:
     """Gives an application a store of its own for a test, and plays its worker.
 
     The store is a SQLite file in a temporary folder, so that `connection=` works in earnest: what
-    the test's transaction rolls back was never submitted. `path` is where to connect.
+    the test's transaction rolls back was never submitted. `path` is where to connect. The schedules
+    of the code are in it, counted from `now`, where the clock begins.
     """
 
-    def __init__(self, app: Windlass, *, inline: bool = False) -> None:
+    most_runs: int = 10_000
+    """How many jobs may be run in one go; more are a test that does not end."""
+
+    def __init__(self, app: Windlass, *, inline: bool = False, now: datetime | None = None) -> None:
         self._app = app
         self._inline = inline
         self._folder = tempfile.TemporaryDirectory(prefix="windlass-jobs-test-")
         self.path = Path(self._folder.name) / "windlass.db"
-        self.clock = FakeClock()
+        self.clock = FakeClock() if now is None else FakeClock(now)
+        self._schedules = DueSchedules(app)
         self._before = (app.store_source, app.clock, app.trigger)
         self._around: Callable[[str, Call], Any] | None = None
+        self._listening = Listening(app, _SESSION)
 
     async def __aenter__(self) -> "JobsTest":
         location = Location(self.path, sync="normal")
@@ -109,6 +126,7 @@ class JobsTest:
         self._app.move_to(wrapped, clock=self.clock, trigger="")
         self._app.after_submit = self._drain_if_inline
         await self._app.open()
+        await self._schedules.store_declared()
         return self
 
     async def __aexit__(
@@ -128,33 +146,69 @@ class JobsTest:
     async def submitted(self, job_type: JobType[T, Any]) -> SubmittedJobs[T]:
         """What was submitted of a type, committed and not rolled back."""
         wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
+        found = reversed(await self._found(wanted))
+        codec = job_type.handler.codec
+        jobs = [SubmittedJob(codec.decode(bytes(job.job.payload)), job) for job in found]
+        return SubmittedJobs(job_type.name, jobs)
+
+    async def _found(self, wanted: JobFilter) -> list[JobSnapshot]:
+        """All of them, the newest first."""
         found: list[JobSnapshot] = []
         after: Cursor | None = None
         while True:
             page = await self._app.store.find(wanted, limit=_PAGE, after=after)
             found += page.items
             if page.next is None:
-                break
+                return found
             after = page.next
-        codec = job_type.handler.codec
-        jobs = [SubmittedJob(codec.decode(bytes(job.job.payload)), job) for job in reversed(found)]
-        return SubmittedJobs(job_type.name, jobs)
 
     # -- running ----------------------------------------------------------------------------------
 
     async def drain(self) -> Drained:
-        """Run what is due, one job after the other, and what follows from it, until nothing is."""
+        """Run what is due, one job after the other, tell consumers (`@jobs.on`) what became of it,
+        and run what follows from that, until nothing is due and all is told.
+
+        What a consumer raises is raised here; the next drain gives it the same event again.
+        """
         drained = Drained()
         async with self._executor() as executor:
-            for _ in range(_MOST_RUNS):
-                runs = await self._claim_one()
-                if not runs:
+            await self._drain_into(drained, executor)
+        return drained
+
+    async def fire(self) -> int:
+        """Submit what is due by schedules, as after a downtime where much is; count the jobs."""
+        fired = await self._schedules.fire()
+        if fired:
+            await self._drain_if_inline()
+        return fired
+
+    async def run_for(self, span: timedelta) -> Drained:
+        """Let time pass with a worker that lives: schedules fire and jobs run when they are due."""
+        drained, end = Drained(), self.clock.now() + span
+        async with self._executor() as executor:
+            while True:
+                await self._schedules.fire()
+                await self._drain_into(drained, executor)
+                now = self.clock.now()
+                following = [at for at in await self._next_due() if now < at <= end]
+                self.clock.advance(min(following, default=end) - now)
+                if not following:
                     return drained
-                event = await self._run(executor, runs[0])
-                name = event.value
-                if hasattr(drained, name):
-                    setattr(drained, name, getattr(drained, name) + 1)
-        raise AssertionError(f"after {_MOST_RUNS} runs there are still jobs due")
+
+    async def _next_due(self) -> list[datetime]:
+        """When the next of the schedules is due, and the jobs that wait."""
+        waiting = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.QUEUED}))
+        of_jobs = [job.run_at for job in await self._found(waiting) if job.run_at is not None]
+        of_schedules = await self._schedules.next_due(self.clock.now())
+        return of_jobs if of_schedules is None else [*of_jobs, of_schedules]
+
+    async def _drain_into(self, drained: Drained, executor: Executor) -> None:
+        for _ in range(self.most_runs - drained.runs):
+            while not (runs := await self._claim_one()):
+                if not await self._listening.tell():
+                    return
+            drained.count(await self._run(executor, runs[0]))
+        raise AssertionError(f"after {self.most_runs} runs there are still jobs due")
 
     async def _claim_one(self) -> list[Run]:
         types, logged = self._app.registry.job_types, self._app.registry.logging(Event.STARTED)

@@ -5,6 +5,7 @@ Enable it with `pytest_plugins = ["windlass.testing.plugin"]`.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import datetime
 
 import pytest_asyncio
 
@@ -17,7 +18,9 @@ async def jobs_test() -> AsyncIterator[Callable[..., Awaitable[JobsTest]]]:
     """Call it with an application: `kit = await jobs_test(jobs)`."""
     async with AsyncExitStack() as stack:
 
-        async def open_kit(app: Windlass, *, inline: bool = False) -> JobsTest:
-            return await stack.enter_async_context(JobsTest(app, inline=inline))
+        async def open_kit(
+            app: Windlass, *, inline: bool = False, now: datetime | None = None
+        ) -> JobsTest:
+            return await stack.enter_async_context(JobsTest(app, inline=inline, now=now))
 
         yield open_kit

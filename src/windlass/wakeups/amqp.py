@@ -12,6 +12,8 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from aio_pika.exceptions import ChannelNotFoundEntity
 from yarl import URL
 
+from windlass.wakeups.amqp_frames import ReadableTransport
+
 # The driver logs every failed attempt there, and a traceback when the connection is lost.
 _CHATTY: Final = "aiormq.connection"
 
@@ -22,6 +24,7 @@ async def connected_to(url: str, *, seconds: float) -> AsyncIterator[AbstractCon
     # Closed even where it could not connect, or the collector would do it in any thread.
     with _hushed():
         async with aio_pika.Connection(URL(url)) as connection:
+            connection.kwargs["transport_factory"] = ReadableTransport()
             async with asyncio.timeout(seconds):
                 await connection.connect()
             yield connection

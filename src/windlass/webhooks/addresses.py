@@ -50,6 +50,9 @@ _NOT_PUBLIC_6: Final = tuple(
     )
 )
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+# ISATAP (RFC 5214): an IPv4 address behind these, but for two bits of the 16 before.
+_ISATAP: Final = 0x0000_5EFE
+_ISATAP_MASK: Final = 0xFCFF_FFFF
 
 
 def unwrapped(address: Address) -> tuple[Address, ...]:
@@ -62,8 +65,11 @@ def unwrapped(address: Address) -> tuple[Address, ...]:
         return (address.sixtofour,)
     if address.teredo is not None:
         return address.teredo
+    last = IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _NAT64:
-        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
+        return (last,)
+    if int(address) >> 32 & _ISATAP_MASK == _ISATAP:
+        return (address, last)
     return (address,)
 
 

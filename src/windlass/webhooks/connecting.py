@@ -13,9 +13,10 @@ from windlass.webhooks.guard import Guard, Target
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
     """Connects to one target. Name and certificate stay those of the URL, so TLS checks them."""
 
-    def __init__(self, guard: Guard, target: Target, seconds_each: float) -> None:
+    def __init__(self, guard: Guard, target: Target, *, whose: str, seconds_each: float) -> None:
         self._guard = guard
         self._target = target
+        self._whose = whose
         self._seconds_each = seconds_each
         self._network = httpcore2.AnyIOBackend()
 
@@ -28,7 +29,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         failed: Exception = httpcore2.ConnectError("no address")
-        for address in await self._guard.addresses(self._target):
+        for address in await self._guard.addresses(self._target, whose=self._whose):
             try:
                 return await self._network.connect_tcp(
                     str(address), self._target.port, timeout=self._seconds_each

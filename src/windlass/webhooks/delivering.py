@@ -53,6 +53,7 @@ class Delivering:
         endpoints: Endpoints,
         health: Health,
         sender: Sender,
+        turns: Turns,
         *,
         clock: Callable[[], Clock],
         disable_after: timedelta,
@@ -63,11 +64,11 @@ class Delivering:
         self._endpoints = endpoints
         self._health = health
         self._sender = sender
+        self._turns = turns
         self._clock = clock
         self._disable_after = disable_after
         self._audit = audit
         self._chance = chance
-        self._turns = Turns()
         self._is_prepared = False
 
     async def deliver(self, delivery: Delivery, ctx: Context) -> Tried:
@@ -75,10 +76,7 @@ class Delivering:
         if not self._is_prepared:
             await asyncio.to_thread(self._prepare)
         stored = await self._endpoint(delivery, ctx)
-        if delivery.is_test:  # somebody waits for it
-            answer = await self._send(delivery, stored, ctx)
-        else:
-            answer = await self._in_turn(delivery, stored, ctx)
+        answer = await self._in_turn(delivery, stored, ctx)
         verdict = judge(answer, self._clock().now())
         try:
             await self._note(delivery, stored, ctx, verdict)
@@ -118,20 +116,22 @@ class Delivering:
         self, delivery: Delivery, stored: StoredEndpoint, ctx: Context
     ) -> Answer | NoAnswer:
         """Send, or put it off: a slot that waits for its turn would be one less for the others."""
-        webhook_id, run, clock = delivery.webhook_id, ctx.run_token, self._clock()
-        wait = self._turns.take(
-            webhook_id, run, concurrency=stored.spec.concurrency, now=clock.monotonic()
-        )
+        turns, clock, now = self._turns, self._clock(), self._clock().monotonic()
+        whose = (ctx.job.tenant_id, delivery.webhook_id, ctx.run_token)
+        if delivery.is_test:
+            wait = turns.take_for_test(*whose, now=now)
+        else:
+            wait = turns.take(*whose, concurrency=stored.spec.concurrency, now=now)
         if wait is not None:
             raise Snooze(timedelta(seconds=wait))
         try:
             answer = await self._send(delivery, stored, ctx)
         except BaseException:
-            self._turns.abandon(webhook_id, run)
+            turns.abandon(*whose, now=clock.monotonic())
             raise
         verdict = judge(answer, clock.now())
-        self._turns.give_back(
-            *(webhook_id, run),
+        turns.give_back(
+            *whose,
             is_up=verdict.is_up,
             hold_seconds=verdict.hold_seconds,
             now=clock.monotonic(),
@@ -157,6 +157,7 @@ class Delivering:
             headers,
             delivery.body.encode(),
             timeout_seconds=stored.spec.timeout_seconds,
+            whose=ctx.job.tenant_id,
         )
 
     # -- the endpoint's health --------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Endpoints:
 
     async def create(self, spec: WebhookSpec, *, tenant_id: str, created_by: str) -> IssuedWebhook:
         """Make an endpoint; raise InvalidInput. Its secret is in the answer, and nowhere else."""
-        await self._check(spec)
+        await self._check(spec, tenant_id)
         there_are = len(await self._all(tenant_id))
         if there_are >= self._settings.most_endpoints:
             raise InvalidInput(
@@ -110,7 +110,7 @@ class Endpoints:
         self, webhook_id: UUID, spec: WebhookSpec, *, tenant_id: str
     ) -> WebhookEndpoint:
         """Replace what an endpoint wants; what is pending goes to where it is now."""
-        await self._check(spec)
+        await self._check(spec, tenant_id)
         return await self._change(
             tenant_id, webhook_id, lambda stored, _: msgspec.structs.replace(stored, spec=spec)
         )
@@ -189,11 +189,11 @@ class Endpoints:
 
     # -- storing ----------------------------------------------------------------------------------
 
-    async def _check(self, spec: WebhookSpec) -> None:
+    async def _check(self, spec: WebhookSpec, tenant_id: str) -> None:
         check_spec(spec)
         try:
             async with asyncio.timeout(_RESOLVED_WITHIN_SECONDS):
-                await self._guard.check(spec.url)
+                await self._guard.check(spec.url, whose=tenant_id)
         except TargetRefused as refused:
             raise InvalidEnvelope([Problem("#/url", str(refused))]) from None
         except TimeoutError:

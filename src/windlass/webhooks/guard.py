@@ -9,6 +9,7 @@ import asyncio
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -31,7 +32,8 @@ _URL: Final = re.compile(
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # What ends in a number is an IPv4 address to some readers: 2130706433, 0177.1, 0x7f.1.
 _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_MOST_LOOKUPS: Final = 100
+_MOST_LOOKUPS: Final = 200
+_MOST_LOOKUPS_OF_ONE: Final = 10
 
 
 class TargetRefused(Exception):
@@ -99,11 +101,14 @@ class Guard:
     ) -> None:
         self._allow = allow
         self._ports = ports
-        self._resolve = resolve or _Resolver().resolve
+        self._resolve = resolve
+        self._system = _Resolver()
 
-    async def addresses(self, target: Target) -> list[Address]:
-        """Resolve a target; raise TargetRefused unless it may be asked at every address it has."""
-        found = await self._found(target)
+    async def addresses(self, target: Target, *, whose: str) -> list[Address]:
+        """Resolve a target; raise TargetRefused unless it may be asked at every address it has.
+
+        `whose` is the tenant on whose account names are looked up."""
+        found = await self._found(target, whose)
         if not found:
             raise TargetRefused("has a host that cannot be found")
         if all(is_within(address, self._allow) for address in found):
@@ -116,15 +121,18 @@ class Guard:
             raise TargetRefused("leads to an address that is not public")
         return found
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, *, whose: str) -> None:
         """Raise TargetRefused unless a URL may be asked, as far as that can be told now."""
-        await self.addresses(read_target(url))
+        await self.addresses(read_target(url), whose=whose)
 
-    async def _found(self, target: Target) -> list[Address]:
+    async def _found(self, target: Target, whose: str) -> list[Address]:
         if (literal := target.literal) is not None:
             return [literal]
         try:
-            texts = await self._resolve(target.host, target.port)
+            if self._resolve is not None:
+                texts = await self._resolve(target.host, target.port)
+            else:
+                texts = await self._system.resolve(target.host, target.port, whose=whose)
             return list(dict.fromkeys(map(ip_address, texts)))
         except (OSError, ValueError):  # no such name, or an address in a form of its own
             return []
@@ -133,43 +141,50 @@ class Guard:
 class _Resolver:
     """The system's own way to look names up, each in a thread that no end of the process waits for.
 
-    Looking up blocks, and a server of names that stands still must not stop the others.
+    Looking up blocks and cannot be stopped, also when nobody waits for it any more. So a server of
+    names that stands still must not stop the others: neither the loop, nor other tenants.
     """
 
     def __init__(self) -> None:
-        self._under_way = 0
+        self._under_way = Counter[str]()
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        if self._under_way >= _MOST_LOOKUPS:
+    async def resolve(self, host: str, port: int, *, whose: str) -> Sequence[str]:
+        under_way = self._under_way
+        if under_way[whose] >= _MOST_LOOKUPS_OF_ONE or under_way.total() >= _MOST_LOOKUPS:
             raise OSError("too many names are being looked up")
-        found: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        look = threading.Thread(
-            target=self._look,
-            args=(host, port, found),
-            name="windlass-resolver",
-            daemon=True,
-        )
-        self._under_way += 1
-        look.start()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+
+        def tell(answer: list[str] | OSError) -> None:
+            self._end(whose)
+            if found.done():  # nobody waits any more
+                return
+            if isinstance(answer, OSError):
+                found.set_exception(answer)
+            else:
+                found.set_result(answer)
+
+        def look() -> None:
+            answer = _looked_up(host, port)
+            with suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(tell, answer)
+
+        under_way[whose] += 1
+        threading.Thread(target=look, name="windlass-resolver", daemon=True).start()
         return await found
 
-    def _look(self, host: str, port: int, found: "asyncio.Future[list[str]]") -> None:
-        try:
-            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answer: list[str] | OSError = [str(address[0]) for *_, address in rows]
-        except OSError as error:
-            answer = error
-        with suppress(RuntimeError):  # the loop has been closed meanwhile
-            found.get_loop().call_soon_threadsafe(self._tell, found, answer)
+    def _end(self, whose: str) -> None:
+        self._under_way[whose] -= 1
+        if not self._under_way[whose]:
+            del self._under_way[whose]
 
-    def _tell(self, found: "asyncio.Future[list[str]]", answer: list[str] | OSError) -> None:
-        self._under_way -= 1
-        if found.done():  # nobody waits any more
-            return
-        if isinstance(answer, OSError):
-            found.set_exception(answer)
-        else:
-            found.set_result(answer)
+
+def _looked_up(host: str, port: int) -> list[str] | OSError:
+    try:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    return [str(address[0]) for *_, address in rows]
 
 
 def _either(ports: frozenset[int]) -> str:

@@ -14,6 +14,7 @@ from windlass.contract.store import JobStore
 from windlass.webhooks.record_keys import prefix_of, record_key
 
 HEALTH: Final = "webhook-health"
+_MOST_REMEMBERED: Final = 10_000
 _KEPT: Final = timedelta(days=60)
 _WELL_FOR: Final = timedelta(minutes=10)
 """So long after a success the next is written down again: another process may have failed."""
@@ -36,6 +37,8 @@ class Health:
         self._well.pop(key, None)
         if not anew and (since := self._failing.get(key)) is not None:
             return since
+        if len(self._failing) >= _MOST_REMEMBERED:  # most of them were deleted
+            self._failing.clear()
         write = RecordWrite(HEALTH, key, msgspec.json.encode(at), 0, time_to_live=_KEPT)
         (answer,) = await self._store().write_records([write])
         if not isinstance(answer, Applied):
@@ -49,6 +52,8 @@ class Health:
         noted = self._well.get(key)
         if noted is None or not timedelta(0) <= at - noted < _WELL_FOR:
             await self.forget(tenant_id, webhook_id)
+            if len(self._well) >= _MOST_REMEMBERED:
+                self._well.clear()
             self._well[key] = at
 
     async def forget(self, tenant_id: str, webhook_id: UUID) -> None:

@@ -10,9 +10,12 @@ import msgspec
 
 from windlass.contract.errors import Code
 from windlass.webhooks.guard import Guard, Target, TargetRefused, read_target
+from windlass.webhooks.hushed import hushed
 
 if TYPE_CHECKING:
     import httpcore2
+
+    from windlass.webhooks.connecting import GuardedBackend
 
 _MOST_READ: Final = 64 * 1024
 _READ_SECONDS: Final = 5.0
@@ -56,10 +59,16 @@ class Sender:
             self._ssl_context = httpcore2.default_ssl_context()
 
     async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_seconds: float
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout_seconds: float,
+        whose: str,
     ) -> Answer | NoAnswer:
         """Send once, when prepared. The status must come within the timeout, however slowly the
-        other side goes on; the body has a few seconds more."""
+        other side goes on; the body has a few seconds more. `whose` is the tenant's name."""
         import httpcore2  # an extra, and only for who sends
 
         began = monotonic()
@@ -68,8 +77,11 @@ class Sender:
             return NoAnswer(code, message, monotonic() - began)
 
         try:
-            async with asyncio.timeout(timeout_seconds) as deadline:
-                return await self._post(read_target(url), headers, body, began, deadline)
+            with hushed():
+                async with asyncio.timeout(timeout_seconds) as deadline:
+                    target = read_target(url)
+                    backend = self._backend(target, whose)
+                    return await self._post(target, headers, body, backend, began, deadline)
         except TargetRefused as refused:
             return nothing("WEBHOOK_TARGET_REFUSED", f"The URL {refused}.")
         except (TimeoutError, httpcore2.TimeoutException):
@@ -79,17 +91,21 @@ class Sender:
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
             return nothing(Code.NETWORK_ERROR, "The receiver hung up, or answered no HTTP.")
 
+    def _backend(self, target: Target, whose: str) -> "GuardedBackend":
+        from windlass.webhooks.connecting import GuardedBackend
+
+        return GuardedBackend(self.guard, target, whose=whose, seconds_each=_CONNECT_SECONDS)
+
     async def _post(
         self,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
+        backend: "GuardedBackend",
         began: float,
         deadline: asyncio.Timeout,
     ) -> Answer:
         import httpcore2
-
-        from windlass.webhooks.connecting import GuardedBackend
 
         host = f"[{target.host}]" if ":" in target.host else target.host
         url = httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
@@ -98,7 +114,7 @@ class Sender:
             ssl_context=self._ssl_context,
             max_connections=1,
             max_keepalive_connections=0,
-            network_backend=GuardedBackend(self.guard, target, _CONNECT_SECONDS),
+            network_backend=backend,
         )
         async with pool, pool.stream("POST", url, headers=sent, content=body) as response:
             seconds = monotonic() - began

@@ -42,6 +42,11 @@ class Vault:
         text = environment.get(KEY_VARIABLE, "")
         return cls(Peppers.read(text, variable=KEY_VARIABLE)) if text.strip() else None
 
+    @property
+    def current(self) -> str:
+        """The id of the key in use."""
+        return self._keys.current
+
     def prepare(self) -> None:
         """Load what opening needs; in a thread, for it takes a while."""
         self._cipher(self._keys.current)

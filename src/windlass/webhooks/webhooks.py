@@ -1,5 +1,6 @@
 """Webhooks, put together: what applications, the API and the command line use."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from uuid import UUID
@@ -29,8 +30,11 @@ from windlass.webhooks.endpoints import Endpoints
 from windlass.webhooks.fan_out import CONSUMER, FanOut
 from windlass.webhooks.guard import Guard
 from windlass.webhooks.health import Health
+from windlass.webhooks.rekeying import Rekeyed, Rekeying
 from windlass.webhooks.sender import Sender
 from windlass.webhooks.settings import WebhookSettings
+from windlass.webhooks.shares import DEFAULT_SLOTS
+from windlass.webhooks.turns import Turns
 from windlass.worker.handler import Handler, make_handler
 
 # Longer than the longest timeout of an endpoint, with all that is around it.
@@ -52,6 +56,7 @@ class Webhooks:
             lambda: home.store, settings, self._guard, self._health, clock=lambda: home.clock
         )
         self._deliveries = Deliveries(home, source=settings.source)
+        self._turns = Turns()
 
     # -- for workers ------------------------------------------------------------------------------
 
@@ -62,6 +67,7 @@ class Webhooks:
             self._endpoints,
             self._health,
             Sender(self._guard, ssl_context=self.settings.ssl_context),
+            self._turns,
             clock=lambda: self._home.clock,
             disable_after=self.settings.disable_after,
             audit=self._audit,
@@ -73,6 +79,10 @@ class Webhooks:
             timeout=_RUN_TIMEOUT,
             policy=Policy(retry=SCHEDULE, max_snoozes=_MOST_SNOOZES),
         )
+
+    def serve(self, queues: Mapping[str, int]) -> None:
+        """Share the slots that this process has for deliveries among the tenants."""
+        self._turns.shares.slots = queues.get(DELIVERY_QUEUE, DEFAULT_SLOTS)
 
     async def _audit(self, entry: AuditEntry) -> None:
         await self._home.audit.record(entry)
@@ -119,6 +129,14 @@ class Webhooks:
 
     async def disable(self, webhook_id: UUID, *, tenant_id: str, reason: str) -> WebhookEndpoint:
         return await self._endpoints.disable(webhook_id, tenant_id=tenant_id, reason=reason)
+
+    async def rekey(self) -> Rekeyed:
+        """Seal the secrets of all tenants' endpoints by the key in use, so that older ones may go.
+
+        Every process must know the key in use before."""
+        return await Rekeying(lambda: self._home.store, self.settings.vault).run(
+            self._home.clock.now()
+        )
 
     # -- deliveries -------------------------------------------------------------------------------
 

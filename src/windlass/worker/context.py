@@ -139,12 +139,17 @@ class Context:
         return _nothing_to_await()
 
     def follow_up(self, job_type: Preparable[P], payload: P, **options: Any) -> UUID:
-        """Submit a job if, and only if, this run completes; in the same atomic step."""
+        """Submit a job if, and only if, this run completes; in the same atomic step.
+
+        It has the tenant, the owner and the correlation id of this one, unless the options, those
+        of `submit`, say otherwise.
+        """
         new = job_type.prepare(
             payload,
             **{
                 "correlation_id": self.job.correlation_id,
                 "tenant": self.job.tenant_id,
+                "owner": self.job.created_by,
                 "parent": self.job_id,
             }
             | options,

@@ -162,7 +162,8 @@ class LeaseKeeper:
             async with asyncio.timeout(self._lease.total_seconds() / 2):
                 renewal = await self._manager.renew(self._session, runs, lease=self._lease)
         except Exception as error:
-            _log.warning("could not renew %d leases: %s", len(runs), error)
+            said = str(error) or "the store has not answered in time"
+            _log.warning("could not renew %d leases: %s", len(runs), said)
             if now - self._renewed > self._lease.total_seconds():
                 self._lose(runs)
             return

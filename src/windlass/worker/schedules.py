@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from windlass.contract.schedule import Schedule
@@ -13,6 +14,7 @@ from windlass.contract.wakeup import Hint, Wakeup
 from windlass.manager.admission import Admission
 from windlass.manager.manager import JobManager
 from windlass.manager.observer import Observer
+from windlass.manager.schedule_upkeep import mark_of, settle
 from windlass.manager.scheduler import SCHEDULER_LEASE, Look, Scheduler
 from windlass.manager.schedules import Schedules, key_of, synchronise
 
@@ -24,6 +26,7 @@ _LONGEST_LOOK_SECONDS: Final = 1.0
 _NOTHING_THERE_SECONDS: Final = 15.0
 _RETRY_SECONDS: Final = 1.0
 _LAST_TIME_SECONDS: Final = 2.0
+_SETTLE_EVERY_SECONDS: Final = 60.0
 
 
 class ScheduleTask:
@@ -56,6 +59,9 @@ class ScheduleTask:
             submitted=lambda job_id: wakeup.notify(job_id=job_id),
             observer=observer,
         )
+        self.mark = mark_of(declared)
+        """The same for all workers that declare the same."""
+        self._settled_at = 0.0
         self._look = asyncio.Event()
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -67,6 +73,7 @@ class ScheduleTask:
     async def begin(self) -> None:
         """Store what code declares, where it is not stored so."""
         await synchronise(self._schedules, self._store, self._declared)
+        self._settled_at = monotonic()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._look_for_ever())
@@ -94,12 +101,18 @@ class ScheduleTask:
             self._look.clear()
             try:
                 seconds = _rest_seconds(await self._scheduler.run_once())
+                await self._settle_now_and_then()
             except Exception as error:
                 _log.warning("schedules could not be fired, trying again: %s", error)
                 seconds = _RETRY_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._look.wait()
+
+    async def _settle_now_and_then(self) -> None:
+        if self._declared and monotonic() - self._settled_at >= _SETTLE_EVERY_SECONDS:
+            self._settled_at = monotonic()
+            await settle(self._schedules, self._store, self._declared)
 
 
 def _rest_seconds(look: Look) -> float:

@@ -10,14 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final, assert_never
 
-import msgspec
-
 from windlass.contract.clock import Clock
-from windlass.contract.errors import InvalidInput
 from windlass.contract.outcome import Outcome, Released, Success, TypeDisabled
 from windlass.contract.schedule import Schedule
 from windlass.contract.snapshot import Run, RunRef
@@ -28,7 +24,7 @@ from windlass.contract.version import __version__
 from windlass.contract.wakeup import Hint, Wakeup
 from windlass.manager.admission import Admission
 from windlass.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
-from windlass.manager.maintenance import LEADER_LEASE, Chore, Maintenance
+from windlass.manager.maintenance import Chore
 from windlass.manager.manager import Ending, JobManager, Settled
 from windlass.manager.observer import Observer, Unobserved, tell
 from windlass.manager.sessions import Session, new_session_id, register, unregister
@@ -46,54 +42,19 @@ from windlass.worker.registry import HandlerRegistry
 from windlass.worker.reporter import Reporter
 from windlass.worker.run_port import StoreRunPort
 from windlass.worker.schedules import ScheduleTask
+from windlass.worker.settings import WorkerSettings
 from windlass.worker.slots import Slots
 from windlass.worker.tracer import RunTracer
+from windlass.worker.upkeep import maintain_for_ever
+from windlass.worker.wear import is_worn_out
 
 _log = logging.getLogger("windlass.worker")
 
 _SHUTDOWN_GRACE_SECONDS: Final = 5.0
 _REGISTER_EVERY_SECONDS: Final = 20.0
-_SWEEP_EVERY: Final = timedelta(seconds=60)
-# Idle, a process asks its store about once a second in all. Half of that are the polls.
-_IDLE_MAINTENANCE: Final = timedelta(seconds=15)
 # Who waits repeats itself well within this time.
 _WATCHED_SECONDS: Final = 5.0
 _LOOKS_WITHIN: Final = timedelta(seconds=10)
-
-
-def resident_bytes() -> int:
-    """How much memory this process has now; 0 where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works; every setting with its default and unit."""
-
-    queues: Mapping[str, int] = msgspec.field(default_factory=lambda: {"default": 10})
-    """Which queues are served, with how many runs at once each."""
-    lease: timedelta = timedelta(seconds=60)
-    """After how long without renewal others may take a run over."""
-    poll: timedelta = timedelta(seconds=1)
-    """The longest wait between two looks for work while idle; twice that while hints come in."""
-    drain: timedelta = timedelta(seconds=30)
-    """How long running jobs may go on after a stop was asked for."""
-    deadline_grace: timedelta = timedelta(seconds=30)
-    """How long past its timeout a run's lease is still renewed."""
-    maintain_every: timedelta | None = timedelta(seconds=5)
-    """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
-    under four times as long, and seldomer while there is nothing to do."""
-    recycle_after_jobs: int | None = None
-    """Stop after so many runs, for a supervisor to start the process anew."""
-    recycle_above_bytes: int | None = None
-    """Stop when the process has grown beyond this much memory."""
-
-    def __post_init__(self) -> None:
-        if self.lease < timedelta(seconds=1):
-            raise InvalidInput("A lease under one second would be lost to any hiccup.")
 
 
 class Worker:
@@ -156,7 +117,7 @@ class Worker:
         background = [asyncio.create_task(self._claimer.claim_for_ever())]
         background.append(asyncio.create_task(self._register_for_ever()))
         if self._settings.maintain_every is not None:
-            background.append(asyncio.create_task(self._maintain_for_ever()))
+            background.append(asyncio.create_task(self._maintain(self._settings.maintain_every)))
         stop = asyncio.create_task(self._stop_asked.wait())
         try:
             await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
@@ -436,7 +397,7 @@ class Worker:
         self._tell_of_events()
         self._forget([ending.run.ref for ending, _ in answers])
         self._ended += len(answers)
-        if self._is_worn_out():
+        if is_worn_out(self._settings, ended=self._ended):
             _log.info("stopping to be started anew after %d runs", self._ended)
             self.stop()
 
@@ -456,12 +417,6 @@ class Worker:
         """Only while somebody does: on a server, every hint has its cost."""
         if asyncio.get_running_loop().time() < self._watched_until:
             self._wakeup.notify(Hint.ENDED)
-
-    def _is_worn_out(self) -> bool:
-        jobs, memory = self._settings.recycle_after_jobs, self._settings.recycle_above_bytes
-        if jobs is not None and self._ended >= jobs:
-            return True
-        return memory is not None and resident_bytes() > memory
 
     def _discard(self, run: Run) -> None:
         self.counts["discarded"] += 1
@@ -510,35 +465,17 @@ class Worker:
                 job_types=self._registry.job_types,
                 consumers=self._consumers.names,
                 schedules=self._schedules.declared_keys,
+                schedules_mark=self._schedules.mark,
             ),
         )
 
-    async def _maintain_for_ever(self) -> None:
-        every = self._settings.maintain_every
-        if every is None:
-            return
-        often = min(every, self._settings.lease / 4)
-        seldom = max(often, min(_IDLE_MAINTENANCE, self._settings.lease / 4))
-        lease = min(LEADER_LEASE, self._settings.lease)
-        maintenance = Maintenance(
+    async def _maintain(self, every: timedelta) -> None:
+        await maintain_for_ever(
             self._store,
             self.session_id,
-            lease=lease,
-            sweep_every=_SWEEP_EVERY,
+            every=every,
+            lease=self._settings.lease,
             observer=self._observer,
             chores=self._chores,
+            requeued=self._claimer.wake,
         )
-        try:
-            while True:
-                wait = often
-                try:
-                    report = await maintenance.run_once()
-                    if report is None or report.did_nothing:
-                        wait = seldom
-                    elif report.reaped.requeued:
-                        self._claimer.wake()
-                except Exception as error:
-                    _log.warning("maintenance failed, trying again: %s", error)
-                await asyncio.sleep(wait.total_seconds())
-        finally:
-            await maintenance.resign()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -46,12 +45,11 @@ class Counted:
         return await call()
 
 
-async def until(reached: Callable[[], bool]) -> None:
+async def none_run_but(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait until all other tasks have ended."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            if reached():
-                return
-            await asyncio.sleep(0.005)
+        while others := asyncio.all_tasks() - tasks:
+            await asyncio.wait(others)
 
 
 async def test_where_nobody_listens_nothing_is_asked_and_nothing_runs(
@@ -64,7 +62,7 @@ async def test_where_nobody_listens_nothing_is_asked_and_nothing_runs(
         await listen("alice", "/api/events")
         await stream.hears()
         await stream.hang_up()
-    await until(lambda: asyncio.all_tasks() <= before)
+    await none_run_but(before)
     counted = Counted(jobs)
     async with listening_to(api) as listen:
         await run_all(jobs)

@@ -64,15 +64,7 @@ class DeadLetters:
                 run=self.redrive,
                 body=RedriveByFilter,
                 answers={200: RedriveReport},
-                problems=(
-                    Code.INVALID_FORMAT,
-                    ApiCode.NOT_FOUND,
-                    ApiCode.BODY_TIMEOUT,
-                    ApiCode.BODY_TOO_LARGE,
-                    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-                    Code.VALIDATION_ERROR,
-                    Code.STORE_CLOSED,
-                ),
+                problems=(ApiCode.NOT_FOUND, Code.STORE_CLOSED),
             ),
             Operation(
                 name="listDeadLetters",

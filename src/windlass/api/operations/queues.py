@@ -1,6 +1,6 @@
 """Queues: how full they are; pausing, resuming and capping them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from windlass.api.answer import Answer, json_answer
@@ -9,11 +9,10 @@ from windlass.api.documents import QueueDocument, QueuesDocument, QueueState
 from windlass.api.operation import Operation
 from windlass.api.parts import Parts
 from windlass.api.problems import ApiCode, invalid_parameter
-from windlass.api.sent import DepthCap, TenantQuery
-from windlass.api.tallies import summed
+from windlass.api.sent import DepthCap, QueuesQuery
+from windlass.api.tallies import fullness, summed
 from windlass.auth.action import Action
 from windlass.auth.authorizer import Target
-from windlass.contract.errors import Code
 from windlass.contract.query import LaneCounts
 from windlass.contract.text import name_problem
 
@@ -35,7 +34,7 @@ class Queues:
                 tag="queues",
                 summary="List queues with the tenant's jobs in them, and how they are switched.",
                 run=self.listed,
-                query=TenantQuery,
+                query=QueuesQuery,
                 answers={200: QueuesDocument},
                 problems=(ApiCode.NOT_FOUND,),
             ),
@@ -68,19 +67,12 @@ class Queues:
                 run=self.cap,
                 body=DepthCap,
                 answers={200: QueueState},
-                problems=(
-                    Code.INVALID_FORMAT,
-                    ApiCode.NOT_FOUND,
-                    ApiCode.BODY_TIMEOUT,
-                    ApiCode.BODY_TOO_LARGE,
-                    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-                    Code.VALIDATION_ERROR,
-                ),
+                problems=(ApiCode.NOT_FOUND,),
             ),
         ]
 
     async def listed(self, call: Call) -> Answer:
-        query: TenantQuery = call.query
+        query: QueuesQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
         switches, store = self._jobs.switches, self._jobs.store
         await switches.refresh()
@@ -88,19 +80,34 @@ class Queues:
         counted = await store.counts(tenant_id=tenant_id)
         for lane in await self._access.told(call, Action.STATISTICS, tenant_id, counted):
             lanes.setdefault(lane.queue, []).append(lane)
-        for queue in (*switches.paused_queues, *switches.depth_caps):
+        for queue in await self._switched(call, tenant_id):
             lanes.setdefault(queue, [])
+        wanted = [queue for queue in lanes if not query.queue or queue in query.queue]
+        fullest = sorted(wanted, key=lambda queue: fullness(lanes[queue]), reverse=True)
         now = await store.ping()
         items = [
             QueueDocument(
                 queue=queue,
                 paused=queue in switches.paused_queues,
                 max_depth=switches.depth_caps.get(queue),
-                **summed(of_queue, now),
+                **summed(lanes[queue], now),
             )
-            for queue, of_queue in sorted(lanes.items())
+            for queue in sorted(fullest[: query.limit])
         ]
-        return json_answer(200, QueuesDocument(items=items))
+        return json_answer(200, QueuesDocument(items=items, omitted=len(wanted) - len(items)))
+
+    async def _switched(self, call: Call, tenant_id: str) -> Set[str]:
+        """Queues that are paused or capped, whoever has jobs in them.
+
+        The name of a queue may tell of another tenant; those of declared types are known anyway.
+        """
+        switches = self._jobs.switches
+        switched = switches.paused_queues | switches.depth_caps.keys()
+        if await self._access.may(call, Action.MANAGE_QUEUES, Target(tenant_id=tenant_id)):
+            return switched
+        declared = [one.handler for one in self._jobs.job_types]
+        known = await self._access.told(call, Action.READ_TYPES, tenant_id, declared)
+        return switched & {handler.queue for handler in known}
 
     async def pause(self, call: Call) -> Answer:
         queue = await self._managed(call)

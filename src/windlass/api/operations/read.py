@@ -1,6 +1,6 @@
 """Reading jobs: status, the whole job, lists, history and attempts."""
 
-from typing import Final
+from typing import Final, TypedDict
 
 from windlass.api.answer import PRIVATE, Answer, Header, json_answer
 from windlass.api.call import Call
@@ -20,6 +20,7 @@ from windlass.api.sent import JobQuery
 from windlass.api.views import (
     attempts_of,
     entity_tag,
+    error_type_of,
     history_entry,
     job_document,
     listed_job,
@@ -36,6 +37,13 @@ IF_NONE_MATCH: Final = RequestHeader(
     "If-None-Match", "Answer 304 while the ETag is still this one.", {"type": "string"}
 )
 JOB_PROBLEMS: Final = (Code.JOB_NOT_FOUND, ApiCode.JOB_PURGED)
+
+
+class _Shown(TypedDict):
+    """What of a job's runs is for some eyes only, and whether these are such."""
+
+    with_session: bool
+    with_error_type: bool
 
 
 class Reading:
@@ -122,7 +130,12 @@ class Reading:
         if is_known(call, tag):
             return Answer(304, headers=(PRIVATE, *headers))
         with_payload = await self._access.may(call, Action.READ_PAYLOAD, Target.of(job.job))
-        document = job_document(job, now, with_payload=with_payload)
+        document = job_document(
+            job,
+            now,
+            with_payload=with_payload,
+            with_error_type=await self._shows_error_type(call, job),
+        )
         return json_answer(200, document, *headers, cache=PRIVATE)
 
     async def listed(self, call: Call) -> Answer:
@@ -151,7 +164,7 @@ class Reading:
         page = await self._jobs.store.find(wanted, limit=limit, after=after)
         now = self._jobs.clock.now()
         items = [
-            listed_job(job, now)
+            listed_job(job, now, with_error_type=await self._shows_error_type(call, job))
             for job in page.items
             if await self._access.may(call, Action.READ, Target.of(job.job))
         ]
@@ -164,20 +177,29 @@ class Reading:
     async def history(self, call: Call) -> Answer:
         job = await self._access.job(call, Action.READ)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
-        shown = await self._shows_sessions(call, job)
-        entries = [history_entry(row, with_session=shown) for row in rows]
+        shown = await self._shown(call, job)
+        entries = [history_entry(row, **shown) for row in rows]
         return json_answer(200, HistoryDocument(items=entries))
 
     async def attempts(self, call: Call) -> Answer:
         job = await self._access.job(call, Action.READ)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
-        shown = await self._shows_sessions(call, job)
-        return json_answer(200, AttemptsDocument(items=attempts_of(job, rows, with_session=shown)))
+        shown = await self._shown(call, job)
+        return json_answer(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))
 
-    async def _shows_sessions(self, call: Call, job: JobSnapshot) -> bool:
+    async def _shown(self, call: Call, job: JobSnapshot) -> _Shown:
         """The names of workers are those of hosts, which are not every submitter's business."""
-        target = Target(tenant_id=job.job.tenant_id)
-        return await self._access.may(call, Action.STATISTICS, target)
+        tenant, own = Target(tenant_id=job.job.tenant_id), Target.of(job.job)
+        return {
+            "with_session": await self._access.may(call, Action.STATISTICS, tenant),
+            "with_error_type": await self._access.may(call, Action.READ_ERRORS, own),
+        }
+
+    async def _shows_error_type(self, call: Call, job: JobSnapshot) -> bool:
+        """Asked only where there is one to show: an authorizer may have to look it up."""
+        if error_type_of(job.last) is None:
+            return False
+        return await self._access.may(call, Action.READ_ERRORS, Target.of(job.job))
 
 
 def etag_headers(tag: str) -> list[Header]:

@@ -1,5 +1,6 @@
 """Schedules: listing, making, changing, pausing, running and removing them."""
 
+import asyncio
 from typing import Final
 
 from windlass.api.answer import PRIVATE, Answer, Header, json_answer
@@ -37,15 +38,11 @@ _IF_MATCH: Final = RequestHeader(
     "If-Match", "Do it only while the ETag is still this one; else 412.", {"type": "string"}
 )
 _SENT_PROBLEMS: Final = (
-    Code.INVALID_FORMAT,
     ApiCode.NOT_FOUND,
-    ApiCode.BODY_TIMEOUT,
     Code.SCHEDULE_CONFLICT,
-    ApiCode.BODY_TOO_LARGE,
     Code.PAYLOAD_TOO_LARGE,
-    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-    Code.VALIDATION_ERROR,
     ApiCode.UNKNOWN_JOB_TYPE,
+    Code.STORE_CLOSED,
 )
 _NAMED: Final = "/api/schedules/{schedule}"
 
@@ -117,7 +114,12 @@ class ScheduleOperations:
                 query=TenantQuery,
                 headers=(_IF_MATCH,),
                 answers={204: None},
-                problems=(ApiCode.NOT_FOUND, Code.SCHEDULE_CONFLICT, Code.VERSION_MISMATCH),
+                problems=(
+                    ApiCode.NOT_FOUND,
+                    Code.SCHEDULE_CONFLICT,
+                    Code.VERSION_MISMATCH,
+                    Code.STORE_CLOSED,
+                ),
             ),
             *(
                 Operation(
@@ -130,7 +132,7 @@ class ScheduleOperations:
                     query=TenantQuery,
                     headers=(_IF_MATCH,),
                     answers={200: ScheduleDocument},
-                    problems=(ApiCode.NOT_FOUND, Code.VERSION_MISMATCH),
+                    problems=(ApiCode.NOT_FOUND, Code.VERSION_MISMATCH, Code.STORE_CLOSED),
                 )
                 for verb, summary, run in (
                     ("pause", "Submit nothing more until it is resumed.", self.pause),
@@ -146,7 +148,12 @@ class ScheduleOperations:
                 run=self.run_now,
                 query=TenantQuery,
                 answers={202: AcceptedDocument},
-                problems=(ApiCode.NOT_FOUND, Code.JOB_TYPE_DISABLED, Code.QUEUE_FULL),
+                problems=(
+                    ApiCode.NOT_FOUND,
+                    Code.JOB_TYPE_DISABLED,
+                    Code.QUEUE_FULL,
+                    Code.STORE_CLOSED,
+                ),
             ),
             Operation(
                 name="nextRuns",
@@ -168,11 +175,11 @@ class ScheduleOperations:
         tenant_id = await self._access.tenant(call, Action.READ_SCHEDULES, query.tenant_id)
         after = "" if query.cursor is None else read_name_cursor(query.cursor)
         page = await self._jobs.schedules.page(tenant_id, after=after, limit=query.limit)
-        items = [
-            schedule_document(one.record, with_payload=False)
-            for one in page
-            if await self._access.may(call, Action.READ_SCHEDULES, _target(one))
-        ]
+        items: list[ScheduleDocument] = []
+        for one in page:
+            if await self._access.may(call, Action.READ_SCHEDULES, _target(one)):
+                items.append(schedule_document(one.record, with_payload=False))
+                await asyncio.sleep(0)  # rare times take a while to be found
         links: list[Header] = []
         further = None
         if len(page) == query.limit:

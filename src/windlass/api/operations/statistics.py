@@ -6,8 +6,8 @@ from windlass.api.documents import LaneDocument, ScaleDocument, StatisticsDocume
 from windlass.api.operation import Operation
 from windlass.api.parts import Parts
 from windlass.api.problems import ApiCode
-from windlass.api.sent import ScaleQuery, TenantQuery
-from windlass.api.tallies import oldest_age_seconds, summed
+from windlass.api.sent import ScaleQuery, StatisticsQuery
+from windlass.api.tallies import fullness, oldest_age_seconds, summed
 from windlass.auth.action import Action
 from windlass.contract.query import LaneCounts
 
@@ -27,7 +27,7 @@ class Statistics:
                 tag="statistics",
                 summary="Count the jobs of a tenant by where they are, in all and by lane.",
                 run=self.all,
-                query=TenantQuery,
+                query=StatisticsQuery,
                 answers={200: StatisticsDocument},
                 problems=(ApiCode.NOT_FOUND,),
             ),
@@ -45,25 +45,23 @@ class Statistics:
         ]
 
     async def all(self, call: Call) -> Answer:
-        query: TenantQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
-        lanes = await self._lanes(call, tenant_id)
+        query: StatisticsQuery = call.query
+        lanes = await self._lanes(call, query)
         now = await self._jobs.store.ping()
-        documents = [
-            LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-            for lane in lanes
-        ]
-        return json_answer(200, StatisticsDocument(lanes=documents, **summed(lanes, now)))
+        fullest = sorted(lanes, key=lambda lane: fullness([lane]), reverse=True)[: query.limit]
+        told = sorted(fullest, key=lambda lane: (lane.queue, lane.job_type))
+        document = StatisticsDocument(
+            lanes=[
+                LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
+                for lane in told
+            ],
+            lanes_omitted=len(lanes) - len(told),
+            **summed(lanes, now),
+        )
+        return json_answer(200, document)
 
     async def scale(self, call: Call) -> Answer:
-        query: ScaleQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
-        queues, kinds = frozenset(query.queue), frozenset(query.job_type)
-        lanes = [
-            lane
-            for lane in await self._lanes(call, tenant_id)
-            if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
-        ]
+        lanes = await self._lanes(call, call.query)
         backlog = sum(lane.queued - lane.scheduled for lane in lanes)
         running = sum(lane.running for lane in lanes)
         document = ScaleDocument(
@@ -74,6 +72,12 @@ class Statistics:
         )
         return json_answer(200, document)
 
-    async def _lanes(self, call: Call, tenant_id: str) -> list[LaneCounts]:
-        counted = await self._jobs.store.counts(tenant_id=tenant_id)
-        return await self._access.told(call, Action.STATISTICS, tenant_id, counted)
+    async def _lanes(self, call: Call, query: ScaleQuery) -> list[LaneCounts]:
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        queues, kinds = frozenset(query.queue), frozenset(query.job_type)
+        wanted = [
+            lane
+            for lane in await self._jobs.store.counts(tenant_id=tenant_id)
+            if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
+        ]
+        return await self._access.told(call, Action.STATISTICS, tenant_id, wanted)

@@ -40,13 +40,6 @@ _DELIVERY: Final = "/api/webhooks/{webhook_id}/deliveries/{delivery_id}"
 _OFF: Final = (ApiCode.NOT_FOUND, ApiCode.WEBHOOKS_OFF)
 _OF_ONE: Final = (*_OFF, ApiCode.WEBHOOK_NOT_FOUND)
 _CHANGED: Final = (*_OF_ONE, Code.VERSION_MISMATCH)
-_OF_BODY: Final = (
-    Code.INVALID_FORMAT,
-    ApiCode.BODY_TIMEOUT,
-    ApiCode.BODY_TOO_LARGE,
-    ApiCode.UNSUPPORTED_MEDIA_TYPE,
-    Code.VALIDATION_ERROR,
-)
 
 
 class WebhookOperations:
@@ -70,7 +63,7 @@ class WebhookOperations:
                 run=self.create,
                 body=WebhookToKeep,
                 answers={201: IssuedWebhook},
-                problems=(*_OFF, *_OF_BODY),
+                problems=_OFF,
             ),
             _operation(
                 *("getWebhook", "GET", _ONE, "Show a webhook, but for its secret."),
@@ -83,7 +76,7 @@ class WebhookOperations:
                 run=self.update,
                 body=WebhookToKeep,
                 answers={200: WebhookEndpoint},
-                problems=(*_CHANGED, *_OF_BODY),
+                problems=_CHANGED,
             ),
             _operation(
                 *("deleteWebhook", "DELETE", _ONE, "Delete a webhook; what is pending fails."),
@@ -122,7 +115,7 @@ class WebhookOperations:
                 run=self.replay_all,
                 body=DeliveriesToReplay,
                 answers={200: ReplayReport},
-                problems=(*_OF_ONE, *_OF_BODY, Code.ILLEGAL_TRANSITION),
+                problems=(*_OF_ONE, Code.ILLEGAL_TRANSITION),
             ),
             _operation(
                 *("listDeliveries", "GET", f"{_ONE}/deliveries"),

@@ -49,7 +49,7 @@ class SideData:
             self.records.pop((write.namespace, write.key), None)
             return 0
         self.last_version += 1
-        until = later(now, write.time_to_live) if write.time_to_live else None
+        until = later(now, write.time_to_live) if write.time_to_live is not None else None
         replaced = current.version if current else 0
         self.records[(write.namespace, write.key)] = Record(
             write.namespace, write.key, write.value, self.last_version, until, replaced

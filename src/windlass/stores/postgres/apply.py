@@ -10,17 +10,24 @@ from uuid import UUID
 from windlass.contract.clock import later_micros
 from windlass.contract.records import write_is_allowed
 from windlass.contract.results import Applied, ApplyResult, Conflict, NotFound
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.status import Event
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.transition import Transition, may_be_repeat, refusal
 from windlass.stores.postgres import keys, records
 from windlass.stores.postgres.arrays import Uuids
-from windlass.stores.postgres.heads import Head, heads
-from windlass.stores.postgres.insert import insert, rounds
+from windlass.stores.postgres.heads import heads
+from windlass.stores.postgres.insert import insert, rounds_of
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.settle import is_plain, settle
 from windlass.stores.postgres.sql import Row, Sql
 from windlass.stores.postgres.tally import Tally
+from windlass.stores.sql.changed_rows import (
+    ChangedRows,
+    Requeued,
+    reaches_beyond_its_job,
+    rounds,
+)
+from windlass.stores.sql.head import Head
 
 _REPEATED = """
 SELECT 1 FROM windlass.log WHERE job_id = %s AND change_id = %s AND event::text = %s
@@ -55,8 +62,7 @@ async def apply(
     if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
         return await settle(sql, transitions, now)
     answers: dict[int, ApplyResult] = {}
-    # A job may come twice in one call; each round takes every job once, and sees the one before.
-    for round_ in _rounds(transitions):
+    for round_ in rounds(transitions):
         plain = [(place, one) for place, one in round_ if is_plain(one)]
         others = [(place, one) for place, one in round_ if not is_plain(one)]
         if plain:
@@ -75,20 +81,6 @@ def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
     return len({transition.job_id for transition in transitions}) == len(transitions)
 
 
-def _rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
-    rest = list(enumerate(transitions))
-    while rest:
-        first: dict[UUID, tuple[int, Transition]] = {}
-        later = []
-        for item in rest:
-            if item[1].job_id in first:
-                later.append(item)
-            else:
-                first[item[1].job_id] = item
-        yield list(first.values())
-        rest = later
-
-
 async def _apply_one_by_one(
     sql: Sql, transitions: Sequence[tuple[int, Transition]], lanes: Lanes, now: int | None
 ) -> dict[int, ApplyResult]:
@@ -104,7 +96,7 @@ async def _apply_one_by_one(
     ]
     await keys.lock(sql, _keys_of(allowed))
     together = await change.insert_together(
-        [one for _, one, _ in allowed if _reaches_beyond_its_job(one)]
+        [one for _, one, _ in allowed if reaches_beyond_its_job(one)]
     )
     for place, one, head in allowed:
         answers[place] = await change.add(one, head, has_cargo_aboard=together)
@@ -112,7 +104,7 @@ async def _apply_one_by_one(
     return {place: answer for place, answer in answers.items() if answer is not None}
 
 
-def _keys_of(changes: Sequence[tuple[int, Transition, Head]]) -> Iterator[DedupeKey]:
+def _keys_of(changes: Sequence[tuple[int, Transition, Head[UUID]]]) -> Iterator[DedupeKey]:
     for _, transition, head in changes:
         if key := head.key:
             yield key
@@ -130,17 +122,9 @@ class _Change:
 
     def _clear(self) -> None:
         self._tally = Tally()
-        self._left_lease: list[UUID] = []
-        self._left_ready: list[UUID] = []
-        self._left_end: list[Row] = []
-        self._asked: list[Row] = []
-        self._queued: list[Row] = []
-        self._logged: list[Row] = []
-        self._keys_held: list[Row] = []
-        self._keys_freed: list[Row] = []
-        self._keys_taken: list[tuple[DedupeKey, UUID]] = []
+        self._rows = ChangedRows(self._now, self._tally, spelt=lambda uuid: uuid)
 
-    async def refused(self, transition: Transition, head: Head | None) -> ApplyResult | None:
+    async def refused(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
         """Say why a transition cannot be written, or that it has been; None when it can."""
         if head is None:
             return NotFound()
@@ -170,18 +154,18 @@ class _Change:
         return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
 
     async def add(
-        self, transition: Transition, head: Head, *, has_cargo_aboard: bool
+        self, transition: Transition, head: Head[UUID], *, has_cargo_aboard: bool
     ) -> ApplyResult:
-        if _reaches_beyond_its_job(transition) and not has_cargo_aboard:
+        if reaches_beyond_its_job(transition) and not has_cargo_aboard:
             # What it looks at (keys, records, other jobs) may be among the rows not yet written.
             await self.write()
             conflict = await self._write_cargo(transition, head)
             if conflict is not None:
                 return conflict
-            self._collect(transition, head)
+            self._rows.add(transition, head)
             await self.write()
         else:
-            self._collect(transition, head)
+            self._rows.add(transition, head)
         return Applied(head.version + 1)
 
     async def _is_repeated(self, transition: Transition) -> bool:
@@ -190,31 +174,32 @@ class _Change:
         return await self._sql.row(_REPEATED, *place) is not None
 
     async def write(self) -> None:
-        if self._left_lease:
-            await self._sql.run(_LEAVE_LEASE, Uuids(self._left_lease))
-        if self._left_ready:
-            await self._sql.run(_LEAVE_READY, Uuids(self._left_ready))
-        await self._sql.each(_LEAVE_END, self._left_end)
-        await self._sql.each(_ASK_TO_STOP, self._asked)
-        await self._sql.each(_READY, self._queued)
-        await self._sql.each(_LOG, self._logged)
-        await self._sql.each(keys.HOLD, self._keys_held)
-        await self._sql.each(keys.FREE, self._keys_freed)
-        await keys.take(self._sql, self._keys_taken, self._now)
+        rows = self._rows
+        if rows.left_lease:
+            await self._sql.run(_LEAVE_LEASE, Uuids(rows.left_lease))
+        if rows.left_ready:
+            await self._sql.run(_LEAVE_READY, Uuids(rows.left_ready))
+        await self._sql.each(_LEAVE_END, rows.left_end)
+        await self._sql.each(_ASK_TO_STOP, rows.asked_to_stop)
+        await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
+        await self._sql.each(_LOG, rows.logged)
+        await self._sql.each(keys.HOLD, rows.keys_held)
+        await self._sql.each(keys.FREE, rows.keys_freed)
+        await keys.take(self._sql, rows.keys_taken, self._now)
         await self._tally.write(self._sql)
         self._clear()
 
-    # -- what a transition carries ----------------------------------------------------------------
-
-    async def _write_cargo(self, transition: Transition, head: Head) -> Conflict | None:
+    async def _write_cargo(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
         """Write follow-ups and records at once, or say what of them does not fit."""
         if transition.event is Event.REDRIVEN and (key := head.key):
             held = await keys.holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
-        for write in sorted(transition.records, key=lambda write: (write.namespace, write.key)):
-            current = await records.current(self._sql, write.namespace, write.key, self._now)
-            if not write_is_allowed(write, current):
+        # Locked in the order of their names, so that nobody waits in a circle.
+        places = sorted({(write.namespace, write.key) for write in transition.records})
+        stored = {place: await records.current(self._sql, *place, self._now) for place in places}
+        for write in transition.records:
+            if not write_is_allowed(write, stored[write.namespace, write.key]):
                 return Conflict(by=f"{write.namespace}/{write.key}")
         if transition.follow_ups:
             conflict = await self._insert_follow_ups(transition.follow_ups)
@@ -228,7 +213,7 @@ class _Change:
         try:
             async with self._sql.connection.transaction():
                 answers = await insert(
-                    self._sql, jobs, rounds(jobs), lanes=self._lanes, now=self._now
+                    self._sql, jobs, rounds_of(jobs), lanes=self._lanes, now=self._now
                 )
                 for answer in answers:
                     if isinstance(answer, Conflict):
@@ -237,41 +222,8 @@ class _Change:
             return clash.answer
         return None
 
-    # -- the rows of the job itself ---------------------------------------------------------------
-
-    def _collect(self, transition: Transition, head: Head) -> None:
-        version = head.version + 1
-        self._logged.append(self._log_row(transition, head, version))
-        if transition.event is Event.CANCEL_REQUESTED:
-            self._asked.append((version, head.job_id))
-            return
-        self._leave(head)
-        self._tally.move(head.tenant, head.lane, head.status, transition.to)
-        if transition.to is JobStatus.QUEUED:
-            self._queued.append(self._ready_row(transition, head, version))
-        if key := head.key:
-            self._keep_or_free(key, transition, head)
-        self._keys_taken += [(key, head.job_id) for key in transition.once]
-
-    def _leave(self, head: Head) -> None:
-        match head.status:
-            case JobStatus.RUNNING:
-                self._left_lease.append(head.job_id)
-            case JobStatus.QUEUED:
-                self._left_ready.append(head.job_id)
-            case _:
-                self._left_end.append((head.end,))
-
-    def _keep_or_free(self, key: DedupeKey, transition: Transition, head: Head) -> None:
-        owned = (key.tenant_id, key.scope, key.key, head.job_id)
-        if transition.event is Event.REDRIVEN:
-            self._keys_taken.append((key, head.job_id))
-        elif transition.to is JobStatus.COMPLETED:
-            self._keys_held.append((later_micros(self._now, transition.hold_key), *owned))
-        elif transition.to.is_terminal:
-            self._keys_freed.append(owned)
-
-    def _ready_row(self, transition: Transition, head: Head, version: int) -> Row:
+    def _ready_row(self, requeued: Requeued[UUID]) -> Row:
+        transition, head, version = requeued
         return (
             later_micros(self._now, transition.delay),
             head.job_id,
@@ -287,47 +239,8 @@ class _Change:
             bool(head.idempotency_key),
         )
 
-    def _log_row(self, transition: Transition, head: Head, version: int) -> Row:
-        error = transition.error
-        counted = transition if transition.sets_counters else head
-        return (
-            head.job_id,
-            version,
-            transition.change_id,
-            head.tenant,
-            head.lane,
-            transition.event.value,
-            transition.to.value,
-            transition.reason.value,
-            self._now,
-            counted.attempt,
-            counted.crashes,
-            counted.snoozes,
-            head.fence,
-            counted.priority,
-            head.session,
-            head.started_at,
-            error.code if error else None,
-            error.message if error else None,
-            error.detail if error else None,
-            transition.result,
-            transition.result_omitted,
-            transition.actor,
-            head.created_at,
-            transition.to.is_terminal,
-        )
-
 
 class _FollowUpConflict(Exception):
     def __init__(self, answer: Conflict) -> None:
         super().__init__()
         self.answer = answer
-
-
-def _reaches_beyond_its_job(transition: Transition) -> bool:
-    return bool(
-        transition.follow_ups
-        or transition.records
-        or transition.once
-        or transition.event is Event.REDRIVEN
-    )

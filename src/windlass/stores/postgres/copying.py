@@ -30,6 +30,7 @@ from windlass.stores.postgres.query import get
 from windlass.stores.postgres.rows import LOG_COLUMNS, log_from_row
 from windlass.stores.postgres.sql import Row, Sql
 from windlass.stores.postgres.tally import Tally, fold
+from windlass.stores.sql.copying import page_of
 
 _FIRST_IDS = "SELECT id, fingerprint FROM windlass.job ORDER BY id LIMIT %s"
 _IDS = "SELECT id, fingerprint FROM windlass.job WHERE id > %s ORDER BY id LIMIT %s"
@@ -156,23 +157,17 @@ async def dump(sql: Sql, part: Part, after: str, limit: int, numbers: Numbers) -
             return await _dump_jobs(sql, UUID(place[0]) if place else None, limit, numbers)
         case Part.KEYS:
             rows = await sql.rows(_KEYS, *(place or ["", "", "", KeyKind.JOB.value]), limit)
-            return _page([_stored_key(row) for row in rows], rows, 4, limit)
+            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
         case Part.RECORDS:
             rows = await sql.rows(_RECORDS, *(place or ["", ""]), limit)
-            return _page([_stored_record(row) for row in rows], rows, 2, limit)
+            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
         case Part.TERMS:
             rows = await sql.rows(_TERMS, *(place or [""]), limit)
-            return _page([StoredTerm(*row) for row in rows], rows, 1, limit)
+            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             return Dumped((Marks(*(await sql.rows(_MARKS))[0]),))
         case _:
             assert_never(part)
-
-
-def _page(items: Sequence[Stored], rows: Sequence[Row], names: int, limit: int) -> Dumped:
-    """Each row begins with the columns that it is found by."""
-    is_last = len(rows) < limit
-    return Dumped(tuple(items), "" if is_last else msgspec.json.encode(rows[-1][:names]).decode())
 
 
 async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers) -> Dumped:
@@ -184,23 +179,11 @@ async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers)
     ids = [row[0] for row in found]
     logs = await _logs(sql, ids, numbers)
     items = [
-        StoredJob(
-            job=job.job,
-            fingerprint=fingerprint,
-            status=job.status,
-            version=job.version,
-            attempt=job.attempt,
-            crashes=job.crashes,
-            snoozes=job.snoozes,
-            fence=job.fence,
-            priority=job.priority,
-            run_at=job.run_at,
-            log=tuple(logs[job_id]),
-        )
+        StoredJob.of(job, fingerprint, logs[job_id])
         for (job_id, fingerprint), job in zip(found, await get(sql, ids, None), strict=True)
         if job is not None
     ]
-    return _page(items, found, 1, limit)
+    return page_of(items, found, 1, limit)
 
 
 async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, list[StoredEntry]]:

@@ -1,14 +1,14 @@
 """Heads: where jobs stand, read under a lock that keeps them there until the transaction ends."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from windlass.contract.errors import StoreCorrupt
 from windlass.contract.status import JobStatus
-from windlass.contract.submission import DedupeKey, KeyKind
 from windlass.stores.postgres.arrays import Uuids
 from windlass.stores.postgres.sql import Sql, looked_up
+from windlass.stores.sql.head import Head
 
 _HEAD = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {0}.priority, {0}.lane, "
@@ -41,47 +41,14 @@ _KNOWN = "SELECT id FROM windlass.job WHERE id = ANY (%s)"
 _MOST_LOOKS: Final = 20
 
 
-class Head(NamedTuple):
-    """Where a job stands. The last five are of its run."""
-
-    job_id: UUID
-    status: JobStatus
-    end: int | None
-    version: int
-    fence: int
-    attempt: int
-    crashes: int
-    snoozes: int
-    priority: int
-    lane: int
-    tenant: str
-    created_at: int
-    idempotency_key: str
-    fingerprint: bytes
-    job_type: str
-    token: UUID | None = None
-    session: str = ""
-    started_at: int | None = None
-    until: int | None = None
-    cancel_requested: bool = False
-
-    @property
-    def key(self) -> DedupeKey | None:
-        if not self.idempotency_key:
-            return None
-        return DedupeKey(
-            KeyKind.JOB, self.tenant, self.job_type, self.idempotency_key, self.fingerprint
-        )
-
-
-async def heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head]:
+async def heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
     """Find and lock where jobs stand; one that is not among the answers does not exist."""
-    found: dict[UUID, Head] = {}
+    found: dict[UUID, Head[UUID]] = {}
     missing = sorted(set(job_ids))
     for _ in range(_MOST_LOOKS):
         for statement in (_RUNNING, _QUEUED, _ENDED):
             for row in await sql.rows(statement, Uuids(missing)) if missing else ():
-                found[row[0]] = Head(row[0], JobStatus(row[1]), *row[2:])
+                found[row[0]] = Head(JobStatus(row[1]), row[0], *row[2:])
             missing = [job_id for job_id in missing if job_id not in found]
         if not missing:
             return found

@@ -42,7 +42,7 @@ def places_of(jobs: Iterable[NewJob]) -> Iterator[Place]:
     return ((new.job.queue, new.job.job_type) for new in jobs)
 
 
-def rounds(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
+def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
     """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
     rest = list(range(len(jobs)))
     if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):

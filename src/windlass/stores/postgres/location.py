@@ -12,13 +12,13 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from windlass.contract.errors import StoreMisconfigured
+from windlass.stores.url_options import number, truth
 
 DEFAULT_SCHEMA: Final = "windlass"
 # PostgreSQL names have 63 bytes, and `<schema>.wake` must be one.
 _SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,57}")
 _OPTION_NAME: Final = re.compile(r"[a-z_]+")
 _OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline", "wakeup"})
-_TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +73,11 @@ def parse_url(url: str) -> Location:
     return Location(
         conninfo=conninfo,
         schema=schema,
-        prepare=_truth(ours, "prepare"),
-        auto_migrate=_truth(ours, "auto_migrate"),
-        wakeup=_truth(ours, "wakeup"),
-        connections=int(_number(ours, "connections", 10, least=2)),
-        deadline=timedelta(seconds=_number(ours, "deadline", 30, least=0.1)),
+        prepare=truth(ours, "prepare"),
+        auto_migrate=truth(ours, "auto_migrate"),
+        wakeup=truth(ours, "wakeup"),
+        connections=int(number(ours, "connections", 10, least=2)),
+        deadline=timedelta(seconds=number(ours, "deadline", 30, least=0.1)),
     )
 
 
@@ -112,27 +112,3 @@ def _unreadable() -> StoreMisconfigured:
         next_step="Write it as postgresql://user:password@host:5432/database, and percent-encode "
         "what is special in the password.",
     )
-
-
-def _truth(options: dict[str, str], name: str) -> bool:
-    text = options.get(name, "true").lower()
-    if text not in _TRUTHS:
-        raise StoreMisconfigured(
-            f"{name}={text} in the store URL is neither true nor false.",
-            next_step=f"Write {name}=true or {name}=false.",
-        )
-    return _TRUTHS[text]
-
-
-def _number(options: dict[str, str], name: str, default: float, *, least: float) -> float:
-    text = options.get(name, str(default))
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value < 100_000:
-        raise StoreMisconfigured(
-            f"{name}={text} in the store URL is not a number from {least:g} on.",
-            next_step=f"Write {name}={default:g}, or leave it out.",
-        )
-    return value

@@ -116,7 +116,7 @@ def _columns(put: Sequence[tuple[RecordWrite, int]], now: int) -> list[list[obje
             write.namespace,
             write.key,
             write.value,
-            later_micros(now, write.time_to_live) if write.time_to_live else None,
+            later_micros(now, write.time_to_live) if write.time_to_live is not None else None,
             replaced,
         )
         for write, replaced in put

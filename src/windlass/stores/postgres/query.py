@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
-from windlass.contract.errors import StoreCorrupt
 from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
@@ -17,11 +16,11 @@ from windlass.stores.postgres.rows import (
     JOB_WIDTH,
     LOG_COLUMNS,
     LOG_WIDTH,
-    current_run_from_row,
     job_from_row,
     log_from_row,
 )
 from windlass.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+from windlass.stores.sql.rows import snapshot
 
 _SNAPSHOT = f"""
 SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
@@ -166,38 +165,8 @@ async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[
 
 def _snapshot(row: Row) -> JobSnapshot:
     job, log = row[2:], row[2 + JOB_WIDTH :]
-    ready = log[LOG_WIDTH + 3 :]
-    lease = ready[7:]
     last = log_from_row(log) if log[0] is not None else None
-    common: dict[str, Any] = {"job": job_from_row(job, (row[0], row[1])), "last": last}
-    if ready[0] is not None:
-        status, counters, common["run_at"] = JobStatus.QUEUED, ready[1:7], from_micros(ready[0])
-    elif lease[0] is not None:
-        status, counters, common["run"] = (
-            JobStatus.RUNNING,
-            lease[:6],
-            current_run_from_row(lease[6:]),
-        )
-    elif last is not None and last.status.is_terminal:
-        crashes, snoozes, priority = log[LOG_WIDTH : LOG_WIDTH + 3]
-        status = last.status
-        counters = (last.version, last.attempt, crashes, snoozes, last.fence, priority)
-    else:
-        raise StoreCorrupt(
-            f"Job {row[2]} is neither queued, running nor ended.",
-            next_step="Restore a backup, or delete the job's row.",
-        )
-    version, attempt, crashes, snoozes, fence, priority = counters
-    return JobSnapshot(
-        status=status,
-        version=version,
-        attempt=attempt,
-        crashes=crashes,
-        snoozes=snoozes,
-        fence=fence,
-        priority=priority,
-        **common,
-    )
+    return snapshot(job_from_row(job, (row[0], row[1])), last, log[LOG_WIDTH:])
 
 
 async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:

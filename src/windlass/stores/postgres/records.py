@@ -100,7 +100,7 @@ async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) 
     if write.value is None:
         await sql.run(_DELETE, *place, *as_seen)
         return 0
-    until = later_micros(now, write.time_to_live) if write.time_to_live else None
+    until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
     replaced = before.version if before else 0
     written = await sql.row(_CHANGE, write.value, until, replaced, *place, *as_seen)
     written = written or await sql.row(_ADD, *place, write.value, until)

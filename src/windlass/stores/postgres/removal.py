@@ -9,9 +9,10 @@ from windlass.contract.results import Applied, DeleteResult, NotFound, Stale
 from windlass.contract.transition import StateGuard
 from windlass.stores.postgres import keys
 from windlass.stores.postgres.arrays import Uuids
-from windlass.stores.postgres.heads import Head, heads
+from windlass.stores.postgres.heads import heads
 from windlass.stores.postgres.sql import Sql
 from windlass.stores.postgres.tally import Tally, fold
+from windlass.stores.sql.head import Head
 
 _OLD = """
 SELECT job_id FROM windlass.log
@@ -50,7 +51,7 @@ _ANY_ROW = 2**63 - 1
 async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
     found = await heads(sql, [job_id for job_id, _ in jobs])
     answers: list[DeleteResult] = []
-    gone: list[Head] = []
+    gone: list[Head[UUID]] = []
     for job_id, guard in jobs:
         head = found.get(job_id)
         if head is None or head.tenant != guard.tenant_id:
@@ -67,12 +68,12 @@ async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[Dele
     return answers
 
 
-def _guard_holds(guard: StateGuard, head: Head) -> bool:
+def _guard_holds(guard: StateGuard, head: Head[UUID]) -> bool:
     same = guard.status is head.status and guard.version in (None, head.version)
     return head.status.is_terminal and same
 
 
-async def _remove(sql: Sql, jobs: Sequence[Head]) -> None:
+async def _remove(sql: Sql, jobs: Sequence[Head[UUID]]) -> None:
     ids = Uuids([head.job_id for head in jobs])
     await sql.run("DELETE FROM windlass.log WHERE job_id = ANY (%s)", ids)
     await sql.run("DELETE FROM windlass.job WHERE id = ANY (%s)", ids)

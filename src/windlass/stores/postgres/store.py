@@ -49,7 +49,7 @@ from windlass.stores.postgres.calls import Calls, Purpose, nothing
 from windlass.stores.postgres.claim import Claims, expired
 from windlass.stores.postgres.connection import full_conninfo
 from windlass.stores.postgres.counting import Counts, Timed
-from windlass.stores.postgres.insert import as_first_time, insert, places_of, rounds
+from windlass.stores.postgres.insert import as_first_time, insert, places_of, rounds_of
 from windlass.stores.postgres.keys import holder, of_requests
 from windlass.stores.postgres.lanes import Lanes
 from windlass.stores.postgres.location import Location
@@ -192,7 +192,7 @@ class PostgresStore:
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        lanes, in_rounds = self._parts.lanes, list(rounds(jobs))
+        lanes, in_rounds = self._parts.lanes, list(rounds_of(jobs))
 
         async def write(sql: Sql) -> list[InsertResult]:
             answers = await insert(

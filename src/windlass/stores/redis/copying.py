@@ -41,6 +41,7 @@ from windlass.stores.redis.envelope import (
     tenant_name,
     unpack_job,
 )
+from windlass.stores.redis.insert import listed_by
 from windlass.stores.redis.query import lists_of
 from windlass.stores.redis.rows import (
     LETTERS,
@@ -124,19 +125,7 @@ def _stored_job(place: bytes, state: bytes, envelope: bytes, *log: Any) -> Store
         for number, row in zip(log[::2], log[1::2], strict=True)
         for entry in [read_row(row).entry]
     ]
-    return StoredJob(
-        job=found.job,
-        fingerprint=_fingerprint(envelope),
-        status=found.status,
-        version=found.version,
-        attempt=found.attempt,
-        crashes=found.crashes,
-        snoozes=found.snoozes,
-        fence=found.fence,
-        priority=found.priority,
-        run_at=found.run_at,
-        log=tuple(rows[::-1]),
-    )
+    return StoredJob.of(found, _fingerprint(envelope), rows[::-1])
 
 
 def _fingerprint(envelope: bytes) -> bytes:
@@ -291,7 +280,7 @@ def _said_of_job(stored: StoredJob) -> list[Argument]:
         created=sortable(to_micros(job.created_at)),
         at=to_micros(at),
         keyed=int(new.job_key is not None),
-        listed=int(bool(job.created_by or job.subject_id)),
+        listed=int(any(listed_by(job))),
     )
     said: list[Argument] = [
         job.job_id.bytes,
@@ -303,9 +292,8 @@ def _said_of_job(stored: StoredJob) -> list[Argument]:
             created_at=to_micros(job.created_at),
             scheduled_at=None if job.scheduled_at is None else to_micros(job.scheduled_at),
         ),
-        job.created_by,
-        job.subject_id,
         last.entry.reason if last else "",
+        *listed_by(job),
         len(log),
     ]
     before = 0

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.contract.clock import LAST_MICROS, from_micros, span_micros
 from windlass.contract.errors import InvalidInput
-from windlass.contract.identity import uuid_from_bytes
+from windlass.contract.identity import uuid_text
 from windlass.contract.job import Job
 from windlass.contract.submission import DedupeKey, NewJob
 
@@ -22,22 +22,23 @@ _SIZES: Final = tuple(bytes((size,)) for size in range(256))
 
 class _Envelope(msgspec.Struct, array_like=True, frozen=True):
     """The fields in the order in which they are packed, behind the fingerprint. The scripts know
-    the first four."""
+    the first eight."""
 
     tenant: str
     job_type: str
     subject: str
     created_by: str
     queue: str
-    correlation: str
+    correlation: str | None
+    """None: its own id, as it is of most jobs."""
     idempotency_key: str
+    parent: str
     attempt: int
     max_attempts: int
     payload: bytes
     payload_version: int
     priority: int
     created_at: int
-    parent: bytes | None
     trace_context: dict[str, str] | None
     scheduled_at: int | None
 
@@ -72,15 +73,15 @@ def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes
             job.subject_id,
             job.created_by,
             job.queue,
-            job.correlation_id,
+            shared_correlation(job),
             job.idempotency_key,
+            job.parent_job_id.hex if job.parent_job_id else "",
             job.attempt,
             job.max_attempts,
             bytes(job.payload),
             job.payload_version,
             job.priority,
             created_at,
-            job.parent_job_id.bytes if job.parent_job_id else None,
             job.trace_context,
             scheduled_at,
         )
@@ -96,7 +97,7 @@ def unpack_job(job_id: UUID, envelope: bytes) -> Job:
         job_type=fields.job_type,
         queue=fields.queue,
         subject_id=fields.subject,
-        correlation_id=fields.correlation,
+        correlation_id=uuid_text(job_id) if fields.correlation is None else fields.correlation,
         idempotency_key=fields.idempotency_key,
         attempt=fields.attempt,
         max_attempts=fields.max_attempts,
@@ -105,10 +106,15 @@ def unpack_job(job_id: UUID, envelope: bytes) -> Job:
         priority=fields.priority,
         created_at=from_micros(fields.created_at),
         created_by=fields.created_by,
-        parent_job_id=None if fields.parent is None else uuid_from_bytes(fields.parent),
+        parent_job_id=UUID(fields.parent) if fields.parent else None,
         trace_context=fields.trace_context,
         scheduled_at=None if fields.scheduled_at is None else instant(fields.scheduled_at),
     )
+
+
+def shared_correlation(job: Job) -> str | None:
+    """What a job has in common with others; None where that is its own id."""
+    return None if job.correlation_id == uuid_text(job.job_id) else job.correlation_id
 
 
 def lane_name(queue: str, job_type: str) -> str:

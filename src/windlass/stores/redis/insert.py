@@ -7,6 +7,7 @@ from typing import Final
 
 from windlass.contract.clock import to_micros
 from windlass.contract.identity import uuid_from_bytes
+from windlass.contract.job import Job
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.wakeup import Bell
@@ -19,6 +20,7 @@ from windlass.stores.redis.envelope import (
     lane_name,
     pack_job,
     packed,
+    shared_correlation,
     sortable,
     span,
     tenant_name,
@@ -98,15 +100,20 @@ def meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
 
 def extras_of(new: NewJob) -> Extras | None:
     """The keys of a job and what it is listed by; None for most."""
-    job = new.job
-    if not (job.idempotency_key or new.request_key or job.created_by or job.subject_id):
+    listed = listed_by(new.job)
+    if not (new.job.idempotency_key or new.request_key or any(listed)):
         return None
     return (
         _request(new.request_key) if new.request_key else False,
         (binary(digest(key)), binary(new.fingerprint)) if (key := new.job_key) else False,
-        job.created_by or False,
-        job.subject_id or False,
+        *listed,
     )
+
+
+def listed_by(job: Job) -> tuple[str, str, str, str]:
+    """In which lists a job is beside that of its status: by owner, subject, correlation, parent."""
+    parent = job.parent_job_id.hex if job.parent_job_id else ""
+    return job.created_by, job.subject_id, shared_correlation(job) or "", parent
 
 
 def _request(key: DedupeKey) -> tuple[object, ...]:

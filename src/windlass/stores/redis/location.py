@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import msgspec
 
 from windlass.contract.errors import StoreMisconfigured
+from windlass.stores.url_options import number, truth
 
 DEFAULT_PREFIX: Final = "windlass"
 DEFAULT_PORT: Final = 6379
@@ -21,7 +22,6 @@ _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _OURS: Final = frozenset(
     {"prefix", "durability", "replicas", "deadline", "connections", "wakeup", "db", *_TLS}
 )
-_TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
 class Node(NamedTuple):
@@ -96,9 +96,9 @@ def parse_url(url: str) -> Location:
         database=_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
         prefix=_prefix(options),
         replicas=_replicas(options),
-        connections=int(_number(options, "connections", 10, least=1)),
-        deadline=timedelta(seconds=_number(options, "deadline", 30, least=0.1)),
-        wakeup=_truth(options, "wakeup"),
+        connections=int(number(options, "connections", 10, least=1)),
+        deadline=timedelta(seconds=number(options, "deadline", 30, least=0.1)),
+        wakeup=truth(options, "wakeup"),
     )
 
 
@@ -165,7 +165,7 @@ def _replicas(options: dict[str, str]) -> int:
                 next_step="Write durability=replicated as well.",
             )
         return 0
-    return int(_number(options, "replicas", 1, least=1))
+    return int(number(options, "replicas", 1, least=1))
 
 
 def _check_options(options: dict[str, str]) -> None:
@@ -185,27 +185,3 @@ def _unreadable() -> StoreMisconfigured:
         next_step="Write it as redis://user:password@host:6379/0, and percent-encode what is "
         "special in the password.",
     )
-
-
-def _truth(options: dict[str, str], name: str) -> bool:
-    text = options.get(name, "true").lower()
-    if text not in _TRUTHS:
-        raise StoreMisconfigured(
-            f"{name}={text} in the store URL is neither true nor false.",
-            next_step=f"Write {name}=true or {name}=false.",
-        )
-    return _TRUTHS[text]
-
-
-def _number(options: dict[str, str], name: str, default: float, *, least: float) -> float:
-    text = options.get(name, str(default))
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value < 100_000:
-        raise StoreMisconfigured(
-            f"{name}={text} in the store URL is not a number from {least:g} on.",
-            next_step=f"Write {name}={default:g}, or leave it out.",
-        )
-    return value

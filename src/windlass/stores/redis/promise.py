@@ -12,7 +12,8 @@ from windlass.stores.advice import Advice
 from windlass.stores.redis.calls import Calls, Refused
 from windlass.stores.redis.location import Location
 
-_KEEPS_ALL: Final = "noeviction"
+# No key of ours ever expires, so that what removes only such keys removes no job.
+_KEEPS_JOBS: Final = ("noeviction", "volatile-")
 _UNKNOWN: Final = "unknown"
 _FAILOVER: Final = (
     "a failover to a replica that lacks the last writes, which can lose an accepted job, undo an "
@@ -101,7 +102,7 @@ def advice(server: Server, location: Location) -> Sequence[Advice]:
     looked_at = [
         Advice(
             f"a full memory removes no jobs (maxmemory-policy is {server.evicts})",
-            server.evicts == _KEEPS_ALL,
+            server.evicts.startswith(_KEEPS_JOBS),
             "Set maxmemory-policy noeviction, or Redis removes jobs without a word when its memory "
             "is full.",
         ),

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from windlass.contract.clock import to_micros
 from windlass.contract.identity import uuid_from_bytes
+from windlass.contract.job import Job
 from windlass.contract.query import Cursor, JobFilter, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
@@ -52,7 +53,10 @@ async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | N
     if narrowed is None or limit == 0:
         return Page((), None)
     found: list[JobSnapshot] = []
-    async for job in _newest_first(calls, narrowed, limit, after):
+    jobs = _newest_first(calls, narrowed, limit, after)
+    if (first := await _namesake(calls, narrowed, after)) is not None:
+        jobs = _with(first, jobs)
+    async for job in jobs:
         if _matches(job, narrowed):
             found.append(job)
             if len(found) > limit:
@@ -61,6 +65,46 @@ async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | N
     is_more = len(found) > limit
     last = items[-1].job if items else None
     return Page(items, Cursor(last.created_at, last.job_id) if last and is_more else None)
+
+
+async def _namesake(calls: Calls, wanted: JobFilter, after: Cursor | None) -> JobSnapshot | None:
+    """The job whose own id is the correlation, which is in no list by it."""
+    job_id = _as_id(wanted.correlation_id)
+    if job_id is None or wanted.parent_job_id:
+        return None
+    (found,) = await get(calls, [job_id], wanted.tenant_id)
+    if found is None or found.job.correlation_id != wanted.correlation_id:
+        return None
+    job = found.job
+    is_within = (
+        (wanted.created_from is None or job.created_at >= wanted.created_from)
+        and (wanted.created_before is None or job.created_at < wanted.created_before)
+        and (after is None or _order(job) < (after.created_at, after.job_id))
+    )
+    return found if is_within else None
+
+
+def _as_id(correlation_id: str | None) -> UUID | None:
+    try:
+        return UUID(correlation_id) if correlation_id else None
+    except ValueError:
+        return None
+
+
+def _order(job: Job) -> tuple[datetime, UUID]:
+    return job.created_at, job.job_id
+
+
+async def _with(one: JobSnapshot, others: AsyncIterator[JobSnapshot]) -> AsyncIterator[JobSnapshot]:
+    """Put one in its place among others, which come newest first."""
+    is_told = False
+    async for job in others:
+        if not is_told and _order(job.job) < _order(one.job):
+            is_told = True
+            yield one
+        yield job
+    if not is_told:
+        yield one
 
 
 async def _newest_first(
@@ -126,6 +170,10 @@ class _Places(NamedTuple):
 async def lists_of(calls: Calls, wanted: JobFilter) -> list[str]:
     places, lanes = await _all_places(calls, wanted.tenant_id)
     whose = wanted.whose
+    if wanted.parent_job_id:
+        return [f"by-parent:{one.tenant}:{wanted.parent_job_id.hex}" for one in places]
+    if wanted.correlation_id:
+        return [f"by-correlation:{one.tenant}:{wanted.correlation_id}" for one in places]
     if wanted.subject_id:
         return [f"by-subject:{one.tenant}:{wanted.subject_id}" for one in places]
     if wanted.created_by:

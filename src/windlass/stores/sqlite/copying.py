@@ -23,6 +23,7 @@ from windlass.contract.stored import (
     StoredTerm,
 )
 from windlass.contract.submission import KeyKind, NewJob
+from windlass.stores.sql.copying import page_of
 from windlass.stores.sqlite.insert import Lanes
 from windlass.stores.sqlite.query import get
 from windlass.stores.sqlite.ready import ReadyRow, enqueue
@@ -89,24 +90,18 @@ def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> 
             return _dump_jobs(connection, bytes.fromhex(place[0]) if place else b"", limit)
         case Part.KEYS:
             rows = connection.execute(_KEYS, (*(place or [""] * 4), limit)).fetchall()
-            return _page([_stored_key(row) for row in rows], rows, 4, limit)
+            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
         case Part.RECORDS:
             rows = connection.execute(_RECORDS, (*(place or [""] * 2), limit)).fetchall()
-            return _page([_stored_record(row) for row in rows], rows, 2, limit)
+            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
         case Part.TERMS:
             rows = connection.execute(_TERMS, (*(place or [""]), limit)).fetchall()
-            return _page([StoredTerm(*row) for row in rows], rows, 1, limit)
+            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             numbers = dict(connection.execute(_NUMBERS).fetchall())
             return Dumped((Marks(*(numbers.get(name, 0) for name in _NUMBERED)),))
         case _:
             assert_never(part)
-
-
-def _page(items: Sequence[Stored], rows: Sequence[Row], names: int, limit: int) -> Dumped:
-    """Each row begins with the columns that it is found by."""
-    is_last = len(rows) < limit
-    return Dumped(tuple(items), "" if is_last else msgspec.json.encode(rows[-1][:names]).decode())
 
 
 def _dump_jobs(connection: sqlite3.Connection, after: bytes, limit: int) -> Dumped:
@@ -119,23 +114,11 @@ def _dump_jobs(connection: sqlite3.Connection, after: bytes, limit: int) -> Dump
         logs[row[2]].append(StoredEntry(row[0], change_id, entry))
     jobs = get(connection, [uuid_from_bytes(job_id) for job_id in ids], None)
     items = [
-        StoredJob(
-            job=job.job,
-            fingerprint=fingerprint,
-            status=job.status,
-            version=job.version,
-            attempt=job.attempt,
-            crashes=job.crashes,
-            snoozes=job.snoozes,
-            fence=job.fence,
-            priority=job.priority,
-            run_at=job.run_at,
-            log=tuple(logs[job_id]),
-        )
+        StoredJob.of(job, fingerprint, logs[job_id])
         for (job_id, fingerprint), job in zip(found, jobs, strict=True)
         if job is not None
     ]
-    return _page(items, [(job_id.hex(),) for job_id in ids], 1, limit)
+    return page_of(items, [(job_id.hex(),) for job_id in ids], 1, limit)
 
 
 def _stored_key(row: Row) -> StoredKey:

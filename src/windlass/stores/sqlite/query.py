@@ -3,15 +3,15 @@
 import heapq
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from windlass.contract.clock import from_micros, to_micros
-from windlass.contract.errors import StoreCorrupt
 from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
 from windlass.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from windlass.contract.status import JobStatus
+from windlass.stores.sql.rows import snapshot
 from windlass.stores.sqlite.rows import (
     IS_OUTCOME,
     JOB_COLUMNS,
@@ -19,7 +19,6 @@ from windlass.stores.sqlite.rows import (
     LOG_COLUMNS,
     LOG_WIDTH,
     Row,
-    current_run_from_row,
     execute_in,
     job_from_row,
     log_from_row,
@@ -83,39 +82,8 @@ def get(
 
 
 def _snapshot(row: Row) -> JobSnapshot:
-    log = row[JOB_WIDTH:]
-    ready = log[LOG_WIDTH + 3 :]
-    lease = ready[7:]
-    last = log_from_row(log) if log[0] is not None else None
-    common: dict[str, Any] = {"job": job_from_row(row), "last": last}
-    if ready[0] is not None:
-        status, counters, common["run_at"] = JobStatus.QUEUED, ready[1:7], from_micros(ready[0])
-    elif lease[0] is not None:
-        status, counters, common["run"] = (
-            JobStatus.RUNNING,
-            lease[:6],
-            current_run_from_row(lease[6:]),
-        )
-    elif last is not None and last.status.is_terminal:
-        crashes, snoozes, priority = log[LOG_WIDTH : LOG_WIDTH + 3]
-        status = last.status
-        counters = (last.version, last.attempt, crashes, snoozes, last.fence, priority)
-    else:
-        raise StoreCorrupt(
-            f"Job {common['job'].job_id} is neither queued, running nor ended.",
-            next_step="Restore a backup, or delete the job's row.",
-        )
-    version, attempt, crashes, snoozes, fence, priority = counters
-    return JobSnapshot(
-        status=status,
-        version=version,
-        attempt=attempt,
-        crashes=crashes,
-        snoozes=snoozes,
-        fence=fence,
-        priority=priority,
-        **common,
-    )
+    log, rest = row[JOB_WIDTH:], row[JOB_WIDTH + LOG_WIDTH :]
+    return snapshot(job_from_row(row), log_from_row(log) if log[0] is not None else None, rest)
 
 
 def find(

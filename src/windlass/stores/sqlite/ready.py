@@ -86,9 +86,9 @@ def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
     )
 
 
-def leave(connection: sqlite3.Connection, job_ids: Sequence[Row]) -> None:
+def leave(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
     """Remove jobs that will not be claimed. Their floor may now be too low, which is allowed."""
-    connection.executemany(_LEAVE, job_ids)
+    connection.executemany(_LEAVE, [(job_id,) for job_id in job_ids])
 
 
 def has_due(connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int) -> bool:

@@ -74,7 +74,7 @@ def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
         place = (write.namespace, write.key)
         connection.execute("DELETE FROM windlass_record WHERE namespace = ? AND key = ?", place)
         return 0
-    until = later_micros(now, write.time_to_live) if write.time_to_live else None
+    until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
     replaced = before.version if before else 0
     values = (write.namespace, write.key, write.value, until, replaced)
     return connection.execute(_PUT, values).lastrowid or 0

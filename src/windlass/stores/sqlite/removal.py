@@ -8,8 +8,9 @@ from windlass.contract.clock import to_micros
 from windlass.contract.query import Pruned, PruneRule
 from windlass.contract.results import Applied, DeleteResult, NotFound, Stale
 from windlass.contract.transition import StateGuard
+from windlass.stores.sql.head import Head
 from windlass.stores.sqlite import keys
-from windlass.stores.sqlite.apply import Head, heads
+from windlass.stores.sqlite.apply import heads
 from windlass.stores.sqlite.tally import Tally
 
 _OLD = """
@@ -47,17 +48,17 @@ def delete(
     return answers
 
 
-def _guard_holds(guard: StateGuard, head: Head) -> bool:
+def _guard_holds(guard: StateGuard, head: Head[bytes]) -> bool:
     same = guard.status is head.status and guard.version in (None, head.version)
     return head.status.is_terminal and same
 
 
-def _free_key(connection: sqlite3.Connection, head: Head) -> None:
+def _free_key(connection: sqlite3.Connection, head: Head[bytes]) -> None:
     if key := head.key:
         connection.execute(keys.FREE, (key.tenant_id, key.scope, key.key, head.job_id))
 
 
-def _remove(connection: sqlite3.Connection, jobs: Sequence[Head]) -> None:
+def _remove(connection: sqlite3.Connection, jobs: Sequence[Head[bytes]]) -> None:
     ids = [(head.job_id,) for head in jobs]
     connection.executemany("DELETE FROM windlass_log WHERE job_id = ?", ids)
     connection.executemany("DELETE FROM windlass_job WHERE id = ?", ids)

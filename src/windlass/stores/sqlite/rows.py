@@ -10,10 +10,9 @@ import msgspec
 from windlass.contract.clock import from_micros, to_micros
 from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.job import Job
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.snapshot import CurrentRun, LogEntry, Run
-from windlass.contract.status import Event, JobStatus
+from windlass.contract.snapshot import LogEntry, Run
 from windlass.contract.submission import NewJob
+from windlass.stores.sql.rows import log_entry, trace_context
 
 Row = tuple[Any, ...]
 
@@ -60,17 +59,10 @@ def job_from_row(row: Row) -> Job:
         scheduled_at=None if row[11] is None else from_micros(row[11]),
         created_by=row[12],
         parent_job_id=None if row[13] is None else uuid_from_bytes(row[13]),
-        trace_context=None if row[14] is None else _trace_context(row[14]),
+        trace_context=trace_context(row[14]),
         queue=row[15],
         job_type=row[16],
     )
-
-
-def _trace_context(text: str) -> dict[str, str] | None:
-    try:
-        return msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.DecodeError:
-        return None  # a hint for tracing; never a reason to lose a job
 
 
 def job_to_row(new: NewJob, lane: int, scheduled_at: int | None) -> Row:
@@ -116,38 +108,9 @@ def run_from_row(job: Job, row: Row) -> Run:
     )
 
 
-def current_run_from_row(row: Row) -> CurrentRun:
-    """Read session, started_at, until, percent, phase, cancel_requested."""
-    return CurrentRun(
-        session=row[0],
-        started_at=from_micros(row[1]),
-        lease_until=from_micros(row[2]),
-        percent=row[3],
-        phase=row[4],
-        cancel_requested=bool(row[5]),
-    )
-
-
 def log_from_row(row: Row) -> LogEntry:
     """Read LOG_COLUMNS."""
-    return LogEntry(
-        job_id=uuid_from_bytes(row[0]),
-        version=row[1],
-        event=Event(row[2]),
-        status=JobStatus(row[3]),
-        reason=row[4],
-        at=from_micros(row[5]),
-        attempt=row[6],
-        fence=row[7],
-        session=row[8],
-        started_at=None if row[9] is None else from_micros(row[9]),
-        error=None if row[10] is None else ErrorInfo(row[10], row[11], row[12] or ""),
-        result=row[13],
-        result_omitted=row[14],
-        actor=row[15],
-        percent=row[16],
-        phase=row[17] or "",
-    )
+    return log_entry(uuid_from_bytes(row[0]), row)
 
 
 def execute_in(

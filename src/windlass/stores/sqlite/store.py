@@ -54,7 +54,7 @@ from windlass.stores.sqlite.location import Location, check_place
 from windlass.stores.sqlite.migrator import SqliteMigrator
 from windlass.stores.sqlite.readers import Readers
 from windlass.stores.sqlite.schema import lacks_nothing, migrate
-from windlass.stores.sqlite.transaction import SqliteTransaction, begun
+from windlass.stores.sqlite.transaction import SqliteTransaction, Turns
 from windlass.stores.sqlite.writer import Writer
 
 _LOST_ON: Final = {
@@ -132,6 +132,7 @@ class SqliteStore:
         self._clock = clock
         self._tokens = tokens
         self._before_commit = before_commit
+        self._turns = Turns(location)
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
         self._look_first = False
@@ -228,7 +229,7 @@ class SqliteStore:
             return insert(connection, jobs, self._now())
 
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
-        return begun(self._location, self._now)
+        return self._turns.begun(self._now)
 
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta

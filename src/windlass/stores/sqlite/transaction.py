@@ -4,7 +4,9 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from weakref import WeakKeyDictionary
 
+from windlass.contract.errors import StoreBusy
 from windlass.contract.results import ApplyResult
 from windlass.contract.transition import Transition
 from windlass.stores.sqlite.apply import apply
@@ -24,8 +26,41 @@ class SqliteTransaction:
         return apply(self.connection, [transition], self._now())[0]
 
 
+class Turns:
+    """Lets the transactions of an event loop wait for each other here, not for the file's lock.
+
+    Who waits for that one does so in a thread of the loop's pool; if all of its threads waited,
+    none would be left in which the holder of the lock could commit.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+
+    @asynccontextmanager
+    async def begun(self, now: Callable[[], int]) -> AsyncIterator[SqliteTransaction]:
+        """Begin when it is one's turn; raise StoreBusy where that takes too long."""
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        try:
+            async with asyncio.timeout(self._location.busy_seconds):
+                await turn.acquire()
+        except TimeoutError:
+            raise StoreBusy(
+                f"Another transaction of this process has had {self._location.path} for more than "
+                f"{self._location.busy_seconds:g} s.",
+                next_step="Fetch and compute before a transaction, and only write in it.",
+            ) from None
+        try:
+            async with _begun(self._location, now) as transaction:
+                yield transaction
+        finally:
+            turn.release()
+
+
 @asynccontextmanager
-async def begun(location: Location, now: Callable[[], int]) -> AsyncIterator[SqliteTransaction]:
+async def _begun(location: Location, now: Callable[[], int]) -> AsyncIterator[SqliteTransaction]:
     """Begin on a connection of its own; commit at the end, roll back on an error."""
     connection = await made_in_thread(lambda: _begin(location), let_go=_roll_back)
     with translated(location):

@@ -297,6 +297,21 @@ async def a_record_that_moved_stops_the_whole_transition(bench: Bench) -> None:
 
 
 @rule
+async def of_several_records_that_moved_the_first_is_named(bench: Bench) -> None:
+    """The first of the transition, whatever the order in which a store looks at them."""
+    for key in ("a", "b"):
+        await bench.store.write_records([RecordWrite("space", key, b"theirs")])
+    run = await bench.start()
+    writes = (
+        RecordWrite("space", "c", b"ours", expected=0),
+        RecordWrite("space", "b", b"ours", expected=0),
+        RecordWrite("space", "a", b"ours", expected=7),
+    )
+    answers = await bench.store.apply([completed(run, records=writes)])
+    assert answers == [Conflict(by="space/b")]
+
+
+@rule
 async def a_once_mark_is_held_for_its_time(bench: Bench) -> None:
     run = await bench.start()
     once = DedupeKey(KeyKind.ONCE, "default", "test", "mail-7", b"", HOUR)

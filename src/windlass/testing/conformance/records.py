@@ -108,6 +108,65 @@ async def an_expired_record_is_gone(bench: Bench) -> None:
 
 
 @rule
+async def a_record_that_may_live_for_no_time_is_gone_at_once(bench: Bench) -> None:
+    """None is for ever; zero, which a caller may have reckoned, is not."""
+    for span in (timedelta(0), -HOUR):
+        kept = await put(bench, "a", b"1")
+        assert await put(bench, "a", b"2", expected=kept, time_to_live=span) is not None
+        assert await values(bench) == {}
+        assert await put(bench, "a", b"3", expected=0)
+
+
+@rule
+async def many_records_are_written_each_under_its_own_version(bench: Bench) -> None:
+    """Answers come in the order of the writes, whatever the order of the keys."""
+    old, now = await put(bench, "c", b"1"), await put(bench, "c", b"2")
+    kept = await put(bench, "b", b"1")
+    await put(bench, "e", b"1", time_to_live=HOUR)
+    bench.clock.advance(HOUR)
+    assert old is not None
+    assert now is not None
+    writes = [
+        RecordWrite(SPACE, "f", b"new", 0),
+        RecordWrite(SPACE, "c", b"late", old),
+        RecordWrite(SPACE, "b", b"late", 0),
+        RecordWrite(SPACE, "e", b"again", 0),
+        RecordWrite(SPACE, "d", None, old),
+        RecordWrite("other", "c", b"late", now),
+        RecordWrite(SPACE, "a", b"whatever"),
+    ]
+    answers = await bench.store.write_records(writes)
+    refused = [answer.by for answer in answers if isinstance(answer, Conflict)]
+    assert refused == ["space/c", "space/b", "other/c"]
+    assert answers[4] == Applied(0)
+    stored = {one.key: one for one in await bench.store.read_records(SPACE)}
+    assert {key: one.value for key, one in stored.items()} == {
+        "a": b"whatever",
+        "b": b"1",
+        "c": b"2",
+        "e": b"again",
+        "f": b"new",
+    }
+    for place, key in ((0, "f"), (3, "e"), (6, "a")):
+        assert answers[place] == Applied(stored[key].version)
+    assert (stored["b"].version, stored["c"].version) == (kept, now)
+
+
+@rule
+async def a_write_sees_those_before_it_in_its_call(bench: Bench) -> None:
+    answers = await bench.store.write_records(
+        [
+            RecordWrite(SPACE, "a", b"1", 0),
+            RecordWrite(SPACE, "a", b"2", 0),
+            RecordWrite(SPACE, "a", None),
+            RecordWrite(SPACE, "a", b"3", 0),
+        ]
+    )
+    assert [type(answer) for answer in answers] == [Applied, Conflict, Applied, Applied]
+    assert await values(bench) == {"a": b"3"}
+
+
+@rule
 async def records_are_listed_by_prefix_in_order(bench: Bench) -> None:
     keys = ["b/2", "a/1", "b/1", "b%", "b_", "c", "B/3"]
     await bench.store.write_records([RecordWrite(SPACE, key, key.encode()) for key in keys])

@@ -37,7 +37,7 @@ def _writing(name: str, *parts: str) -> Script:
 _LOGGING: Final = ("state", "places", "log", "logging")
 _STORING: Final = (*_LOGGING, "names", "dedupe", "storing")
 
-FORMAT: Final = _script("format", flags="")
+FORMAT: Final = _writing("format")
 INSERT: Final = _script("insert", *_STORING, flags="")
 CLAIM: Final = _writing("claim", *_LOGGING)
 RENEW: Final = _writing("renew", "state")

@@ -12,6 +12,8 @@
 --   list:<lane>:<tenant>:<s>  zset    per status Q R C F P X, by name: created_at + job id
 --   by-owner:<tenant>:<name>  zset    likewise, of jobs with an owner
 --   by-subject:<tenant>:<…>   zset    likewise, of jobs with a subject
+--   by-correlation:<tenant>:<…>  zset  likewise, of jobs whose correlation is not their own id
+--   by-parent:<tenant>:<id>   zset    likewise, of jobs with a parent; its id in hex
 --   ended:<s>                 zset    Completed, Cancelled: ended_at -> job id
 --   dead:<lane>:<tenant>:<s>:<reason>  zset  Failed, Poisoned: ended_at -> job id
 --   dead-groups               set     the "<lane>:<tenant>:<s>:<reason>" of which there are any

@@ -1,5 +1,5 @@
--- load_jobs(per job: job id, lane, tenant, state, envelope, owner, subject, reason of its last outcome, how
--- many rows, then per row: number, row)
+-- load_jobs(per job: job id, lane, tenant, state, envelope, reason of its last outcome, owner, subject,
+-- correlation, parent, how many rows, then per row: number, row)
 -- States and rows come without the numbers of lane and tenant, which are this store's own.
 local last = tonumber(call('GET', LAST_EVENT) or 0)
 
@@ -16,7 +16,7 @@ local function load_rows(first, behind, place)
     end
 end
 
-local function load(id, lane, tenant, state, envelope, owner, subject, reason)
+local function load(id, lane, tenant, state, envelope, reason, ...)
     local place = place_of(number_of(lane), number_of(tenant))
     local status, _, _, _, _, _, priority, _, _, _, _, created, at = read(STATE, state)
     write('HSET', STATES, id, with_place(state, 23, place))
@@ -26,9 +26,9 @@ local function load(id, lane, tenant, state, envelope, owner, subject, reason)
         add_ended(id, place, status, reason, spelt(at))
     end
     write('ZADD', list_key(place, status), '0', created .. id)
-    for name, value in pairs({['by-owner:'] = owner, ['by-subject:'] = subject}) do
+    for which, value in ipairs({...}) do
         if value ~= '' then
-            call('ZADD', P .. name .. place.tenant .. ':' .. value, 0, created .. id)
+            call('ZADD', P .. LISTS[which] .. place.tenant .. ':' .. value, 0, created .. id)
         end
     end
     count(place, status, 1)
@@ -38,10 +38,10 @@ end
 local index = 1
 while index <= #ARGV do
     local id, envelope = ARGV[index], ARGV[index + 4]
-    local first = index + 9
-    local behind = first + 2 * tonumber(ARGV[index + 8])
+    local first = index + 11
+    local behind = first + 2 * tonumber(ARGV[index + 10])
     if call('HSETNX', JOBS, id, envelope) == 1 then
-        load_rows(first, behind, load(unpack(ARGV, index, index + 7)))
+        load_rows(first, behind, load(unpack(ARGV, index, index + 9)))
     end
     index = behind
 end

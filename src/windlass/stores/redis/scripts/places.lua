@@ -3,6 +3,8 @@
 -- Writes are put together by command and key and made at the end, so that a batch costs few calls.
 -- What a script has read or written of a job is old when it comes to it again: `touch` tells.
 local waiting, touched = {}, {}
+-- Of one command: Lua can hand 8,000 at most to a call. Even, since some come in pairs.
+local MOST_WORDS = 4000
 
 local function write(command, key, first, second)
     local keys = waiting[command]
@@ -23,7 +25,9 @@ end
 local function write_waiting()
     for _, keys in pairs(waiting) do
         for _, words in pairs(keys) do
-            call(unpack(words))
+            for first = 3, #words, MOST_WORDS do
+                call(words[1], words[2], unpack(words, first, min(first + MOST_WORDS - 1, #words)))
+            end
         end
     end
     waiting = {}

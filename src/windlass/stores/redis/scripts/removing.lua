@@ -14,10 +14,9 @@ local function forget_rows(number)
 end
 
 local function forget_attributes(id, tenant, created)
-    local _, _, subject, owner = texts_of(call('HGET', JOBS, id))
-    for name, value in pairs({['by-owner:'] = owner, ['by-subject:'] = subject}) do
+    for which, value in ipairs(listed_by(call('HGET', JOBS, id))) do
         if value ~= '' then
-            call('ZREM', P .. name .. tenant .. ':' .. value, created .. id)
+            call('ZREM', P .. LISTS[which] .. tenant .. ':' .. value, created .. id)
         end
     end
 end

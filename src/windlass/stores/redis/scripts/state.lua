@@ -3,13 +3,14 @@
 --
 -- status, version, attempt, crashes, snoozes, fence, priority, lane, tenant, the sequence numbers of its
 -- newest log row and of the newest that tells an outcome (0: none), created_at as lists sort it, run_at |
--- started_at | ended_at, whether it has a key, whether it has an owner or a subject.
+-- started_at | ended_at, whether it has a key, whether it is in any of LISTS.
 local STATE_START = '>c1I4I4I4I4I4BI4I4'
 local STATE = STATE_START .. 'I8I8c8I8BB'
 local STATE_SIZE = 64
 
 -- An envelope: the length of the fingerprint, the fingerprint, then an array that begins with tenant,
--- type, subject, owner, queue, correlation and key (see envelope.py). What comes behind those, no script can read.
+-- type, subject, owner, queue, correlation, key and parent (see envelope.py). What comes behind those, no
+-- script can read.
 local function fingerprint_of(envelope)
     return envelope:sub(2, envelope:byte() + 1)
 end
@@ -20,6 +21,15 @@ local function texts_of(envelope)
     local _, tenant, job_type, subject, owner =
         cmsgpack.unpack_limit(envelope, 4, envelope:byte() + 1 + ARRAY_HEAD)
     return tenant, job_type, subject, owner
+end
+
+-- Where a job is listed beside the list of its status, by what it has; in the order in which callers say it.
+local LISTS = {'by-owner:', 'by-subject:', 'by-correlation:', 'by-parent:'}
+
+local function listed_by(envelope)
+    local _, _, _, subject, owner, _, correlation, _, parent =
+        cmsgpack.unpack_limit(envelope, 8, envelope:byte() + 1 + ARRAY_HEAD)
+    return {owner, subject, correlation or '', parent}
 end
 
 local function key_of(envelope)

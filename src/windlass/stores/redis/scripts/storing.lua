@@ -3,7 +3,7 @@
 --         time is told, the time
 --         (0: scheduled at it; 1: due after it, as a delay that the envelope shall show; 2: due now)
 --   envelope: without its last element, scheduled_at, where the time is a delay
---   extras: '' or [request key, job key, owner, subject], each may be false;
+--   extras: '' or [request key, job key, owner, subject, correlation, parent]: keys may be false, texts empty;
 --           a request key is [digest, fingerprint, hold, names], a job key [digest, fingerprint]
 local META = '>c16c8BI4BBI8'
 
@@ -70,10 +70,11 @@ local function store(meta, envelope, extras, place, now)
             key = extras[2][1]
             take(key, id, 0, extras[2][2])
         end
-        for which, name in ipairs({'by-owner:', 'by-subject:'}) do
-            if extras[which + 2] then
+        for which, name in ipairs(LISTS) do
+            local value = extras[which + 2]
+            if value ~= '' then
                 is_listed = true
-                call('ZADD', P .. name .. place.tenant .. ':' .. extras[which + 2], 0, created .. id)
+                call('ZADD', P .. name .. place.tenant .. ':' .. value, 0, created .. id)
             end
         end
     end

@@ -1,0 +1,57 @@
+"""A receiver of webhooks, as a customer would have one: it verifies, and counts repeats once."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from windlass import Windlass
+from windlass.contract.webhook import BodyFormat, WebhookSpec
+from windlass.webhooks import verify
+
+TOLD_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
+
+
+class Received(NamedTuple):
+    delivery_id: str
+    job_type: str
+    passport_version_id: str
+
+
+class Receiver:
+    """Keeps what came for each tenant, in memory."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, str] = {}
+        self._received: dict[str, dict[str, Received]] = {}
+
+    async def register(self, jobs: Windlass, tenant: str, url: str) -> UUID | None:
+        """Have the tenant's endpoint lead here; where webhooks are off, there is none."""
+        if jobs.webhooks is None:
+            return None
+        spec = WebhookSpec(
+            url=url,
+            description="the demo's own receiver",
+            event_types=("job.completed",),
+            job_types=TOLD_OF,
+            format=BodyFormat.BPC,
+            header_prefix="X-BPC",
+        )
+        for old in await jobs.webhooks.listed(tenant_id=tenant):
+            await jobs.webhooks.delete(old.webhook_id, tenant_id=tenant)
+        issued = await jobs.webhooks.create(spec, tenant_id=tenant, actor="demo")
+        self._secrets[tenant] = issued.secret
+        return issued.webhook.webhook_id
+
+    def take(self, tenant: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Keep a delivery; raise WebhookNotVerified. The same id again changes nothing."""
+        verified = verify(body, headers, self._secrets.get(tenant, ""))
+        event: dict[str, Any] = msgspec.json.decode(body)
+        outcome = event["payload"]
+        version_id = (outcome.get("result") or {}).get("passport_version_id", "")
+        received = Received(verified.webhook_id, outcome["job_type"], version_id)
+        self._received.setdefault(tenant, {}).setdefault(verified.webhook_id, received)
+
+    def of(self, tenant: str) -> list[Received]:
+        return list(self._received.get(tenant, {}).values())

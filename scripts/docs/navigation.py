@@ -1,0 +1,281 @@
+"""The order in which the pages are read; the menu of the site and llms.txt are made of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Page(NamedTuple):
+    """A page, by the name that the menu gives it, and what it is about."""
+
+    title: str
+    path: str
+    about: str = ""
+
+
+class Section(NamedTuple):
+    """Pages that belong together; each of a folder where one is named."""
+
+    title: str
+    pages: tuple[Page, ...] = ()
+    folder: str = ""
+
+    def found(self, docs: Path) -> Iterator[Page]:
+        """The pages, and behind them those of the folder that nobody has named."""
+        yield from self.pages
+        named = {page.path for page in self.pages}
+        for file in sorted((docs / self.folder).glob("*.md")) if self.folder else ():
+            path = file.relative_to(docs).as_posix()
+            if path not in named:
+                yield Page(title_of(file), path)
+
+
+HOME: Final = Page("Home", "index.md")
+SECTIONS: Final = (
+    Section(
+        "Start",
+        (
+            Page(
+                "In five minutes",
+                "start.md",
+                "install it, write a job, run it, look at it, run it again",
+            ),
+            Page(
+                "What the terminal shows",
+                "first-job.md",
+                "the same, with everything that the terminal says",
+            ),
+            Page(
+                "Tutorial",
+                "tutorial.md",
+                "a small service grown step by step, from its first job to its test",
+            ),
+        ),
+    ),
+    Section(
+        "Concepts",
+        (
+            Page(
+                "The promise",
+                "concepts/promise.md",
+                "what is promised about a job, and what is not",
+            ),
+            Page(
+                "The lifecycle of a job",
+                "concepts/lifecycle.md",
+                "six statuses, every move between them, who decides and what is counted",
+            ),
+            Page(
+                "Leases and fences",
+                "concepts/leases.md",
+                "how a dead worker is noticed, and why one that comes back does no harm",
+            ),
+            Page(
+                "Idempotency",
+                "concepts/idempotency.md",
+                "keys of jobs, ids, keys of requests; what a handler must bear",
+            ),
+            Page(
+                "Retries and backoff",
+                "concepts/retries.md",
+                "which errors are tried again, after how long, how often",
+            ),
+            Page(
+                "Dead letters",
+                "concepts/dead-letters.md",
+                "what failed: looking, running it again, how long it is kept",
+            ),
+            Page(
+                "Events",
+                "events.md",
+                "what happens to jobs, told to functions and consumers, at least once and in order",
+            ),
+        ),
+    ),
+    Section(
+        "Guides",
+        (
+            Page(
+                "FastAPI",
+                "guides/fastapi.md",
+                "202 and a status URL in your own application, with your own login",
+            ),
+            Page(
+                "The HTTP API",
+                "http.md",
+                "submit, ask, follow, act: every path, headers, limits, rate limits",
+            ),
+            Page(
+                "Who may do what",
+                "authentication.md",
+                "tenants, owners, roles, scopes; API keys and tokens",
+            ),
+            Page(
+                "The Python client",
+                "client.md",
+                "a typed client of the HTTP API, blocking and async",
+            ),
+            Page(
+                "Transactions",
+                "guides/transactions.md",
+                "submit and complete together with your own writes",
+            ),
+            Page("The outbox", "outbox.md", "the same where the jobs are elsewhere than your data"),
+            Page(
+                "Schedules",
+                "schedules.md",
+                "cron and intervals, time zones, missed and overlapping runs",
+            ),
+            Page(
+                "Webhooks",
+                "webhooks.md",
+                "outcomes over HTTPS: signing, retries, rotation, where they may go",
+            ),
+            Page("The RabbitMQ bridge", "bridge.md", "jobs from a broker, outcomes back"),
+            Page(
+                "Testing",
+                "guides/testing.md",
+                "JobsTest: a store of its own, a clock to move, crashes on purpose",
+            ),
+        ),
+    ),
+    Section(
+        "Running it",
+        (
+            Page(
+                "Choosing a store",
+                "guides/choosing-a-store.md",
+                "SQLite, PostgreSQL, Redis: what each promises",
+            ),
+            Page("SQLite", "sqlite.md", "URL options, sharing a file, transactions"),
+            Page(
+                "PostgreSQL",
+                "postgresql.md",
+                "URL options, PgBouncer, transactions, submitting by SQL, promises",
+            ),
+            Page("Redis and Valkey", "redis.md", "URL options, durability, memory, clusters, keys"),
+            Page("Moving to another store", "moving.md", "windlass store copy, and what it does"),
+            Page(
+                "Writing a store",
+                "guides/writing-a-store.md",
+                "the conformance suite, over a store of your own",
+            ),
+            Page("Deploying", "guides/deploying.md", "systemd, Kubernetes, KEDA, rolling out"),
+            Page(
+                "Watching it at work",
+                "operations.md",
+                "a job failed: why? Health, metrics, alerts, logs, traces",
+            ),
+            Page(
+                "The command line",
+                "command-line.md",
+                "which store is used, switches, output and exit codes",
+            ),
+            Page(
+                "Security",
+                "guides/security.md",
+                "what is safe by default, what is yours to do, what to do after a leak",
+            ),
+            Page(
+                "The audit trail",
+                "audit.md",
+                "who did what, in a chain that shows every later change",
+            ),
+        ),
+    ),
+    Section(
+        "Coming from",
+        (
+            Page(
+                "Celery",
+                "coming-from/celery.md",
+                "a table of equivalents, what differs, how to move",
+            ),
+            Page("RQ", "coming-from/rq.md", "a table of equivalents, what differs, how to move"),
+            Page("arq", "coming-from/arq.md", "a table of equivalents, what differs, how to move"),
+            Page(
+                "Dramatiq",
+                "coming-from/dramatiq.md",
+                "a table of equivalents, what differs, how to move",
+            ),
+        ),
+    ),
+    Section("Examples", folder="examples"),
+    Section(
+        "Reference",
+        (
+            Page(
+                "What is here",
+                "reference/index.md",
+                "what the pages of the reference are made from",
+            ),
+            Page(
+                "HTTP API", "reference/http.md", "every operation, parameter, answer and document"
+            ),
+            Page("Command line", "reference/command-line.md", "every command with its options"),
+            Page("Python", "reference/python.md", "every public name with its signature"),
+            Page("Settings", "reference/settings.md", "every setting, variable and default"),
+            Page(
+                "Statuses and reasons",
+                "reference/statuses.md",
+                "statuses, derived states, moves, reasons",
+            ),
+            Page(
+                "Error codes", "reference/errors.md", "codes of answers, of runs and of exceptions"
+            ),
+            Page(
+                "Events", "reference/events.md", "every event, and the document in which it is told"
+            ),
+            Page(
+                "Metrics and spans",
+                "reference/metrics.md",
+                "every metric with its labels, every attribute of a span",
+            ),
+            Page("What stores promise", "reference/stores.md", "the capabilities of each store"),
+        ),
+    ),
+    Section(
+        "Project",
+        (
+            Page(
+                "How it compares",
+                "comparison.md",
+                "what others have, what was measured, where Windlass loses",
+            ),
+            Page("Benchmarks", "benchmarks.md", "every figure with its spread, and the goals"),
+            Page("A tour by file", "architecture.md", "the layers, how a job flows, where to look"),
+            Page(
+                "Contributing", "contributing.md", "set up, write, test, add a store or a migration"
+            ),
+            Page("Changelog", "changelog.md", "what has changed"),
+        ),
+    ),
+    Section(
+        "Decisions",
+        (Page("All decisions", "adr/README.md", "what was decided, and why"),),
+        folder="adr",
+    ),
+)
+
+
+def title_of(file: Path) -> str:
+    """The first heading of a page."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            return line.removeprefix("# ").replace("`", "")
+    raise ValueError(f"{file.name} has no heading")
+
+
+def sections(docs: Path) -> dict[str, list[Page]]:
+    """What the menu shows; a section without pages is left out."""
+    found = {section.title: list(section.found(docs)) for section in SECTIONS}
+    return {title: pages for title, pages in found.items() if pages}
+
+
+def as_toml(docs: Path) -> str:
+    """The menu, as zensical reads it."""
+    lines = [f'  {{ "{HOME.title}" = "{HOME.path}" }},']
+    for title, pages in sections(docs).items():
+        inner = ", ".join(f'{{ "{page.title}" = "{page.path}" }}' for page in pages)
+        lines.append(f'  {{ "{title}" = [{inner}] }},')
+    return "nav = [\n" + "\n".join(lines) + "\n]\n"

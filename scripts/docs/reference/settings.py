@@ -1,0 +1,115 @@
+"""Every setting: of the command line and the surroundings, and of the objects in code."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from inspect import getsource
+from typing import Any, Final
+
+import msgspec
+
+from scripts.docs import markdown
+from scripts.docs.markdown import code, table
+from windlass import WorkerSettings
+from windlass.api.rate_limits import RateLimits
+from windlass.api.settings import ApiSettings
+from windlass.api.streams.settings import StreamSettings
+from windlass.app.settings import SETTINGS
+from windlass.contract.policy import Policy
+from windlass.webhooks.settings import WebhookSettings
+
+INTRODUCTION: Final = """\
+The first that names a setting counts: a flag of the command, the variable, `windlass.toml`,
+then `[tool.windlass]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
+and the bridge, what the code names comes before all but the flag. `windlass config show` lists
+all of them with where each came from."""
+
+SECRETS: Final = {
+    "WINDLASS_API_KEY": "The key that commands and the Python client send to a server.",
+    "WINDLASS_KEY_PEPPER": "Keys and stream tokens are checked with it; `windlass key pepper` "
+    "makes one. Several, the newest first: `2:… 1:…`.",
+    "WINDLASS_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one they are "
+    "off.",
+    "WINDLASS_WEBHOOK_SECRET": "The secret of an endpoint, for `windlass webhook verify`.",
+    "WINDLASS_TRACE_RUNS": "How spans of runs stand to those of submits: `link`, `child` or `off`.",
+}
+"""Variables that no file may name, because they are secret or are read before files are."""
+
+# A field, with its default over one line or several, and the docstring right below it.
+DOCUMENTED: Final = re.compile(
+    r'^    (\w+): [^\n]*(?:\n {8}[^\n]*|\n    \))*\n    """(.*?)"""', re.MULTILINE | re.DOTALL
+)
+IN_CODE: Final = (
+    (WorkerSettings, "`jobs.running(WorkerSettings(…))`: a worker in your own process."),
+    (Policy, "What holds for a job; `@jobs.job(…)` sets `retry`, `schedule` and `events`."),
+    (ApiSettings, "`jobs.api(settings=ApiSettings(…))`."),
+    (StreamSettings, "`ApiSettings(streams=StreamSettings(…))`."),
+    (RateLimits, "`ApiSettings(rate_limits=RateLimits(…))`."),
+    (WebhookSettings, "`Windlass(webhooks=WebhookSettings(…))`."),
+)
+
+
+def page() -> str:
+    rows = [[code(one.name), code(one.variable), code(one.default), one.help] for one in SETTINGS]
+    parts = [
+        INTRODUCTION,
+        "## In files and variables",
+        table(["in a file", "variable", "default", ""], rows),
+        "## In variables alone",
+        table(["variable", ""], ([code(name), about] for name, about in SECRETS.items())),
+        "`NO_COLOR` is obeyed.",
+        "## In code",
+    ]
+    for kind, how in IN_CODE:
+        fields = table(["field", "default", ""], fields_of(kind))
+        parts += [f"### {kind.__name__}", how, fields]
+    parts.append(
+        "The options of a store are in its URL: [SQLite](../sqlite.md#the-url), "
+        "[PostgreSQL](../postgresql.md#the-url), [Redis](../redis.md#the-url)."
+    )
+    return markdown.page("Settings", *parts)
+
+
+def fields_of(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
+    """Each field of a struct with its default, and the docstring below it."""
+    told = field_docs(kind)
+    for field in msgspec.structs.fields(kind):
+        yield [code(field.name), _default(field), told.get(field.name, "")]
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The docstrings that stand below the fields of a class."""
+    return {name: " ".join(text.split()) for name, text in DOCUMENTED.findall(getsource(kind))}
+
+
+def _default(field: "msgspec.structs.FieldInfo") -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return _shown(field.default_factory())
+    return "needed" if field.default is msgspec.NODEFAULT else _shown(field.default)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case timedelta():
+            return code(span_text(value))
+        case None:
+            return "none"
+        case frozenset() | tuple() if not value:
+            return "none"
+        case frozenset():
+            return code(", ".join(sorted(map(str, value))))
+        case dict():
+            return code(value)
+        case _ if callable(value):
+            return code(value.__name__)
+        case msgspec.Struct():
+            return code(f"{type(value).__name__}()")
+    return code(value)
+
+
+def span_text(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    for unit, size in (("days", 86_400), ("hours", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,128 @@
+"""`make run`: the demo in a process of its own, in the terminal and in a browser."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from playwright.async_api import async_playwright
+
+from tests.api.streams.followers import chromium
+from tests.servers.postgres import free_port
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+
+REPOSITORY: Final = Path(__file__).parents[2]
+PATIENCE_SECONDS: Final = 60
+PATIENCE_MILLISECONDS: Final = 1000 * PATIENCE_SECONDS
+
+
+class Demo(NamedTuple):
+    process: asyncio.subprocess.Process
+    url: str
+    said: list[str]
+
+    async def until(self, wanted: str) -> None:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while wanted not in "".join(self.said):
+                line = await self.process.stdout.readline()
+                assert line, "".join(self.said)
+                self.said.append(line.decode())
+
+
+@asynccontextmanager
+async def demo(folder: Path, *options: str) -> AsyncIterator[Demo]:
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "examples.battery_passport", "--pace", "0"),
+        *("--port", str(port), *options),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield Demo(process, f"http://127.0.0.1:{port}", [])
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_without_a_browser_it_shows_a_sample_going_through_and_where_to_look(
+    tmp_path: Path,
+) -> None:
+    async with demo(tmp_path) as running:
+        await running.until("More samples, live:")
+        told = "".join(running.said)
+        assert f"Open {running.url}" in told
+        assert re.findall(r"✓ (\w+)", told)[-4:] == [
+            *("COMPILE_PASSPORT", "SIGN_PASSPORT", "GENERATE_QR", "EXPORT_PASSPORT")
+        ]
+        assert re.search(rf"{running.url}/passports/[0-9a-f-]{{36}}/qr\.png", told)
+        running.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await running.process.wait() == 0
+
+
+@asynccontextmanager
+async def browsing(url: str) -> AsyncIterator[Any]:
+    program = chromium()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page: Any = await browser.new_page()
+        page.set_default_timeout(PATIENCE_MILLISECONDS)
+        troubles: list[str] = []
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on(
+            "console",
+            lambda said: troubles.append(said.text) if said.type == "error" else None,
+        )
+        await page.goto(url)
+        yield page
+        await browser.close()
+        assert troubles == []
+
+
+async def test_on_the_page_a_sample_becomes_a_code_that_is_scanned_and_verified(
+    tmp_path: Path,
+) -> None:
+    async with demo(tmp_path) as running:
+        await running.until("More samples, live:")
+        async with browsing(running.url) as page:
+            await page.wait_for_selector("#qr:not([hidden])")
+            assert "NC-EV82-000142" in await page.inner_text("#fields")
+            await page.click("[data-sample=voltwerk-lmt]")
+            await page.wait_for_selector(".step.done:nth-child(7)")  # the webhook has come
+            assert await page.locator(".step.done").count() == 7
+            assert "VW-CARGO-7781" in await page.inner_text("#fields")
+            await page.click("#scan")
+            await page.wait_for_selector("#checks li:nth-child(6)")
+            checks = await page.inner_text("#checks")
+            assert re.search(r"BPC1\|pv=[0-9a-f-]{36}\|ph=\w{52}\|pr=\w{52}\|rh=\w{52}", checks)
+            assert await page.locator("#checks .wrong").count() == 0
+            await page.set_input_files(
+                "#file",
+                {
+                    "name": "mine.csv",
+                    "mimeType": "text/csv",
+                    "buffer": b"battery,material,mass_kg,recycled_percent\nMY-1,steel,1,1\n",
+                },
+            )
+            await page.wait_for_selector(".step.held")
+            assert "waits for PCF, DUE_DILIGENCE" in await page.inner_text(".step.held")
+            await page.click("[data-sample=oldpack]")
+            await page.wait_for_selector(".step.failed")
+            assert "RULES_NOT_MET" in await page.inner_text(".step.failed")
+            await page.click("text=Borealis Bikes")
+            await page.wait_for_selector("nav button[aria-pressed=true]:has-text('Borealis')")
+            assert await page.locator("#issued li").count() == 0

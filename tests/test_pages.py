@@ -1,0 +1,127 @@
+"""What the pages of the documentation say is so: their code runs, their commands show that."""
+
+import configparser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # it has no stubs
+
+from tests.api.conftest import asker_of
+from tests.test_documentation import DOCS, Shell, blocks, modules, page
+from tests.walkthrough import Walkthrough
+from windlass import Backoff, WorkerSettings
+from windlass.api import ApiSettings
+from windlass.api.documents import ScaleDocument
+from windlass.contract.payload import DEFAULT_RESULT_LIMIT
+from windlass.contract.policy import Policy
+from windlass.manager.orphans import DEFAULT_GRACE
+from windlass.worker.handler import DEFAULT_TIMEOUT
+from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
+
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+
+FOLDERS = ("concepts", "guides", "coming-from")
+FILES = [DOCS / "index.md", *(file for name in FOLDERS for file in sorted((DOCS / name).iterdir()))]
+PAGES = [file.relative_to(DOCS).as_posix() for file in FILES]
+WITH_COMMANDS = [name for name in PAGES if blocks(page(name), "console")]
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_the_commands_of_a_page_do_what_it_shows(name: str, tmp_path: Path) -> None:
+    with Walkthrough(Shell(tmp_path)) as reader:
+        reader.follow(page(name))
+
+
+@pytest.mark.parametrize("name", sorted(set(PAGES) - set(WITH_COMMANDS)))
+def test_the_code_of_a_page_can_be_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, text in modules(page(name)).items():
+        exec(compile(text, file, "exec"), {"__name__": file.removesuffix(".py")})  # noqa: S102  # our own
+
+
+def test_a_store_is_held_to_the_rules_as_is_told(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write(modules(page("guides/writing-a-store.md")))
+    # Every rule holds for the memory store, as its own test shows; here it is about the snippet.
+    shown = shell.run("python -m pytest -q -k inserting test_my_store.py")
+    assert " passed" in shown.splitlines()[-1], shown
+
+
+async def test_the_fastapi_application_answers_its_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "web"}
+    code = modules(page("guides/fastapi.md"))["web.py"]
+    exec(compile(code, "web.py", "exec"), names)  # noqa: S102  # our own
+    ada, bob = ({"authorization": f"Bearer secret-of-{name}"} for name in ("ada", "bob"))
+    async with names["jobs"], asker_of(names["app"]) as ask:
+        client = ask._client
+        for path in ("/documents/d1/analysis", "/documents/d2/everything", "/checked/d3"):
+            accepted = await client.post(path, headers=ada)
+            assert accepted.status_code == 202, accepted.text
+            status_url = accepted.json()["statusUrl"]
+            assert (await client.get(status_url, headers=ada)).status_code == 200
+            assert (await client.get(status_url, headers=bob)).status_code == 403
+        assert (await client.post("/checked/d4?kind=gossip", headers=ada)).status_code == 400
+        assert (await client.post("/documents/d1/analysis")).status_code == 401
+
+
+def test_the_manifests_can_be_read_and_have_the_fields_that_matter() -> None:
+    found = [
+        document
+        for block in blocks(page("guides/deploying.md"), "yaml")
+        for document in yaml.safe_load_all(block)
+    ]
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    worker = by_name["Deployment", "shop-worker"]["spec"]["template"]
+    (container,) = worker["spec"]["containers"]
+    drain = container["command"][container["command"].index("--drain") + 1]
+    assert worker["spec"]["terminationGracePeriodSeconds"] > int(drain.removesuffix("s"))
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    scaled = by_name["ScaledObject", "shop-worker"]["spec"]
+    assert scaled["scaleTargetRef"]["name"] == worker["metadata"]["labels"]["app"]
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["valueLocation"] in ScaleDocument.__struct_fields__
+    assert ("TriggerAuthentication", trigger["authenticationRef"]["name"]) in by_name
+
+
+def test_the_units_can_be_read_and_stop_later_than_they_drain() -> None:
+    worker, api = (_unit(block) for block in blocks(page("guides/deploying.md"), "ini"))
+    command = worker["Service"]["ExecStart"].split()
+    drain = command[command.index("--drain") + 1].removesuffix("s")
+    assert int(worker["Service"]["TimeoutStopSec"]) > int(drain)
+    for unit in (worker, api):
+        assert unit["Service"]["Restart"] == "always"
+        assert "shop:jobs" in unit["Service"]["ExecStart"].split()
+
+
+def _unit(text: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    parser.read_string(text)
+    return parser
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    lifecycle, leases, keys = (
+        page(f"concepts/{name}.md") for name in ("lifecycle", "leases", "idempotency")
+    )
+    policy, worker = Policy(), WorkerSettings()
+    assert f"up to {DEFAULT_RESULT_LIMIT // 1024} KiB" in lifecycle
+    assert f"Crashes have a budget of their own ({policy.max_crashes})" in lifecycle
+    assert f"Snoozes have their own too ({policy.max_snoozes})" in lifecycle
+    assert f"`maxAttempts` is {policy.retry.attempts} unless" in lifecycle
+    assert f"knows its type for {DEFAULT_GRACE.total_seconds() / 60:g} minutes" in lifecycle
+    assert f"for {worker.lease.total_seconds():g} seconds (`WINDLASS_LEASE_SECONDS`)" in leases
+    assert f"`timeout` ({DEFAULT_TIMEOUT.total_seconds() / 60:g} minutes by default)" in leases
+    assert f"for the drain ({worker.drain.total_seconds():g} seconds)" in leases
+    assert policy.hold_key.days == 7
+    assert "for seven days after it was completed" in keys
+    assert f"for {ApiSettings().hold_request_key_hours:g} hours" in keys
+    assert f"at most {Backoff().cap_seconds:g}" in page("concepts/retries.md")
+    assert f"exit code {EXIT_LOOP_BLOCKED}" in page("guides/deploying.md")
