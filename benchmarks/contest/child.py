@@ -18,6 +18,8 @@ from benchmarks.contest.contender import Contender, contender_of
 
 _TICK_SECONDS: Final = 0.01
 _WARM_UP_JOBS: Final = 100
+# A server that waits for its disk can stand still for a while.
+_QUIET_SECONDS: Final = 3.0
 
 
 def main() -> None:
@@ -48,7 +50,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--callers", type=int, default=1)
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0)
-    parser.add_argument("--quiet", type=float, default=3)
     parser.add_argument("--rate", type=float, default=0)
     parser.add_argument("--types", type=int, default=0)
     return parser.parse_args()
@@ -133,7 +134,7 @@ async def _drain(contender: Contender, options: argparse.Namespace) -> None:
     """Work until so many jobs are done, where it is known how many, or until none comes."""
     await contender.open()
     await asyncio.to_thread(meter.wait_for_go)
-    limits = {"most_jobs": options.jobs or math.inf, "quiet_seconds": options.quiet}
+    limits = {"most_jobs": options.jobs or math.inf, "quiet_seconds": _QUIET_SECONDS}
     _meanwhile(lambda: _tell(meter.read(contender.done, **limits)))
     await contender.work(options.slots)
 

@@ -11,8 +11,6 @@ from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.systems import PGQUEUER
 from benchmarks.report import Goal
 
-# A server that waits for its disk can stand still for a while.
-_QUIET_SECONDS: Final = 3.0
 _WAL: Final = "WAL per job"
 _COMMITS: Final = "commits per job"
 _FIGURES: Final = (
@@ -42,7 +40,7 @@ def _costs(stage: Stage, system: System, url: str, processes: int) -> Costs:
     jobs = round(stage.scale.postgres_jobs * system.drain_share)
     system.run(url, "fill", jobs=jobs)
     before = stage.server.counters(url, when_alone=True)
-    drained = draining.drained(system, url, jobs, processes, quiet_seconds=_QUIET_SECONDS)
+    drained = draining.drained(system, url, jobs, processes)
     after = stage.server.counters(url, when_alone=True)
     return {
         draining.RATE: drained.rate,

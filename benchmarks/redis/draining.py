@@ -9,7 +9,6 @@ from benchmarks.contest.system import System
 from benchmarks.redis.stage import Stage
 from benchmarks.report import Goal
 
-_QUIET_SECONDS: Final = 2.0
 _KEPT: Final = "memory per queued job"
 _FIGURES: Final = (
     Figure(WORKER_CPU, "µs"),
@@ -35,11 +34,7 @@ def _costs(stage: Stage, system: System, processes: int) -> Costs:
         system.run(url, "fill", jobs=jobs)
         kept = stage.server.memory_bytes() - empty
         before = stage.server.cpu_seconds()
-        # One process knows when it has run everything; of two, each waits for what may still come.
-        known = {"jobs": jobs} if processes == 1 else {}
-        drained = draining.drained(
-            system, url, jobs, processes, quiet_seconds=_QUIET_SECONDS, **known
-        )
+        drained = draining.drained(system, url, jobs, processes, stops_at_the_last=True)
         cpu_seconds = stage.server.cpu_seconds() - before
     return {
         draining.RATE: drained.rate,
