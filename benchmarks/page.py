@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.conditions import Conditions
-from benchmarks.report import RATIO, WINDLASS, Row, figure
+from benchmarks.report import RATIO, WINDLASS, LeftOut, Row, figure
 
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results" / "latest.json"
@@ -18,6 +18,7 @@ class Results(Conditions, frozen=True, kw_only=True):
     """What a run of the benchmarks wrote."""
 
     rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def page(results: Results) -> str:
@@ -37,6 +38,7 @@ def page(results: Results) -> str:
                 ("", "median", "goal", "met"),
                 ((_name(row), _value(row), str(row.goal), _verdict(row)) for row in goals),
             ),
+            *_left_out(results.left_out),
             "## All figures",
             _table(
                 ("", "median", "least – greatest", "runs", "store", "commit"),
@@ -47,6 +49,13 @@ def page(results: Results) -> str:
             ),
         )
     )
+
+
+def _left_out(systems: tuple[LeftOut, ...]) -> tuple[str, ...]:
+    if not systems:
+        return ()
+    rows = ((f"{one.what} ({one.system})", one.reason.replace("|", "/")) for one in systems)
+    return "## Left out", _table(("", "because"), rows)
 
 
 def _conditions(results: Results) -> str:

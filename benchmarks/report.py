@@ -46,8 +46,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     met: bool | None = None
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A system without a figure, and why."""
+
+    benchmark: str
+    system: str
+    what: str
+    reason: str
+
+
 class _Written(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class Report:
@@ -58,6 +68,7 @@ class Report:
         self.benchmark = ""
         """The one that is running."""
         self.rows: list[Row] = []
+        self.left_out: list[LeftOut] = []
 
     def say(self, text: str) -> None:
         """Tell on the terminal what is being done, apart from the table that goes to stdout."""
@@ -110,23 +121,24 @@ class Report:
             goal=goal,
         )
 
-    def _kept(self, path: Path) -> list[Row]:
-        if not path.exists():
-            return []
-        ran = {row.benchmark for row in self.rows}
-        before = msgspec.json.decode(path.read_bytes(), type=_Written)
-        return [row for row in before.rows if row.benchmark not in ran]
+    def leave_out(self, system: str, *, what: str = "everything", reason: str) -> None:
+        """Say why there is no figure, here and on the page."""
+        self.say(f"  {system} is left out of {what}: {reason}")
+        self.left_out.append(
+            LeftOut(benchmark=self.benchmark, system=system, what=what, reason=reason)
+        )
 
     def table(self) -> str:
-        """Lay out the figures, each with its ratio where it has one."""
+        """Lay out the figures, each with its ratio where it has one; then ratios to no figure."""
         ratios = {(row.engine, row.metric): row for row in self.rows if row.unit == RATIO}
         head = ("engine", "metric", "median", "unit", "min - max", "runs", "ratio", "to", "goal")
         body = [
             (*_figures(row), *_ratio(ratio), _verdict(row) or _verdict(ratio))
             for row in self.rows
             if row.unit != RATIO
-            for ratio in (ratios.get((row.engine, row.metric)),)
+            for ratio in (ratios.pop((row.engine, row.metric), None),)
         ]
+        body += [(*_figures(ratio), *_ratio(ratio), _verdict(ratio)) for ratio in ratios.values()]
         widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
         rule = tuple("-" * width for width in widths)
         return "\n".join(_line(cells, widths) for cells in (head, rule, *body))
@@ -134,8 +146,23 @@ class Report:
     def write(self, path: Path, conditions: Conditions) -> None:
         """Replace the rows of the benchmarks that ran; those of the others stay as they were."""
         path.parent.mkdir(exist_ok=True)
-        document = msgspec.to_builtins(conditions) | {"rows": self._kept(path) + self.rows}
+        kept = self._kept(path)
+        document = msgspec.to_builtins(conditions) | {
+            "left_out": [*kept.left_out, *self.left_out],
+            "rows": [*kept.rows, *self.rows],
+        }
         path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
+    def _kept(self, path: Path) -> _Written:
+        if not path.exists():
+            return _Written(())
+        ran = {row.benchmark for row in self.rows}
+        told = {one.benchmark for one in self.left_out}
+        before = msgspec.json.decode(path.read_bytes(), type=_Written)
+        return _Written(
+            rows=tuple(row for row in before.rows if row.benchmark not in ran),
+            left_out=tuple(one for one in before.left_out if one.benchmark not in ran | told),
+        )
 
 
 def _figures(row: Row) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     process_jobs: int
     pick_ups: int
     postgres_jobs: int
+    redis_jobs: int
     half_busy_seconds: float
     idle_seconds: float
     depth_jobs: int
@@ -53,6 +54,7 @@ FULL: Final = Scale(
     process_jobs=10_000,
     pick_ups=200,
     postgres_jobs=30_000,
+    redis_jobs=30_000,
     half_busy_seconds=5,
     idle_seconds=30,
     depth_jobs=20_000,
@@ -79,6 +81,7 @@ QUICK: Final = Scale(
     process_jobs=1_000,
     pick_ups=50,
     postgres_jobs=8_000,
+    redis_jobs=8_000,
     half_busy_seconds=2,
     idle_seconds=5,
     depth_jobs=6_000,

@@ -11,7 +11,7 @@ import pytest
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
 from tests.servers.redis import RedisServer
 from windlass import Windlass, WorkerSettings
-from windlass.contract.wakeup import Hint, RedisChannel
+from windlass.contract.wakeup import Bell, Hint, RedisChannel
 from windlass.wakeups.redis import redis_wakeup
 from windlass.wakeups.remote import Pace, RemoteWakeup
 
@@ -39,7 +39,8 @@ async def log() -> AsyncIterator[LogEar]:
 
 def channel_on(*servers: RedisServer) -> RedisChannel:
     urls = tuple(server.url() for server in servers)
-    return RedisChannel(urls, f"{{w{uuid4().hex}}}:wake:0", any_server=len(urls) == 1)
+    name = f"{{w{uuid4().hex}}}:wake:0"
+    return RedisChannel(urls, name, any_server=len(urls) == 1, bell=Bell(name))
 
 
 @asynccontextmanager
@@ -85,6 +86,32 @@ async def test_what_a_later_version_may_say_means_work(redis: RedisServer) -> No
     async with listening(channel) as (_, ear):
         redis.call("PUBLISH", channel.name, "something new")
         assert await ear.hears() is Hint.WORK
+
+
+async def nothing(number: int) -> None: ...
+
+
+async def test_the_write_of_a_job_tells_of_it(redis: RedisServer) -> None:
+    app = Windlass(redis.url(prefix=f"w{uuid4().hex}"))
+    job_type = app.job("nothing")(nothing)
+    async with app:
+        assert isinstance(app.store.channel, RedisChannel)
+        async with listening(app.store.channel) as (_, ear):
+            await app.store.insert([job_type.prepare(1)])
+            assert await ear.hears() is Hint.WORK
+
+
+async def test_what_the_write_has_told_is_not_told_again(redis: RedisServer) -> None:
+    app = Windlass(redis.url(prefix=f"w{uuid4().hex}"))
+    job_type = app.job("nothing")(nothing)
+    async with app:
+        assert isinstance(app.store.channel, RedisChannel)
+        async with listening(app.store.channel) as (_, ear):
+            await job_type.submit(1)
+            app.wakeup.notify(Hint.SWITCHED)
+            assert [await ear.hears(), await ear.hears()] == [Hint.WORK, Hint.SWITCHED]
+            app.wakeup.notify(job_id=uuid4())
+            assert await ear.hears() is Hint.WORK
 
 
 async def test_a_thousand_in_a_window_go_out_as_one(redis: RedisServer) -> None:

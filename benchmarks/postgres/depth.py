@@ -5,14 +5,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from benchmarks.postgres.on_windlass import type_names
+from benchmarks.contest.children import drained_by
+from benchmarks.contest.on_windlass import type_names
+from benchmarks.contest.system import OURS
 from benchmarks.postgres.seeding import Group, seed, settle_disk
 from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.store import opened
-from benchmarks.postgres.systems import OURS
 from benchmarks.report import Goal
 from benchmarks.scale import Scale, short
-from benchmarks.worker.children import drained_by
 from windlass.contract.outcome import Success
 from windlass.manager.switches import Switches
 

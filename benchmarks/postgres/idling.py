@@ -4,10 +4,10 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
+from benchmarks.contest.children import ended, started
+from benchmarks.contest.system import OURS, System
 from benchmarks.postgres.stage import Stage
-from benchmarks.postgres.systems import OURS, System
 from benchmarks.report import Goal
-from benchmarks.worker.children import ended, started
 
 _SLOTS: Final = 10
 _WARM_UP_SECONDS: Final = 3.0

@@ -1,12 +1,12 @@
 """awa, whose core is Rust."""
 
 import asyncio
-import time
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from benchmarks.worker.meter import INVOICE
+from benchmarks.contest import contender
+from benchmarks.contest.meter import INVOICE
 
 _AT_ONCE: Final = 5_000
 
@@ -28,20 +28,12 @@ class Timed:
     submitted_ns: int
 
 
-class Contender:
-    """See `contender.Contender`."""
+class Contender(contender.Contender):
+    """awa as its documentation starts it."""
 
-    loop_factory = None
-
-    def __init__(self, url: str, *, more_types: int) -> None:
-        assert not more_types
-        self.delays_ns: list[int] = []
-        self._url = url
-        self._done = 0
+    def __init__(self, url: str, *, more_types: int = 0) -> None:
+        super().__init__(url, more_types=more_types)
         self._payload = NoOp(**INVOICE)  # type: ignore[arg-type]  # the fields are those of INVOICE
-
-    def done(self) -> int:
-        return self._done
 
     async def make(self) -> None:
         await self.open()
@@ -49,28 +41,26 @@ class Contender:
         await self._client.install_queue_storage()
 
     async def open(self) -> None:
-        self._client: Any = import_module("awa").AsyncClient(self._url)
+        self._client: Any = import_module("awa").AsyncClient(self.url)
 
     async def submit(self) -> None:
         await self._client.insert(self._payload)
 
     async def submit_many(self, jobs: int) -> None:
-        for start in range(0, jobs, _AT_ONCE):
-            some = min(_AT_ONCE, jobs - start)
+        for some in contender.portions(jobs, _AT_ONCE):
             await self._client.enqueue_many_copy([self._payload] * some)
 
-    async def submit_timed(self, jobs: int) -> None:
-        for _ in range(jobs):
-            await self._client.insert(Timed(time.time_ns()))
+    async def submit_moment(self, submitted_ns: int) -> None:
+        await self._client.insert(Timed(submitted_ns))
 
     async def work(self, slots: int) -> None:
         @self._client.task(NoOp)  # type: ignore[untyped-decorator]  # read without its types
         async def no_op(job: Any) -> None:
-            self._done += 1
+            self.note_done()
 
         @self._client.task(Timed)  # type: ignore[untyped-decorator]  # read without its types
         async def timed(job: Any) -> None:
-            self.delays_ns.append(time.time_ns() - job.args.submitted_ns)
+            self.note_delay(job.args.submitted_ns)
 
         await self._client.start([("default", slots)])
         await asyncio.Event().wait()

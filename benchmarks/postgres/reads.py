@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
+from benchmarks.contest.system import OURS
 from benchmarks.postgres.seeding import Group, seed, settle_disk
 from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.store import opened
-from benchmarks.postgres.systems import OURS
 from benchmarks.scale import short
 from windlass.contract.errors import Code
 from windlass.contract.job import DEFAULT_TENANT

@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 import psycopg
 
+from benchmarks.contest.on_windlass import NO_OP
 from benchmarks.jobs import claim, new_job, settle, wanting
-from benchmarks.postgres.on_windlass import NO_OP
 from benchmarks.postgres.store import opened
 from windlass.contract.job import DEFAULT_PRIORITY, DEFAULT_TENANT
 from windlass.contract.outcome import Outcome

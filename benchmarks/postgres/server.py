@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
-import pytest
 from psycopg.sql import SQL, Identifier
 
+from tests.servers.missing import ServerMissing
 from tests.servers.postgres import VERSION_VARIABLE, PostgresServer, binaries
 
 _PREFERRED: Final = "15"
@@ -87,7 +87,7 @@ def server_version() -> str:
     _prefer_debian()
     try:
         program = binaries() / "postgres"
-    except pytest.skip.Exception:
+    except ServerMissing:
         return "none"
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return said.stdout.split()[2]

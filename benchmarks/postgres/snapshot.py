@@ -6,11 +6,11 @@ from typing import Final
 
 import psycopg
 
+from benchmarks.contest.children import drained_by
+from benchmarks.contest.system import OURS
 from benchmarks.postgres.seeding import Group, seed, settle_disk
 from benchmarks.postgres.stage import Stage
-from benchmarks.postgres.systems import OURS
 from benchmarks.report import Goal
-from benchmarks.worker.children import drained_by
 
 _GOAL: Final = Goal(least=0.9)
 # Should it run dry all the same, the rate is that until then.

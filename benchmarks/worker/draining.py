@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.bench import Bench
+from benchmarks.contest.children import Drained, drained_by
+from benchmarks.contest.meter import INVOICE
 from benchmarks.report import WINDLASS, Goal
-from benchmarks.worker.children import Drained, drained_by
-from benchmarks.worker.meter import INVOICE
 from benchmarks.worker.peers import Peer, available_peers
 from benchmarks.worker.workload import Workload, open_workload
 

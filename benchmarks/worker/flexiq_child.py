@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from benchmarks.worker import meter
+from benchmarks.contest import meter
 
 
 def main() -> None:

@@ -4,8 +4,8 @@ import asyncio
 from typing import Final
 
 from benchmarks.bench import Bench
+from benchmarks.contest.children import ended, started
 from benchmarks.report import WINDLASS, Goal
-from benchmarks.worker.children import ended, started
 from benchmarks.worker.draining import ENGINE, child_command, fill
 from benchmarks.worker.workload import HANDLER_SECONDS, open_workload
 

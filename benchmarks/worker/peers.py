@@ -4,11 +4,11 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.peer_environment import PEER_PYTHON, is_installed
+from benchmarks.contest.children import ROOT
+from benchmarks.contest.environment import is_installed, python_of
 from benchmarks.report import Report
-from benchmarks.worker.children import ROOT
 
-_REQUIREMENTS: Final = {"huey": "huey==3.5.4", "flexiq": "flexiq==2.1.0"}
+_REQUIREMENTS: Final = {"huey": ("huey==3.5.4",), "flexiq": ("flexiq==2.1.0",)}
 
 
 class Peer(NamedTuple):
@@ -28,7 +28,15 @@ class Peer(NamedTuple):
 
     def _command(self, path: Path, what: str, number: int) -> list[str]:
         module = f"benchmarks.worker.{self.package}_child"
-        return [str(PEER_PYTHON), "-m", module, str(path), what, str(number), *self.options]
+        return [
+            str(python_of(self.package)),
+            "-m",
+            module,
+            str(path),
+            what,
+            str(number),
+            *self.options,
+        ]
 
 
 # Its users run huey with several threads; here a single one drains faster.
@@ -42,5 +50,5 @@ _PEERS: Final = (
 
 def available_peers(report: Report) -> list[Peer]:
     """Leave out, with a line that says why, what cannot be had."""
-    there = {name for name, wanted in _REQUIREMENTS.items() if is_installed(wanted, report)}
+    there = {name for name, some in _REQUIREMENTS.items() if is_installed(name, some, report)}
     return [peer for peer in _PEERS if peer.package in there]

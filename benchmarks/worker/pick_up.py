@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import Bench
+from benchmarks.contest.children import ended, started
 from benchmarks.report import WINDLASS, Goal
-from benchmarks.worker.children import ended, started
 from benchmarks.worker.draining import ENGINE, child_command
 from benchmarks.worker.workload import Workload, open_workload
 from windlass.worker.settings import WorkerSettings

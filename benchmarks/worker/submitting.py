@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import Bench
+from benchmarks.contest.meter import INVOICE
 from benchmarks.report import WINDLASS, Goal
 from benchmarks.scale import Scale
 from benchmarks.worker.draining import ENGINE
-from benchmarks.worker.meter import INVOICE
 from benchmarks.worker.workload import Workload, open_workload
 
 _WARM_UP_JOBS: Final = 500

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from benchmarks.worker import meter
+from benchmarks.contest import meter
 from benchmarks.worker.workload import Workload, open_workload
 from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import run_tuned

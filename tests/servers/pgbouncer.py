@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-import pytest
-
+from tests.servers.missing import ServerMissing
 from tests.servers.postgres import PostgresServer, free_port, give_away, server_user
 
 _POOL_SIZE: Final = 12
@@ -37,7 +36,7 @@ class PgBouncer:
     def __init__(self, server: PostgresServer) -> None:
         program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         if program is None:
-            pytest.skip("there is no pgbouncer here")
+            raise ServerMissing("there is no pgbouncer here")
         self.folder = Path(mkdtemp(prefix="windlass-pgbouncer-"))
         self._server = server
         self.port = free_port()

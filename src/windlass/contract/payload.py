@@ -99,27 +99,28 @@ def _too_deep() -> InvalidInput:
 
 def _refuse_what_json_cannot_say(value: Any, *, depth: int) -> None:
     """msgspec would turn bytes into base64 and NaN into null without a word: refuse both."""
-    if type(value) in _HARMLESS:
-        return
-    if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
+    # In the order of how often they come; a match over classes takes twice as long.
+    if isinstance(value, dict):
+        _refuse_if_too_deep(depth)
+        for key, item in value.items():
+            if type(key) not in _HARMLESS:
+                _refuse_what_json_cannot_say(key, depth=depth)
+            if type(item) not in _HARMLESS:
+                _refuse_what_json_cannot_say(item, depth=depth + 1)
+    elif isinstance(value, (list, tuple)):
+        _refuse_if_too_deep(depth)
+        for item in value:
+            if type(item) not in _HARMLESS:
+                _refuse_what_json_cannot_say(item, depth=depth + 1)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        raise InvalidInput(
+            "The payload contains bytes.",
+            next_step="Store the data elsewhere and pass its identifier.",
+        )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"The payload contains {value}, which JSON cannot say.")
+
+
+def _refuse_if_too_deep(depth: int) -> None:
+    if depth >= MAX_DEPTH:
         raise _too_deep()
-    match value:
-        case bytes() | bytearray() | memoryview():
-            raise InvalidInput(
-                "The payload contains bytes.",
-                next_step="Store the data elsewhere and pass its identifier.",
-            )
-        case float() if not math.isfinite(value):
-            raise InvalidInput(f"The payload contains {value}, which JSON cannot say.")
-        case dict():
-            for key, item in value.items():
-                if type(key) not in _HARMLESS:
-                    _refuse_what_json_cannot_say(key, depth=depth)
-                if type(item) not in _HARMLESS:
-                    _refuse_what_json_cannot_say(item, depth=depth + 1)
-        case list() | tuple():
-            for item in value:
-                if type(item) not in _HARMLESS:
-                    _refuse_what_json_cannot_say(item, depth=depth + 1)
-        case _:
-            pass

@@ -1,9 +1,15 @@
 """The wake-up port: telling others, here or elsewhere, that there may be something to do."""
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from time import monotonic
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
+
+WINDOW_SECONDS: Final = 0.008
+"""While busy, each hint is sent once in this time."""
+_LAST_INSERTS: Final = 64
 
 
 class Hint(Enum):
@@ -60,6 +66,34 @@ class PostgresChannel(NamedTuple):
         return f"PostgresChannel({self.name!r})"
 
 
+class Bell:
+    """Rung by a store in the very write that makes work: workers hear of it a round trip earlier.
+
+    While busy it stays silent, and who notifies afterwards does so for many at once.
+    """
+
+    def __init__(self, channel: str) -> None:
+        """Without a channel it is never rung."""
+        self._channel = channel
+        self._last = -WINDOW_SECONDS
+        self._rung_for: deque[UUID] = deque(maxlen=_LAST_INSERTS)
+
+    def ring(self) -> str:
+        """The channel that the next write is to tell; empty if one was told a moment ago."""
+        now = monotonic()
+        if now - self._last < WINDOW_SECONDS:
+            return ""
+        self._last = now
+        return self._channel
+
+    def rang_for(self, job_id: UUID) -> None:
+        """Remember the first job of a write that rang."""
+        self._rung_for.append(job_id)
+
+    def has_rung_for(self, job_id: UUID | None) -> bool:
+        return job_id in self._rung_for
+
+
 class RedisChannel(NamedTuple):
     """Where the users of one Redis store can reach each other by PUBLISH."""
 
@@ -67,6 +101,7 @@ class RedisChannel(NamedTuple):
     name: str
     any_server: bool
     """Whether every server passes on what it is told, as in a cluster; else only the primary."""
+    bell: Bell
 
     def __repr__(self) -> str:
         """Leave the servers out: their URLs may hold a password."""

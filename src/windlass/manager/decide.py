@@ -1,7 +1,7 @@
 """The lifecycle as pure functions: a run and its outcome in, a guarded transition out."""
 
 from datetime import timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from windlass.contract.errors import Code, IllegalTransition
 from windlass.contract.job import Job
@@ -27,6 +27,8 @@ from windlass.contract.scheduling import Placement, as_asked
 from windlass.contract.snapshot import JobSnapshot, Run
 from windlass.contract.status import REDRIVABLE, JobStatus, Reason
 from windlass.contract.transition import RunGuard, Transition
+
+_NO_DELAY: Final = timedelta(0)
 
 
 def decide(run: Run, outcome: Outcome, policy: Policy, *, jitter: float) -> Transition:
@@ -132,11 +134,13 @@ def _poisoned_unless_cancelled(run: Run, error: ErrorInfo, reason: Reason) -> Tr
 
 def place(policy: Policy, job: Job, asked: Placement) -> Placement:
     """Ask the scheduling strategy, and keep its answer within what a store can hold."""
-    if policy.schedule is as_asked and timedelta(0) <= asked.delay <= MAX_DELAY:
+    if policy.schedule is as_asked and _NO_DELAY <= asked.delay <= MAX_DELAY:
         return asked  # its priority was checked with the envelope
     wanted = policy.schedule(job, asked)
     return Placement(bounded(wanted.delay), min(3, max(0, wanted.priority)))
 
 
 def bounded(delay: timedelta) -> timedelta:
-    return min(max(delay, timedelta(0)), MAX_DELAY)
+    if not delay:
+        return delay  # as that of most jobs
+    return min(max(delay, _NO_DELAY), MAX_DELAY)

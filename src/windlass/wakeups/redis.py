@@ -28,6 +28,7 @@ def redis_wakeup(channel: RedisChannel, pace: Pace | None = None) -> RemoteWakeu
         what="wake-ups through Redis",
         pace=pace,
         always_connected=False,
+        is_told=channel.bell.has_rung_for,
     )
 
 

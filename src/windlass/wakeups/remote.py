@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from windlass.contract.wakeup import Hint, OnHint
+from windlass.contract.wakeup import WINDOW_SECONDS, Hint, OnHint
 from windlass.wakeups.courier import Courier
 from windlass.wakeups.outage import Outage
 
@@ -26,8 +26,7 @@ _STEPS_TO_CLOSE: Final = 3
 class Pace(NamedTuple):
     """How often, and how patient."""
 
-    window_seconds: float = 0.008
-    """While busy, each hint is sent once in this time."""
+    window_seconds: float = WINDOW_SECONDS
     heartbeat_seconds: float = 10.0
     """How often a silent server is asked whether it is still there."""
     answer_seconds: float = 3.0
@@ -53,12 +52,22 @@ class RemoteWakeup:
     """Reach all who use the same server."""
 
     def __init__(
-        self, make_link: Callable[[], Link], *, what: str, pace: Pace, always_connected: bool
+        self,
+        make_link: Callable[[], Link],
+        *,
+        what: str,
+        pace: Pace,
+        always_connected: bool,
+        is_told: Callable[[UUID | None], bool] = lambda job_id: False,
     ) -> None:
-        """`always_connected` holds the connection even where nobody listens."""
+        """`always_connected` holds the connection even where nobody listens.
+
+        `is_told` says whether everybody has heard of a job already.
+        """
         self._make_link = make_link
         self._pace = pace
         self._always_connected = always_connected
+        self._is_told = is_told
         self._what = what
         self._outage = Outage(what)
         self._thread: threading.Thread | None = None
@@ -85,7 +94,7 @@ class RemoteWakeup:
 
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
         courier = self._courier  # its thread may end it meanwhile
-        if courier is not None:
+        if courier is not None and not (hint is Hint.WORK and self._is_told(job_id)):
             courier.take(hint, job_id)
 
     async def close(self) -> None:

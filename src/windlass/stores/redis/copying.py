@@ -287,7 +287,11 @@ def _said_of_job(stored: StoredJob) -> list[Argument]:
         lane_name(job.queue, job.job_type),
         tenant_name(job.tenant_id),
         pack_state(state, digest(new.job_key) if new.job_key else b""),
-        pack_job(new, None if job.scheduled_at is None else to_micros(job.scheduled_at)),
+        pack_job(
+            new,
+            created_at=to_micros(job.created_at),
+            scheduled_at=None if job.scheduled_at is None else to_micros(job.scheduled_at),
+        ),
         last.entry.reason if last else "",
         *listed_by(job),
         len(log),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.contract.clock import LAST_MICROS, from_micros, span_micros, to_micros
+from windlass.contract.clock import LAST_MICROS, from_micros, span_micros
 from windlass.contract.errors import InvalidInput
 from windlass.contract.identity import uuid_text
 from windlass.contract.job import Job
@@ -17,6 +17,7 @@ from windlass.contract.submission import DedupeKey, NewJob
 _encode: Final = msgspec.msgpack.Encoder().encode
 _SIGN: Final = 2**63
 _DIGEST_SIZE: Final = 20
+_SIZES: Final = tuple(bytes((size,)) for size in range(256))
 
 
 class _Envelope(msgspec.Struct, array_like=True, frozen=True):
@@ -63,7 +64,7 @@ def binary(value: bytes) -> msgspec.Raw:
     return msgspec.Raw(b"\xdb%b%b" % (size.to_bytes(4, "big"), value))
 
 
-def pack_job(new: NewJob, scheduled_at: int | None) -> bytes:
+def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes:
     job = new.job
     fields = packed(
         (
@@ -80,12 +81,12 @@ def pack_job(new: NewJob, scheduled_at: int | None) -> bytes:
             bytes(job.payload),
             job.payload_version,
             job.priority,
-            to_micros(job.created_at),
+            created_at,
             job.trace_context,
             scheduled_at,
         )
     )
-    return b"%c%b%b" % (len(new.fingerprint), new.fingerprint, fields)
+    return b"".join((_SIZES[len(new.fingerprint)], new.fingerprint, fields))
 
 
 def unpack_job(job_id: UUID, envelope: bytes) -> Job:

@@ -10,6 +10,7 @@ from windlass.contract.identity import uuid_from_bytes
 from windlass.contract.job import Job
 from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
+from windlass.contract.wakeup import Bell
 from windlass.stores.redis import scripts
 from windlass.stores.redis.calls import Calls, in_batches
 from windlass.stores.redis.connection import Argument
@@ -34,12 +35,19 @@ _INSERTED: Final = Applied(1)
 Extras = tuple[object, ...]
 
 
-async def insert(calls: Calls, jobs: Sequence[NewJob], now: bytes) -> list[InsertResult]:
+async def insert(
+    calls: Calls, jobs: Sequence[NewJob], now: bytes, bell: Bell
+) -> list[InsertResult]:
+    """Store jobs; the write of the last ones rings the bell."""
     answers: list[InsertResult] = []
     for batch in in_batches(jobs, _BATCH):
-        reply = await calls.run(scripts.INSERT, _arguments(batch, now))
+        is_last = len(answers) + len(batch) == len(jobs)
+        channel = bell.ring() if is_last else ""
+        reply = await calls.run(scripts.INSERT, _arguments(batch, now, channel))
         some = [read_refusal(answer) or _INSERTED for answer in reply.value]
         answers += as_first_time(some, batch) if reply.is_repeated else some
+        if channel:
+            bell.rang_for(jobs[0].job.job_id)
     return answers
 
 
@@ -51,7 +59,7 @@ def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[I
     ]
 
 
-def _arguments(jobs: Sequence[NewJob], now: bytes) -> list[Argument]:
+def _arguments(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
     places: dict[tuple[str, str, str], int] = {}
     said: list[Argument] = []
     for new in jobs:
@@ -64,22 +72,28 @@ def _arguments(jobs: Sequence[NewJob], now: bytes) -> list[Argument]:
         for queue, job_type, tenant in places
         for name in (lane_name(queue, job_type), tenant_name(tenant))
     ]
-    return [now, len(places), *names, *said]
+    return [now, channel, len(places), *names, *said]
 
 
 def meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
     job = new.job
+    created = to_micros(job.created_at)
     scheduled = None if job.scheduled_at is None else to_micros(job.scheduled_at)
-    envelope = pack_job(new, scheduled)
+    envelope = pack_job(new, created_at=created, scheduled_at=scheduled)
     told, time = _NOW, 0
     if scheduled is not None:
         told, time = _SCHEDULED, max(0, scheduled)
     elif new.delay:
         told, time = _DELAYED, span(new.delay)
         envelope = envelope[:-_NIL_SIZE]  # the script adds when
-    created = sortable(to_micros(job.created_at))
     meta = _META.pack(
-        job.job_id.bytes, created, job.priority, job.attempts_used, new.logged, told, time
+        job.job_id.bytes,
+        sortable(created),
+        job.priority,
+        job.attempts_used,
+        new.logged,
+        told,
+        time,
     )
     return meta, envelope
 

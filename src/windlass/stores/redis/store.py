@@ -41,7 +41,7 @@ from windlass.contract.stored import Dumped, Part, Stored, refuse_running
 from windlass.contract.submission import DedupeKey, NewJob
 from windlass.contract.text import is_storable, storable_start
 from windlass.contract.transition import StateGuard, Transition
-from windlass.contract.wakeup import RedisChannel
+from windlass.contract.wakeup import Bell, RedisChannel
 from windlass.stores.advice import Advice
 from windlass.stores.redis import claim as claims
 from windlass.stores.redis import (
@@ -87,6 +87,7 @@ class RedisStore:
         self.location = location
         self._clock = clock
         self._tokens = tokens
+        self._bell = Bell(_channel_name(location) if location.wakeup else "")
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
 
@@ -99,11 +100,8 @@ class RedisStore:
         location = self.location
         if not location.wakeup:
             return None
-        # The channels of a Redis know no databases: the name has its own.
-        name = f"{{{location.prefix}}}:wake:{location.database}"
-        return RedisChannel(
-            location.urls, name, any_server=len(location.urls) == 1 or location.cluster
-        )
+        any_server = len(location.urls) == 1 or location.cluster
+        return RedisChannel(location.urls, _channel_name(location), any_server, self._bell)
 
     async def software(self) -> Mapping[str, str]:
         server = self._parts.server
@@ -158,7 +156,7 @@ class RedisStore:
     # -- writing ----------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        return await insert(self._calls, tuple(jobs), self._now())
+        return await insert(self._calls, tuple(jobs), self._now(), self._bell)
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         raise StoreMisconfigured(
@@ -280,3 +278,8 @@ class RedisStore:
 
     async def clear(self) -> None:
         await copying.clear(self._calls)
+
+
+def _channel_name(location: Location) -> str:
+    """The channels of a Redis know no databases: the name has its own."""
+    return f"{{{location.prefix}}}:wake:{location.database}"

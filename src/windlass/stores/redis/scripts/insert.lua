@@ -1,14 +1,15 @@
--- insert(now, places, lane 1, tenant 1, …, then per job: place, meta, envelope, extras)
+-- insert(now, the channel to tell that there is work ('' for none), places, lane 1, tenant 1, …,
+-- then per job: place, meta, envelope, extras)
 -- Answers per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
 local now = clock(ARGV[1])
-local named, at = {}, 3
-for number = 1, tonumber(ARGV[2]) do
+local named, at = {}, 4
+for number = 1, tonumber(ARGV[3]) do
     named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]))
     at = at + 2
 end
 local ids, answers = {}, {}
-for first = at, #ARGV, 4 do
-    ids[#ids + 1] = ARGV[first + 1]:sub(1, 16)
+for index = 1, (#ARGV - at + 1) / 4 do
+    ids[index] = ARGV[at + 4 * index - 3]:sub(1, 16)
 end
 local known = call('HMGET', JOBS, unpack(ids))
 for index, id in ipairs(ids) do
@@ -19,7 +20,7 @@ for index, id in ipairs(ids) do
     if touch(id) then
         there = call('HGET', JOBS, id)
     end
-    local refused = refusal(id, there, envelope, extras, now)
+    local refused = (there or extras) and refusal(id, there, envelope, extras, now)
     if not refused then
         store(meta, envelope, extras, place, now)
     end
@@ -28,4 +29,7 @@ end
 write_waiting()
 write_last_number()
 write_counts()
+if ARGV[2] ~= '' then
+    redis.pcall('PUBLISH', ARGV[2], 'w') -- work; where that is not allowed, workers poll
+end
 return answers

@@ -17,8 +17,9 @@ local function write(command, key, first, second)
         words = {command, key}
         keys[key] = words
     end
-    words[#words + 1] = first
-    words[#words + 1] = second
+    local count = #words
+    words[count + 1] = first
+    words[count + 2] = second
 end
 
 local function write_waiting()
@@ -54,7 +55,7 @@ local function place_of(lane, tenant)
     local place = of_lane[tenant]
     if not place then
         place = {lane = lane, tenant = tenant, name = lane .. ':' .. tenant, lists = {}, counted = {},
-                 member_end = pack('>I4', tenant)}
+                 member_end = pack('>I4', tenant), starts = {}}
         of_lane[tenant] = place
     end
     return place
@@ -90,8 +91,20 @@ local function list_key(place, status)
     return key
 end
 
+local ready_keys = {}
+
 local function ready_key(lane, priority)
-    return P .. 'ready:' .. lane .. ':' .. priority
+    local of_lane = ready_keys[lane]
+    if not of_lane then
+        of_lane = {}
+        ready_keys[lane] = of_lane
+    end
+    local key = of_lane[priority]
+    if not key then
+        key = P .. 'ready:' .. lane .. ':' .. priority
+        of_lane[priority] = key
+    end
+    return key
 end
 
 local function is_dead(status)

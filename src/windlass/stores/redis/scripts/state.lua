@@ -4,7 +4,8 @@
 -- status, version, attempt, crashes, snoozes, fence, priority, lane, tenant, the sequence numbers of its
 -- newest log row and of the newest that tells an outcome (0: none), created_at as lists sort it, run_at |
 -- started_at | ended_at, whether it has a key, whether it is in any of LISTS.
-local STATE = '>c1I4I4I4I4I4BI4I4I8I8c8I8BB'
+local STATE_START = '>c1I4I4I4I4I4BI4I4'
+local STATE = STATE_START .. 'I8I8c8I8BB'
 local STATE_SIZE = 64
 
 -- An envelope: the length of the fingerprint, the fingerprint, then an array that begins with tenant,

@@ -1,9 +1,10 @@
-"""Windlass on PostgreSQL, with its defaults."""
+"""Windlass, with its defaults."""
 
 import time
 from typing import Any, Final
 
-from benchmarks.worker.meter import INVOICE
+from benchmarks.contest import contender
+from benchmarks.contest.meter import INVOICE
 from windlass import Windlass
 from windlass.worker.settings import WorkerSettings
 from windlass.worker.tuning import fastest_loop, relax_collector
@@ -16,17 +17,17 @@ def type_names(types: int) -> tuple[str, ...]:
     return tuple(f"type-{number:04}" for number in range(types))
 
 
-class Contender:
-    """See `contender.Contender`."""
+class Contender(contender.Contender):
+    """On whichever store the URL names."""
 
-    def __init__(self, url: str, *, more_types: int) -> None:
+    def __init__(self, url: str, *, more_types: int = 0) -> None:
+        super().__init__(url)
         self.loop_factory = fastest_loop()
-        self.delays_ns: list[int] = []
         self.app = Windlass(url)
         self._worker: Worker | None = None
 
         async def timed(submitted_ns: int) -> None:
-            self.delays_ns.append(time.time_ns() - submitted_ns)
+            self.note_delay(submitted_ns)
 
         self._no_op = self.app.job(NO_OP)(no_op)
         self._timed = self.app.job("timed")(timed)
@@ -50,9 +51,12 @@ class Contender:
 
     async def submit_timed(self, jobs: int) -> None:
         if jobs == 1:
-            await self._timed.submit(time.time_ns())
+            await super().submit_timed(jobs)
         else:
             await self._timed.submit_many([time.time_ns()] * jobs)
+
+    async def submit_moment(self, submitted_ns: int) -> None:
+        await self._timed.submit(submitted_ns)
 
     async def work(self, slots: int) -> None:
         relax_collector()  # as `windlass worker` does

@@ -1,17 +1,20 @@
-"""A process that is measured: `python -m benchmarks.postgres.child SYSTEM URL WHAT [OPTION …]`."""
+"""A process that is measured: `python -m benchmarks.contest.child MODULE URL WHAT [OPTION …]`."""
 
 import argparse
 import asyncio
 import json
+import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from threading import Thread
 from typing import Any, Final
 
-from benchmarks.postgres.contender import Contender, contender_of
-from benchmarks.worker import meter
+from benchmarks.contest import meter
+from benchmarks.contest.contender import Contender, contender_of
 
 _TICK_SECONDS: Final = 0.01
 _WARM_UP_JOBS: Final = 100
@@ -20,18 +23,27 @@ _QUIET_SECONDS: Final = 3.0
 
 
 def main() -> None:
+    """End at once: whatever still runs has nothing to tell, and not every peer can be stopped."""
     options = _options()
-    contender = contender_of(options.system)(options.url, more_types=options.types)
-    with asyncio.Runner(loop_factory=contender.loop_factory) as runner:
+    try:
+        contender = contender_of(options.module)(options.url, more_types=options.types)
+        runner = asyncio.Runner(loop_factory=contender.loop_factory)
         runner.run(_ROLES[options.what](contender, options))
-        # Whatever still runs has nothing to tell, and not every peer can be stopped.
-        sys.stdout.flush()
-        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        _leave(1)
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("system")
+    parser.add_argument("module")
     parser.add_argument("url")
     parser.add_argument("what", choices=list(_ROLES))
     parser.add_argument("--jobs", type=int, default=0)
@@ -41,6 +53,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=0)
     parser.add_argument("--types", type=int, default=0)
     return parser.parse_args()
+
+
+def _tell(answer: object) -> None:
+    print(json.dumps(answer))
 
 
 # -- submitting ------------------------------------------------------------------------------------
@@ -62,12 +78,28 @@ async def _submit(contender: Contender, options: argparse.Namespace) -> None:
         for _ in range(jobs):
             await contender.submit()
 
+    each, callers = options.jobs // options.callers, options.callers
+    together = _in_threads if contender.is_blocking else _in_tasks
     await contender.open()
-    await call(_WARM_UP_JOBS)
-    each = options.jobs // options.callers
+    await together(lambda: call(_WARM_UP_JOBS // callers), callers)
     start = time.perf_counter()
-    await asyncio.gather(*(call(each) for _ in range(options.callers)))
-    print(json.dumps(each * options.callers / (time.perf_counter() - start)))
+    await together(lambda: call(each), callers)
+    _tell(each * callers / (time.perf_counter() - start))
+
+
+async def _in_tasks(call: Callable[[], Coroutine[Any, Any, None]], callers: int) -> None:
+    await asyncio.gather(*(call() for _ in range(callers)))
+
+
+async def _in_threads(call: Callable[[], Coroutine[Any, Any, None]], callers: int) -> None:
+    """One caller needs none. What never waits for a loop can be run by any."""
+    if callers == 1:
+        return await call()
+    threads = [Thread(target=lambda: asyncio.run(call())) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 async def _submit_many(contender: Contender, options: argparse.Namespace) -> None:
@@ -75,7 +107,7 @@ async def _submit_many(contender: Contender, options: argparse.Namespace) -> Non
     await contender.submit_many(_WARM_UP_JOBS)
     start = time.perf_counter()
     await contender.submit_many(options.jobs)
-    print(json.dumps(options.jobs / (time.perf_counter() - start)))
+    _tell(options.jobs / (time.perf_counter() - start))
 
 
 async def _send(contender: Contender, options: argparse.Namespace) -> None:
@@ -92,17 +124,18 @@ async def _send(contender: Contender, options: argparse.Namespace) -> None:
         await contender.submit_timed(at_once)
         sent += at_once
         await asyncio.sleep(start + sent / at_once * apart - time.perf_counter())
-    print(json.dumps(sent / (time.perf_counter() - start)))
+    _tell(sent / (time.perf_counter() - start))
 
 
 # -- working ---------------------------------------------------------------------------------------
 
 
 async def _drain(contender: Contender, options: argparse.Namespace) -> None:
-    """Work until nothing is left."""
+    """Work until so many jobs are done, where it is known how many, or until none comes."""
     await contender.open()
     await asyncio.to_thread(meter.wait_for_go)
-    meter.watch(contender.done, quiet_seconds=_QUIET_SECONDS)
+    limits = {"most_jobs": options.jobs or math.inf, "quiet_seconds": _QUIET_SECONDS}
+    _meanwhile(lambda: _tell(meter.read(contender.done, **limits)))
     await contender.work(options.slots)
 
 
@@ -117,17 +150,31 @@ async def _drain_some(contender: Contender, options: argparse.Namespace) -> None
     working.cancel()
     with suppress(asyncio.CancelledError):
         await working
-    print(json.dumps(reading))
+    _tell(reading)
 
 
 async def _serve(contender: Contender, options: argparse.Namespace) -> None:
     """Work until the parent closes our input; tell the delays of the timed jobs."""
+
+    def until_closed() -> None:
+        sys.stdin.read()
+        _tell(contender.delays_ns)
+
     await contender.open()
     await asyncio.to_thread(meter.wait_for_go)
-    working = asyncio.create_task(contender.work(options.slots))
-    await asyncio.to_thread(sys.stdin.read)
-    assert not working.done(), working
-    print(json.dumps(contender.delays_ns))
+    _meanwhile(until_closed)
+    await contender.work(options.slots)
+    raise RuntimeError("the worker has ended by itself")
+
+
+def _meanwhile(observe: Callable[[], None]) -> None:
+    """Observe in a thread, for a worker may block the loop; the process ends with it."""
+
+    def observe_and_leave() -> None:
+        observe()
+        _leave(0)
+
+    Thread(target=observe_and_leave, daemon=True).start()
 
 
 _ROLES: Final[dict[str, Callable[[Contender, argparse.Namespace], Coroutine[Any, Any, None]]]] = {
