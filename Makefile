@@ -36,6 +36,6 @@ chaos: setup ## Run the long proofs.
 	$(BIN)/pytest -m chaos --timeout 1800
 
 clean: ## Remove all that the other targets made.
-	rm -rf .venv .venvs build dist
+	rm -rf .venv .venvs .demo build dist
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

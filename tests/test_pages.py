@@ -1,12 +1,14 @@
 """What the pages of the documentation say is so: their code runs, their commands show that."""
 
 import configparser
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it has no stubs
 
+import windlass
 from tests.api.conftest import asker_of
 from tests.test_documentation import DOCS, Shell, blocks, modules, page
 from tests.walkthrough import Walkthrough
@@ -19,7 +21,7 @@ from windlass.manager.orphans import DEFAULT_GRACE
 from windlass.worker.handler import DEFAULT_TIMEOUT
 from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 FOLDERS = ("concepts", "guides", "coming-from")
 FILES = [DOCS / "index.md", *(file for name in FOLDERS for file in sorted((DOCS / name).iterdir()))]
@@ -68,6 +70,9 @@ async def test_the_fastapi_application_answers_its_users(
             assert (await client.get(status_url, headers=bob)).status_code == 403
         assert (await client.post("/checked/d4?kind=gossip", headers=ada)).status_code == 400
         assert (await client.post("/documents/d1/analysis")).status_code == 401
+        await names["jobs"].switches.disable_type("analyze")
+        refused = await client.post("/documents/d5/everything", headers=ada)
+        assert refused.json()["errorCode"] == "JOB_TYPE_DISABLED"
 
 
 def test_the_manifests_can_be_read_and_have_the_fields_that_matter() -> None:
@@ -105,6 +110,17 @@ def _unit(text: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(text)
     return parser
+
+
+def test_every_file_of_the_tour_is_there() -> None:
+    text = page("architecture.md")
+    files = re.findall(r"`([\w/]+\.(?:py|lua))`", text)
+    folders = re.findall(r"`(\w+)/`", text)
+    assert len(files) > 20
+    source = Path(windlass.__file__).parent
+    assert [name for name in [*files, *folders] if not (source / name).exists()] == []
+    there = {file.parent.name for file in source.glob("*/__init__.py")}
+    assert there - {*folders} == set()
 
 
 def test_the_numbers_are_those_of_the_code() -> None:

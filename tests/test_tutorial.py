@@ -7,7 +7,7 @@ import pytest
 from tests.test_documentation import Shell, page
 from tests.walkthrough import Walkthrough
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:

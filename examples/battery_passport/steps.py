@@ -19,6 +19,7 @@ from examples.battery_passport.database import Database
 from examples.battery_passport.passport import Snapshot, compile_passport, snapshot_id_of
 from examples.battery_passport.rule_cases import cases_of
 from examples.battery_passport.rules import current_package
+from examples.battery_passport.signed import Signed
 from windlass import Backoff, Context, JobGroup, Permanent, provide
 
 KEEP_UNUSED: Final = timedelta(days=30)
@@ -221,7 +222,7 @@ async def export_passport(
     async with db.opened() as books:
         version = await books.version(tenant, version_id)
         signature = await books.signature(tenant, version_id)
-    signed = exports.Signed(version, signature, str(qr.QrText.of(version)))
+    signed = Signed(version, signature, str(qr.QrText.of(version)))
     artefacts = {f"passport.{name}": make(signed) for name, make in exports.FORMATS.items()}
     result = {
         "passport_version_id": version_id,

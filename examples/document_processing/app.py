@@ -30,7 +30,7 @@ def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
     @asynccontextmanager
     async def shared(jobs: Windlass) -> AsyncIterator[Shared]:
         documents.create()
-        await add_samples(documents)
+        await add_samples(jobs, documents)
         yield Shared(documents, pace_seconds)
 
     jobs = Windlass(

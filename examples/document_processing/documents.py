@@ -56,17 +56,16 @@ class Documents:
         self._path = path
 
     def create(self) -> None:
-        with self.transaction() as connection:
+        with self._connected() as connection:
             connection.executescript(_SCHEMA)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything that is written in the block, or nothing."""
-        with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self._path, timeout=10)) as connection:
             yield connection
 
     def is_empty(self) -> bool:
-        with self.transaction() as connection:
+        with self._connected() as connection:
             return connection.execute("SELECT 1 FROM document").fetchone() is None
 
     def add(
@@ -91,13 +90,13 @@ class Documents:
         return document_id
 
     def readable_by(self, person: str) -> frozenset[str]:
-        with self.transaction() as connection:
+        with self._connected() as connection:
             rows = connection.execute("SELECT document_id FROM reader WHERE person = ?", [person])
             return frozenset(document_id for (document_id,) in rows)
 
     def read(self, document_id: UUID, *, reader: str) -> Texts | None:
         """None where there is no such document, or none that this person may read."""
-        with self.transaction() as connection:
+        with self._connected() as connection:
             row = connection.execute(
                 "SELECT text, redacted FROM document JOIN reader ON document_id = id"
                 " WHERE id = ? AND person = ?",
@@ -106,7 +105,7 @@ class Documents:
         return Texts(*row) if row else None
 
     def listed(self, person: str) -> list[Listed]:
-        with self.transaction() as connection:
+        with self._connected() as connection:
             documents = connection.execute(
                 "SELECT id, title, is_owner, redacted, hidden FROM document"
                 " JOIN reader ON document_id = id WHERE person = ? ORDER BY document.rowid DESC",

@@ -6,10 +6,7 @@ from typing import Final
 import msgspec
 
 from examples.document_processing.documents import Documents
-from windlass.auth.action import Action
-from windlass.auth.authenticator import Credentials
-from windlass.auth.authorizer import DefaultAuthorizer, Target
-from windlass.auth.principal import Principal, Role
+from windlass.auth import Action, Credentials, DefaultAuthorizer, Principal, Role, Target
 
 COOKIE: Final = "session"
 

@@ -14,9 +14,8 @@ from examples.document_processing.documents import Documents
 from examples.document_processing.jobs import Document, process
 from examples.document_processing.people import COOKIE, PEOPLE, Person, Sessions
 from examples.document_processing.samples import SAMPLES
-from windlass import Handle
-from windlass.auth.authenticator import Credentials
-from windlass.auth.principal import Principal
+from windlass import Handle, Windlass
+from windlass.auth import Credentials, Principal
 from windlass.contract.errors import NotAuthenticated
 from windlass.integrations.fastapi import Accepted
 
@@ -83,16 +82,23 @@ async def list_documents(user: User, documents: TheirDocuments) -> list[dict[str
 
 
 @routes.post("/api/documents", status_code=202, response_class=Accepted)
-async def add_document(new: NewDocument, user: User, documents: TheirDocuments) -> Accepted:
-    person = PEOPLE[user.id]
-    return Accepted.of(await _add(documents, person, new.title, new.text))
+async def add_document(
+    new: NewDocument, request: Request, user: User, documents: TheirDocuments
+) -> Accepted:
+    jobs: Windlass = request.app.state.jobs
+    return Accepted.of(await _add(jobs, documents, PEOPLE[user.id], new.title, new.text))
 
 
 async def _add(
-    documents: Documents, owner: Person, title: str, text: str, *, readers: Iterable[str] = ()
+    jobs: Windlass,
+    documents: Documents,
+    owner: Person,
+    title: str,
+    text: str,
+    readers: Iterable[str] = (),
 ) -> Handle[dict[str, int]]:
     """The document and the job that processes it are there both, or neither."""
-    with documents.transaction() as connection:
+    async with jobs.transaction() as connection:
         document_id = documents.add(
             connection, owner=owner.id, title=title, text=text, readers=readers
         )
@@ -101,9 +107,8 @@ async def _add(
         )
 
 
-async def add_samples(documents: Documents) -> None:
+async def add_samples(jobs: Windlass, documents: Documents) -> None:
     """Something to begin with, where there is nothing yet."""
     if documents.is_empty():
         for one in SAMPLES:
-            owner = PEOPLE[one.owner]
-            await _add(documents, owner, one.title, one.text, readers=one.readers)
+            await _add(jobs, documents, PEOPLE[one.owner], one.title, one.text, one.readers)

@@ -49,4 +49,6 @@ if __name__ == "__main__":
     shutil.rmtree(folder, ignore_errors=True)
     if found := build(folder):
         sys.exit("\n".join(found))
-    print(f"The documentation is in {folder.relative_to(REPOSITORY)}/site/index.html.")
+    site = (folder / "site").relative_to(REPOSITORY)
+    print(f"The documentation is in {site}/index.html; with its search it is served by")
+    print(f"  python3 -m http.server --directory {site}")

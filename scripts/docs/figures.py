@@ -16,6 +16,10 @@ STORES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 COSTS: Final = frozenset({"ms", "µs", "bytes", "MB", "commits", "1/s", "%"})
 
 
+Line = dict[str, Row]
+"""The figures of one metric, by whose they are."""
+
+
 class _Results(msgspec.Struct):
     rows: tuple[Row, ...]
 
@@ -36,32 +40,61 @@ def when_and_where() -> str:
 def beside_others() -> str:
     """A table for each store: what was measured, of whom; the best of each line is bold."""
     parts = []
-    for engine, name in STORES.items():
-        # What was measured over HTTP is beside a server that answers nothing, and no rival.
-        measured = [row for row in _rows() if row.engine == engine and row.benchmark != "http"]
-        if rows := [row for row in measured if row.unit != RATIO]:
-            parts.append(f"### On {name}\n\n" + _beside(rows))
+    for name, lines in _compared().items():
+        others = (one for line in lines.values() for one in line)
+        systems = list(dict.fromkeys([WINDLASS, *others]))
+        rows = ([metric, *_cells(line, systems)] for metric, line in lines.items())
+        parts.append(f"### On {name}\n\n" + table(["", "Windlass", *systems[1:]], rows))
     return "\n".join(parts)
 
 
-def _beside(rows: Sequence[Row]) -> str:
-    others = [row for row in rows if row.system != WINDLASS and not row.system.startswith("raw ")]
-    found = {(row.system, _metric(row)): row for row in rows}
-    metrics = list(dict.fromkeys(map(_metric, others)))
-    systems = [WINDLASS, *dict.fromkeys(row.system for row in others)]
-    lines = [
-        [metric, *_line([found.get((system, metric)) for system in systems])] for metric in metrics
+def losses() -> str:
+    """The lines of which another has the best."""
+    found = [
+        f"- {name}, {metric}: {best.system} {_shown(best)}, Windlass {_shown(line[WINDLASS])}\n"
+        for name, lines in _compared().items()
+        for metric, line in lines.items()
+        for best in (_best(line),)
+        if best.system != WINDLASS
     ]
-    return table(["", "Windlass", *systems[1:]], lines)
+    return "".join(found)
 
 
-def _line(rows: Sequence[Row | None]) -> Iterator[str]:
-    there = [row for row in rows if row is not None]
-    best = (min if there[0].unit in COSTS else max)(row.value for row in there)
-    for row in rows:
-        shown = "–" if row is None else f"{figure(row.value)} {row.unit}"
-        yield f"**{shown}**" if row is not None and row.value == best else shown
+def _compared() -> dict[str, dict[str, Line]]:
+    """By store and metric, the figures of all who were measured beside us."""
+    found: dict[str, dict[str, Line]] = {}
+    for row in filter(_is_of_a_system, _rows()):
+        store = STORES.get(row.engine, row.engine)
+        metric = row.metric.removesuffix(f", {row.system}")
+        found.setdefault(store, {}).setdefault(metric, {})[row.system] = row
+    return {
+        store: compared
+        for store, lines in found.items()
+        if (compared := {metric: line for metric, line in lines.items() if _is_compared(line)})
+    }
 
 
-def _metric(row: Row) -> str:
-    return row.metric.removesuffix(f", {row.system}")
+def _is_of_a_system(row: Row) -> bool:
+    """Not a ratio, not the bare engine, and not the server over HTTP that answers nothing."""
+    return row.unit != RATIO and not row.system.startswith("raw ") and row.benchmark != "http"
+
+
+def _is_compared(line: Line) -> bool:
+    return WINDLASS in line and len(line) > 1
+
+
+def _best(line: Line) -> Row:
+    rows = list(line.values())
+    return (min if rows[0].unit in COSTS else max)(rows, key=lambda row: row.value)
+
+
+def _cells(line: Line, systems: Sequence[str]) -> Iterator[str]:
+    best = _best(line)
+    for system in systems:
+        row = line.get(system)
+        shown = "–" if row is None else _shown(row)
+        yield f"**{shown}**" if row is best else shown
+
+
+def _shown(row: Row) -> str:
+    return f"{figure(row.value)} {row.unit}"

@@ -1,6 +1,7 @@
 """Small pieces of Markdown that several pages are made of."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -31,3 +32,12 @@ def page(title: str, *parts: str) -> str:
 def first_line(text: str | None) -> str:
     """The first paragraph of a docstring, in one line."""
     return " ".join((text or "").strip().partition("\n\n")[0].split())
+
+
+def span_text(span: timedelta) -> str:
+    """A span in the largest unit of which it is a whole number."""
+    seconds = span.total_seconds()
+    for unit, size in (("days", 86_400), ("hours", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -16,6 +16,7 @@ PLACEHOLDER: Final = re.compile(r"^<!-- made: ([\w-]+) -->$", re.MULTILINE)
 MADE: Final[Mapping[str, Callable[[], str]]] = {
     "figures": figures.beside_others,
     "figures-date": figures.when_and_where,
+    "losses": figures.losses,
     "stores": stores.promises,
 }
 """What stands in a page for a table that is made: `<!-- made: stores -->`."""

@@ -200,7 +200,11 @@ async def test_dead_letters_are_counted_listed_and_redriven(ask: Asker, server: 
 async def test_queues_and_types_are_looked_at_and_switched(kind: str, server: ApiProcess) -> None:
     async with asking(kind, server.url, "system", tenant="acme") as ask:
         await ask("submit", "mail", "a@example.com")
-        assert "default" in [one.queue for one in await ask("queues")]
+        queues = await ask("queues")
+        assert ("default" in [one.queue for one in queues.items], queues.omitted) == (True, 0)
+        (queue,) = (await ask("queues", queue=["default"], limit=1)).items
+        counted = await ask("statistics", queue=["default"], job_type=["mail"], limit=1)
+        assert (queue.queue, counted.lanes[0].job_type) == ("default", "mail")
         assert (await ask("pause_queue", "a/b c")).paused is True
         assert (await ask("cap_queue", "a/b c", 5)).max_depth == 5
         assert (await ask("cap_queue", "a/b c", None)).max_depth is None

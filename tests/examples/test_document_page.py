@@ -11,7 +11,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from examples.document_processing.samples import SAMPLES
 from tests.api.streams.followers import chromium
-from tests.examples.serving import House, house
+from tests.examples.document_house import House, house
 from tests.servers.api import ApiProcess
 
 pytestmark = pytest.mark.xdist_group("examples")

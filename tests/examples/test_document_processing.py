@@ -13,7 +13,7 @@ import pytest
 from examples.document_processing import text as texts
 from examples.document_processing.jobs import refuse_personal_data
 from examples.document_processing.samples import SAMPLES
-from tests.examples.serving import House, Visitor, house
+from tests.examples.document_house import House, Visitor, house
 from windlass import InvalidInput, Windlass
 
 pytestmark = pytest.mark.xdist_group("examples")

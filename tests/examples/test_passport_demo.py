@@ -16,7 +16,7 @@ from playwright.async_api import async_playwright
 from tests.api.streams.followers import chromium
 from tests.servers.postgres import free_port
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 REPOSITORY: Final = Path(__file__).parents[2]
 PATIENCE_SECONDS: Final = 60

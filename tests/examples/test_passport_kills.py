@@ -13,7 +13,7 @@ from tests.examples.conftest import PLACES, Place
 from tests.examples.killed_passports import MOMENTS
 from tests.examples.passports import JOBS_OF_A_SAMPLE
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 def killed(place: Place, out: Path, moment: str = "") -> Any:

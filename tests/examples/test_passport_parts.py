@@ -30,6 +30,7 @@ from examples.battery_passport.passport import (
     snapshot_id_of,
 )
 from examples.battery_passport.rule_cases import cases_of
+from examples.battery_passport.signed import Signed
 from examples.battery_passport.signing import Signer, is_signed, signer_from
 from tests.examples.passports import RECEIVED, SAMPLES, SIGNING_KEY, documents
 from windlass import Permanent
@@ -278,9 +279,9 @@ def test_what_is_no_code_of_ours_is_not_read(text: str) -> None:
 # -- exports --------------------------------------------------------------------------------------
 
 
-def signed() -> exports.Signed:
+def signed() -> Signed:
     version = compiled()
-    return exports.Signed(version, SIGNER.sign(version.receipt_hash), str(qr.QrText.of(version)))
+    return Signed(version, SIGNER.sign(version.receipt_hash), str(qr.QrText.of(version)))
 
 
 def test_every_export_has_the_same_bytes_again() -> None:
@@ -302,6 +303,6 @@ def test_the_json_ld_export_names_its_vocabulary_itself() -> None:
 
 
 def test_the_pdf_is_dated_by_the_passport() -> None:
-    pdf = exports.as_pdf(signed())
+    pdf = exports.FORMATS["pdf"](signed())
     assert pdf.startswith(b"%PDF-")
     assert b"D:20261115120000" in pdf

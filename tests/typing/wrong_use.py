@@ -1,10 +1,11 @@
 """Wrong uses that mypy must refuse; the test reads the expected codes off the comments."""
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import msgspec
 
-from windlass import Context, Handle, Windlass
+from windlass import Context, Handle, Windlass, provide
 
 jobs = Windlass("memory://")
 
@@ -31,6 +32,43 @@ async def sweep(ctx: Context) -> int:
 @jobs.job("sweep-in-a-thread")
 def sweep_in_a_thread(ctx: Context) -> int:
     return ctx.attempt
+
+
+def a_number(ctx: Context) -> int:
+    return ctx.attempt
+
+
+async def later_a_number() -> int:
+    return 1
+
+
+async def opened_number() -> AsyncIterator[int]:
+    yield 1
+
+
+def kept_number() -> Iterator[int]:
+    yield 1
+
+
+@jobs.job("provided")
+async def provided(
+    order: Order,
+    ctx: Context,
+    *,
+    one: int = provide(a_number),
+    two: int = provide(later_a_number),
+    three: int = provide(opened_number),
+    four: int = provide(kept_number),
+) -> int:
+    return one + two + three + four
+
+
+@jobs.job("wrongly-provided")
+async def wrongly_provided(
+    order: Order,
+    *,
+    text: str = provide(a_number),  # expect: assignment
+) -> None: ...
 
 
 async def right() -> None:

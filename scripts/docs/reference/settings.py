@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from scripts.docs import markdown
-from scripts.docs.markdown import code, table
+from scripts.docs.markdown import code, span_text, table
 from windlass import WorkerSettings
 from windlass.api.rate_limits import RateLimits
 from windlass.api.settings import ApiSettings
@@ -105,11 +105,3 @@ def _shown(value: Any) -> str:
         case msgspec.Struct():
             return code(f"{type(value).__name__}()")
     return code(value)
-
-
-def span_text(span: timedelta) -> str:
-    seconds = span.total_seconds()
-    for unit, size in (("days", 86_400), ("hours", 3600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"

@@ -6,7 +6,7 @@ from scripts.docs import markdown
 from scripts.docs.lifecycle import CAPTION, ordered_moves
 from scripts.docs.markdown import code, table
 from windlass.contract.status import (
-    _ALIASES,
+    ALIASES,
     DEAD,
     REDRIVABLE,
     TERMINAL,
@@ -72,4 +72,4 @@ def page() -> str:
 
 def _status(status: JobStatus) -> list[str]:
     marks = ["yes" if status in group else "" for group in (TERMINAL, DEAD, REDRIVABLE)]
-    return [code(status), *marks, ", ".join(map(code, _ALIASES[status]))]
+    return [code(status), *marks, ", ".join(map(code, ALIASES[status]))]

@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from scripts.docs import markdown
-from scripts.docs.markdown import table
-from scripts.docs.reference.settings import span_text
+from scripts.docs.markdown import span_text, table
 from windlass.contract.capabilities import Capabilities
 from windlass.contract.clock import SystemClock
 from windlass.stores import store_from_url

@@ -117,8 +117,7 @@ TRANSITIONS: Final[frozenset[Move]] = frozenset(
     }
 )
 
-# The names that the systems people come from use for the same thing.
-_ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
+ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
     JobStatus.QUEUED: ("pending", "scheduled", "retrying", "available", "enqueued", "waiting"),
     JobStatus.RUNNING: ("inprogress", "active", "started", "executing", "processing"),
     JobStatus.COMPLETED: ("succeeded", "success", "finished", "done"),
@@ -126,8 +125,7 @@ _ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
     JobStatus.POISONED: ("deadletter", "deadlettered", "dead", "poison"),
     JobStatus.CANCELLED: ("canceled", "aborted", "revoked"),
 }
+"""The names that the systems people come from use for the same thing."""
 _BY_NAME: Final = {
-    name: status
-    for status, aliases in _ALIASES.items()
-    for name in (status.value.lower(), *aliases)
+    name: status for status, aliases in ALIASES.items() for name in (status.value.lower(), *aliases)
 }

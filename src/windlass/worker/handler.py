@@ -1,10 +1,10 @@
 """A handler: the function that runs a type of job, and all that the runtime must know about it."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import msgspec
 
@@ -15,6 +15,8 @@ from windlass.contract.policy import DEFAULT_POLICY, Policy
 from windlass.worker.context import Context
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
+
+T = TypeVar("T")
 
 
 class RunIn(StrEnum):
@@ -31,6 +33,14 @@ class Dependency(msgspec.Struct, frozen=True):
     provider: Callable[..., Any]
 
 
+@overload
+def provide(provider: Callable[..., AsyncIterator[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., Iterator[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., Awaitable[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., T]) -> T: ...
 def provide(provider: Callable[..., Any]) -> Any:
     """Give a handler's keyword-only parameter its value: `*, db: Database = provide(open_db)`.
 
