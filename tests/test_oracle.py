@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -344,8 +344,10 @@ def _tokens() -> Callable[[], UUID]:
 
 
 def _settings(**options: Any) -> settings:
+    """What fails is told as it was found: to make it smaller takes minutes on a server."""
     return settings(
         deadline=None,
+        phases=(Phase.explicit, Phase.generate),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         **options,
     )

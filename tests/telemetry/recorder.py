@@ -37,8 +37,7 @@ class RecordedSpan(NonRecordingSpan):
         self.attributes[key] = value
 
     def set_status(self, status: Any, description: str | None = None) -> None:
-        assert isinstance(status, Status)
-        self.status = status
+        self.status = status if isinstance(status, Status) else Status(status, description)
 
     def end(self, end_time: int | None = None) -> None:
         assert not self.is_ended
