@@ -791,7 +791,7 @@ async def test_a_zombie_s_writes_are_rolled_back(file_url: str, tmp_path: Path) 
             errors.append(error)
             raise
 
-    async with working(jobs):
+    async with working(jobs, lease=timedelta(seconds=4)):  # looked for every second
         with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
             connection.execute("CREATE TABLE bookings (n)")
         handle = await zombie.submit(1)

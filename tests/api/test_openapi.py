@@ -138,6 +138,7 @@ def api_schema(url: str) -> Any:
 schema = schemathesis.pytest.from_fixture("api_schema")
 
 
+@pytest.mark.wide
 @pytest.mark.xdist_group("schemathesis")
 @pytest.mark.timeout(600)
 @schema.parametrize()

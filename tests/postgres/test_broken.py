@@ -14,6 +14,8 @@ from windlass.contract.store import JobStore
 from windlass.stores.postgres import apply
 from windlass.testing.conformance import Bench, Rule, all_rules
 
+pytestmark = pytest.mark.wide
+
 # A function, what is taken out of it, what stands there instead, and the topics that must catch it.
 BREAKAGES = {
     "the token is not compared": (

@@ -26,6 +26,7 @@ from windlass.stores.postgres.sql import Sql
 from windlass.testing.factories import make_new, wanting
 
 pytestmark = [
+    pytest.mark.wide,
     pytest.mark.xdist_group("postgres_at_a_million"),
     pytest.mark.timeout(400),
     pytest.mark.asyncio(loop_scope="module"),

@@ -135,7 +135,7 @@ async def test_the_writes_of_a_run_that_was_taken_over_are_rolled_back(
             errors.append(error)
             raise
 
-    async with jobs.running():
+    async with jobs.running(WorkerSettings(lease=timedelta(seconds=4))):  # looked for every second
         handle = await zombie.submit(1)
         await asyncio.wait_for(started.wait(), 10)
         await bookings.execute(f"UPDATE {schema}.lease SET token = gen_random_uuid(), until = 0")

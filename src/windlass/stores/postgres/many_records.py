@@ -1,10 +1,12 @@
 """Many records in a few statements: read and locked together, then deleted, changed and added.
 
 One by one, a thousand writes are some three thousand round trips. The keys are sorted, so that two
-callers lock them in the same order.
+callers lock them in the same order. Versions are handed out in the order of the writes where they
+are few; where they are many, in any order.
 """
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from psycopg.errors import SerializationFailure
 
@@ -14,6 +16,7 @@ from windlass.contract.results import Applied, Conflict
 from windlass.stores.postgres.sql import Sql
 
 Place = tuple[str, str]
+_A_FEW: Final = 10
 
 _LOCKED = """
 SELECT record.namespace, record.key, record.value, record.version, record.expires_at,
@@ -59,9 +62,8 @@ async def write_together(
     versions: dict[Place, int] = {}
     refused: set[Place] = set()
     gone: list[Place] = []
-    changed: list[tuple[RecordWrite, int]] = []
-    added: list[tuple[RecordWrite, int]] = []
-    for write in sorted(writes, key=_place):
+    put: list[_Put] = []
+    for write in writes:
         place = _place(write)
         there = stored.get(place)
         before = None if there is None else there.current(now)
@@ -74,15 +76,15 @@ async def write_together(
             if there is not None:
                 gone.append(place)
         else:
-            (added if there is None else changed).append((write, before.version if before else 0))
+            statement = _ADDED if there is None else _CHANGED
+            put.append(_Put(statement, write, before.version if before else 0))
     if gone:
         await sql.run(_DELETED, *map(list, zip(*gone, strict=True)))
-    for statement, put in ((_CHANGED, changed), (_ADDED, added)):
-        if put:
-            rows = await sql.rows(statement, *_columns(put, now))
-            if len(rows) < len(put):
-                raise SerializationFailure("a record was written meanwhile")
-            versions |= {(namespace, key): version for namespace, key, version in rows}
+    for some in [[one] for one in put] if len(put) <= _A_FEW else _in_bulk(put):
+        rows = await sql.rows(some[0].statement, *_columns(some, now))
+        if len(rows) < len(some):
+            raise SerializationFailure("a record was written meanwhile")
+        versions |= {(namespace, key): version for namespace, key, version in rows}
     return [
         Conflict(by=f"{write.namespace}/{write.key}")
         if _place(write) in refused
@@ -102,6 +104,18 @@ class _Stored:
         return self._record if self._until is None or self._until > now else None
 
 
+class _Put(NamedTuple):
+    statement: str
+    write: RecordWrite
+    replaced: int
+
+
+def _in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
+    by_place = sorted(put, key=lambda one: _place(one.write))
+    groups = [[one for one in by_place if one.statement is each] for each in (_CHANGED, _ADDED)]
+    return [group for group in groups if group]
+
+
 async def _locked(sql: Sql, places: Sequence[Place]) -> dict[Place, _Stored]:
     rows = await sql.rows(_LOCKED, *map(list, zip(*places, strict=True)))
     return {
@@ -110,7 +124,7 @@ async def _locked(sql: Sql, places: Sequence[Place]) -> dict[Place, _Stored]:
     }
 
 
-def _columns(put: Sequence[tuple[RecordWrite, int]], now: int) -> list[list[object]]:
+def _columns(put: Sequence[_Put], now: int) -> list[list[object]]:
     rows = [
         (
             write.namespace,
@@ -119,7 +133,7 @@ def _columns(put: Sequence[tuple[RecordWrite, int]], now: int) -> list[list[obje
             later_micros(now, write.time_to_live) if write.time_to_live is not None else None,
             replaced,
         )
-        for write, replaced in put
+        for _, write, replaced in put
     ]
     return [list(column) for column in zip(*rows, strict=True)]
 

@@ -118,6 +118,17 @@ async def a_record_that_may_live_for_no_time_is_gone_at_once(bench: Bench) -> No
 
 
 @rule
+async def a_few_records_get_their_versions_in_the_order_of_the_writes(bench: Bench) -> None:
+    """Whether they are new or not, and whatever their keys."""
+    await put(bench, "b", b"1")
+    writes = [RecordWrite(SPACE, key, b"2") for key in ("c", "b", "a")]
+    answers = await bench.store.write_records(writes)
+    versions = [answer.version for answer in answers if isinstance(answer, Applied)]
+    assert len(versions) == len(writes)
+    assert versions == sorted(versions)
+
+
+@rule
 async def many_records_are_written_each_under_its_own_version(bench: Bench) -> None:
     """Answers come in the order of the writes, whatever the order of the keys."""
     old, now = await put(bench, "c", b"1"), await put(bench, "c", b"2")
