@@ -18,6 +18,7 @@ from windlass.auth.key_authenticator import ApiKeyAuthenticator
 from windlass.auth.peppers import Peppers
 from windlass.auth.principal import Principal, Role
 from windlass.auth.rate_limit import read_rate_limit
+from windlass.cli.output import say
 from windlass.cli.session import Cli, exiting, load_target, pass_cli, warn_of
 from windlass.cli.talking import Say, log_as
 from windlass.contract.errors import InvalidInput, WindlassError
@@ -145,7 +146,10 @@ def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
         return server_class(app, host=host, port=port)
     for likely in range(_DEV_PORT, _DEV_PORT + 10):
         with suppress(WindlassError):
-            return server_class(app, host=host, port=likely)
+            server = server_class(app, host=host, port=likely)
+            if likely != _DEV_PORT:
+                say(f"Port {_DEV_PORT} is taken.")
+            return server
     return server_class(app, host=host, port=0)
 
 
