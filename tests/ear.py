@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from windlass.contract.wakeup import Hint
 from windlass.wakeups.remote import RemoteWakeup
@@ -46,6 +46,28 @@ class Ear:
     @property
     def has_more(self) -> bool:
         return not self._heard.empty()
+
+
+@asynccontextmanager
+async def opened(wakeup: RemoteWakeup) -> AsyncIterator[RemoteWakeup]:
+    """For who only tells."""
+    await wakeup.open(None)
+    try:
+        yield wakeup
+    finally:
+        await wakeup.close()
+
+
+@asynccontextmanager
+async def overheard(wakeup: RemoteWakeup) -> AsyncIterator[tuple[RemoteWakeup, Ear]]:
+    """A wake-up that listens already."""
+    ear = Ear()
+    await wakeup.open(ear)
+    try:
+        await ear.hears_all()
+        yield wakeup, ear
+    finally:
+        await wakeup.close()
 
 
 class LogEar(logging.Handler):

@@ -6,13 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from uuid import UUID, uuid4
 
 import pytest
 from psycopg import AsyncConnection
 
-from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
+from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
 from windlass import Windlass, WorkerSettings
@@ -54,28 +54,16 @@ def new_schema() -> str:
     return f"w{uuid4().hex}"
 
 
-@asynccontextmanager
-async def listening(
+def listening(
     channel: PostgresChannel, pace: Pace = HASTY
-) -> AsyncIterator[tuple[RemoteWakeup, Ear]]:
-    """A wake-up that listens already."""
-    wakeup, ear = postgres_wakeup(channel, pace), Ear()
-    await wakeup.open(ear)
-    try:
-        await ear.hears_all()
-        yield wakeup, ear
-    finally:
-        await wakeup.close()
+) -> AbstractAsyncContextManager[tuple[RemoteWakeup, Ear]]:
+    return overheard(postgres_wakeup(channel, pace))
 
 
-@asynccontextmanager
-async def sending(channel: PostgresChannel, pace: Pace = HASTY) -> AsyncIterator[RemoteWakeup]:
-    wakeup = postgres_wakeup(channel, pace)
-    await wakeup.open(None)
-    try:
-        yield wakeup
-    finally:
-        await wakeup.close()
+def sending(
+    channel: PostgresChannel, pace: Pace = HASTY
+) -> AbstractAsyncContextManager[RemoteWakeup]:
+    return opened(postgres_wakeup(channel, pace))
 
 
 @asynccontextmanager

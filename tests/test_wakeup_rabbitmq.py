@@ -7,14 +7,14 @@ import logging
 import sys
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from uuid import UUID, uuid4
 
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractQueue
 
-from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
+from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, overheard
 from tests.servers.postgres import PostgresServer, free_port
 from tests.servers.rabbitmq import RabbitServer
 from windlass import Windlass, WorkerSettings
@@ -60,16 +60,9 @@ async def log() -> AsyncIterator[LogEar]:
         yield ear
 
 
-@asynccontextmanager
-async def listening(url: str) -> AsyncIterator[tuple[RemoteWakeup, Ear]]:
+def listening(url: str) -> AbstractAsyncContextManager[tuple[RemoteWakeup, Ear]]:
     """A trigger that listens already."""
-    wakeup, ear = rabbitmq_wakeup(parse_trigger(url), HASTY), Ear()
-    await wakeup.open(ear)
-    try:
-        await ear.hears_all()
-        yield wakeup, ear
-    finally:
-        await wakeup.close()
+    return overheard(rabbitmq_wakeup(parse_trigger(url), HASTY))
 
 
 @asynccontextmanager

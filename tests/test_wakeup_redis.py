@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from uuid import uuid4
 
 import pytest
 
-from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear
+from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.redis import RedisServer
 from windlass import Windlass, WorkerSettings
 from windlass.contract.wakeup import Bell, Hint, RedisChannel
@@ -43,28 +43,14 @@ def channel_on(*servers: RedisServer) -> RedisChannel:
     return RedisChannel(urls, name, any_server=len(urls) == 1, bell=Bell(name))
 
 
-@asynccontextmanager
-async def listening(
+def listening(
     channel: RedisChannel, pace: Pace = HASTY
-) -> AsyncIterator[tuple[RemoteWakeup, Ear]]:
-    """A wake-up that listens already."""
-    wakeup, ear = redis_wakeup(channel, pace), Ear()
-    await wakeup.open(ear)
-    try:
-        await ear.hears_all()
-        yield wakeup, ear
-    finally:
-        await wakeup.close()
+) -> AbstractAsyncContextManager[tuple[RemoteWakeup, Ear]]:
+    return overheard(redis_wakeup(channel, pace))
 
 
-@asynccontextmanager
-async def sending(channel: RedisChannel, pace: Pace = HASTY) -> AsyncIterator[RemoteWakeup]:
-    wakeup = redis_wakeup(channel, pace)
-    await wakeup.open(None)
-    try:
-        yield wakeup
-    finally:
-        await wakeup.close()
+def sending(channel: RedisChannel, pace: Pace = HASTY) -> AbstractAsyncContextManager[RemoteWakeup]:
+    return opened(redis_wakeup(channel, pace))
 
 
 async def test_a_hint_reaches_every_listener_of_its_prefix_only(redis: RedisServer) -> None:
