@@ -53,6 +53,10 @@ def test_killed_at_every_step_the_same_comes_out_byte_for_byte(
     assert disturbed["jobs"] == undisturbed["jobs"] == JOBS_OF_A_SAMPLE
     assert disturbed["statuses"] == {"Completed": 10}
     assert undisturbed["crashes"] == {}
-    # On SQL who dies after the commit has done the job.
-    was_done = moment == "ended" and "redis" not in kind
-    assert disturbed["crashes"] == ({} if was_done else dict.fromkeys(JOBS_OF_A_SAMPLE, 1))
+    if "redis" in kind:
+        # The next step may begin, and kill, while the end of the last is on its way to the queue.
+        assert disturbed["crashes"].keys() == JOBS_OF_A_SAMPLE.keys()
+    else:
+        # Who dies after the commit has done the job.
+        crashes = {} if moment == "ended" else dict.fromkeys(JOBS_OF_A_SAMPLE, 1)
+        assert disturbed["crashes"] == crashes
