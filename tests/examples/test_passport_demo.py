@@ -126,3 +126,28 @@ async def test_on_the_page_a_sample_becomes_a_code_that_is_scanned_and_verified(
             await page.click("text=Borealis Bikes")
             await page.wait_for_selector("nav button[aria-pressed=true]:has-text('Borealis')")
             assert await page.locator("#issued li").count() == 0
+
+
+async def test_a_click_while_the_page_still_reads_what_was_made_before_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    async with demo(tmp_path) as running:
+        await running.until("More samples, live:")
+        async with browsing(running.url) as page:
+            clicked, listed = asyncio.Event(), asyncio.Event()
+
+            async def list_after_the_click(route: Any) -> None:
+                await clicked.wait()
+                await route.fulfill(response=await route.fetch())
+                listed.set()
+
+            async def send_after_the_list(route: Any) -> None:
+                clicked.set()
+                await listed.wait()
+                await route.continue_()
+
+            await page.route("**/api/jobs?limit=200", list_after_the_click)
+            await page.route("**/samples/*", send_after_the_list)
+            await page.reload()
+            await page.click("[data-sample=voltwerk-lmt]")
+            await page.wait_for_selector("#fields:has-text('VW-CARGO-7781')")

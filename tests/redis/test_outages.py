@@ -24,7 +24,7 @@ from windlass.contract.results import Applied
 from windlass.contract.snapshot import RunRef
 from windlass.contract.status import JobStatus
 from windlass.contract.transition import Transition
-from windlass.stores.redis import RedisStore, open_store
+from windlass.stores.redis import RedisStore, open_store, scripts
 from windlass.testing.factories import make_new, wanting
 
 pytestmark = pytest.mark.matrix
@@ -57,6 +57,18 @@ async def test_a_connection_that_was_ended_is_nothing_to_tell_of(own_server: Red
         for _ in range(3):
             own_server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             await works(store)
+
+
+async def test_a_connection_that_was_ended_while_it_was_idle_is_not_used(
+    own_server: RedisServer,
+) -> None:
+    async with opened(own_server.url()) as store:
+        await works(store)
+        own_server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        for _ in range(10):  # the loop hears of it
+            await asyncio.sleep(0)
+        # An attempt that failed would make it a repeated one: then who was there first is not told.
+        assert not (await store._calls.run(scripts.PING, [b""])).is_repeated
 
 
 async def test_a_verb_waits_for_a_server_that_is_being_restarted(own_server: RedisServer) -> None:

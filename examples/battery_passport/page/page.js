@@ -163,7 +163,9 @@ function clear() {
 }
 
 async function show(version, after) {
+  const run = current;
   const { passport, receipt_hash, key_id, artefacts } = await ask(`/passports/${version}`);
+  if (run !== current) return;
   const isNew = shown !== version;
   shown = version;
   const battery = passport.battery;
@@ -309,7 +311,7 @@ async function start() {
   const passports = await issued();
   const listed = await ask("/api/jobs?limit=200");
   const newest = listed.items.find((job) => job.jobType === "EXPORT_PASSPORT" && job.status === "Completed");
-  if (!newest || current?.jobs.size) return;
+  if (!newest || current) return; // somebody was quicker, or a run has begun
   const made = passports.find((one) => one.passport_version_id === newest.result.passport_version_id);
   begin(newest.correlationId, made?.serial);
   listed.items.filter((job) => job.correlationId === newest.correlationId).reverse().forEach(hear);

@@ -1,6 +1,5 @@
 """The wake-up port: telling others, here or elsewhere, that there may be something to do."""
 
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from time import monotonic
@@ -76,7 +75,7 @@ class Bell:
         """Without a channel it is never rung."""
         self._channel = channel
         self._last = -WINDOW_SECONDS
-        self._rung_for: deque[UUID] = deque(maxlen=_LAST_INSERTS)
+        self._rung_for: dict[UUID, None] = {}
 
     def ring(self) -> str:
         """The channel that the next write is to tell; empty if one was told a moment ago."""
@@ -88,7 +87,9 @@ class Bell:
 
     def rang_for(self, job_id: UUID) -> None:
         """Remember the first job of a write that rang."""
-        self._rung_for.append(job_id)
+        self._rung_for[job_id] = None
+        if len(self._rung_for) > _LAST_INSERTS:
+            del self._rung_for[next(iter(self._rung_for))]
 
     def has_rung_for(self, job_id: UUID | None) -> bool:
         return job_id in self._rung_for

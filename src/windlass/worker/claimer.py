@@ -41,9 +41,11 @@ class Claimer:
         *,
         lease: timedelta,
         longest_wait: Callable[[], timedelta],
+        keeps_up: asyncio.Event,
         start: Callable[[list[Run]], None],
         give_back: Callable[[list[Run]], None],
     ) -> None:
+        """`keeps_up` is set while what has ended is being written in time."""
         self._manager = manager
         self._registry = registry
         self._slots = slots
@@ -51,19 +53,26 @@ class Claimer:
         self._session = session
         self._lease = lease
         self._longest_wait = longest_wait
+        self._keeps_up = keeps_up
         self._start = start
         self._give_back = give_back
         self._woken = asyncio.Event()
         self._may_claim = asyncio.Event()
         self._may_claim.set()
         self._there_is_more = asyncio.Event()
+        self._claiming: set[asyncio.Task[None] | None] = set()
+        self._is_over = False
         self.looked_at = monotonic()
         """When it last asked the store for work and got an answer, or had no need to ask."""
 
     @property
     def has_room(self) -> bool:
         """Whether it is to look for work at all now."""
-        return self._may_claim.is_set() and any(self._slots.without_a_run.values())
+        return (
+            self._may_claim.is_set()
+            and self._keeps_up.is_set()
+            and any(self._slots.without_a_run.values())
+        )
 
     def wake(self) -> None:
         """There may be work."""
@@ -82,17 +91,26 @@ class Claimer:
         self._may_claim.set()
 
     async def claim_for_ever(self) -> None:
-        second = asyncio.create_task(self._claim_beside())
+        """Until cancelled. A claim that is under way is then ended, and what it brings given back:
+        what nobody takes would be counted as crashed."""
+        loops = [asyncio.create_task(loop()) for loop in (self._look_for_work, self._claim_beside)]
         try:
-            await self._look_for_work()
+            await asyncio.wait(loops, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            second.cancel()
-            await asyncio.gather(second, return_exceptions=True)
+            self._is_over = True
+            for loop in loops:
+                if loop not in self._claiming:
+                    loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+        for loop in loops:
+            if not loop.cancelled():
+                loop.result()
 
     async def _look_for_work(self) -> None:
         wait = _FIRST_WAIT_SECONDS
-        while True:
+        while not self._is_over:
             await self._may_claim.wait()
+            await self._keeps_up.wait()
             if self._slots.are_full:
                 await self._slots.changed()
                 self.looked_at = monotonic()
@@ -101,14 +119,16 @@ class Claimer:
             self._woken.clear()
             if await self._claim():
                 wait = _FIRST_WAIT_SECONDS
-                continue
-            await self._idle(wait)
-            wait = min(2 * wait, self._longest_wait().total_seconds())
+                await asyncio.sleep(0)  # what has started goes first
+            elif not self._is_over:
+                await self._idle(wait)
+                wait = min(2 * wait, self._longest_wait().total_seconds())
 
     async def _claim_beside(self) -> None:
         """The second claim; of no use where the slots become free one by one."""
-        while True:
+        while not self._is_over:
             await self._may_claim.wait()
+            await self._keeps_up.wait()
             await self._there_is_more.wait()
             if self._slots.are_half_free:
                 await self._claim()
@@ -137,6 +157,9 @@ class Claimer:
         with self._slots.kept_for(wanted):
             runs = await self._claimed(wanted)
         self.looked_at = monotonic()
+        if self._is_over:
+            self._give_back(runs)
+            return False
         if len(runs) < sum(request.limit for request in wanted):
             self._there_is_more.clear()
         else:
@@ -146,16 +169,13 @@ class Claimer:
         return bool(runs)
 
     async def _claimed(self, wanted: Sequence[LaneRequest]) -> list[Run]:
-        """Claim to the end even if cancelled: what nobody takes would be counted as crashed."""
-        claiming = asyncio.ensure_future(
-            self._manager.claim(self._session, uuid4(), wanted, lease=self._lease)
-        )
+        """Not shielded in a task of its own: two turns of the loop more, and 0.1 ms."""
+        task = asyncio.current_task()
+        self._claiming.add(task)
         try:
-            return await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            with suppress(Exception):  # then there is nothing to give back
-                self._give_back(await claiming)
-            raise
+            return await self._manager.claim(self._session, uuid4(), wanted, lease=self._lease)
+        finally:
+            self._claiming.discard(task)
 
     async def _idle(self, seconds: float) -> None:
         jittered = seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret

@@ -24,16 +24,26 @@ Told = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
 class Completer:
     """Settle runs. A store that is away is asked again until the leases are over."""
 
-    def __init__(self, manager: JobManager, *, lease_seconds: float, told: Told) -> None:
+    def __init__(
+        self, manager: JobManager, *, lease_seconds: float, told: Told, most_unwritten: int
+    ) -> None:
         self._manager = manager
         self._lease_seconds = lease_seconds
         self._told = told
+        self._most_unwritten = most_unwritten
+        self._unwritten = 0
+        self.keeps_up = asyncio.Event()
+        """Cleared while too many ends wait to be written. A crash would run all of them again."""
+        self.keeps_up.set()
         self._waiting: list[Ending] = []
         self._flushing: asyncio.Task[None] | None = None
 
     def add(self, ending: Ending) -> None:
         """Hand an ended run in; `told` is called when it is written."""
         self._waiting.append(ending)
+        self._unwritten += 1
+        if self._unwritten >= self._most_unwritten:
+            self.keeps_up.clear()
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
 
@@ -54,8 +64,14 @@ class Completer:
                 _log.warning("could not settle %d runs, trying again: %s", len(batch), error)
                 await asyncio.gather(*(self._persist(ending) for ending in batch))
             else:
-                self._told(list(zip(batch, settled, strict=True)))
+                self._tell(list(zip(batch, settled, strict=True)))
         self._flushing = None
+
+    def _tell(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+        self._unwritten -= len(answers)
+        if self._unwritten < self._most_unwritten:
+            self.keeps_up.set()
+        self._told(answers)
 
     async def _persist(self, ending: Ending) -> None:
         """Alone, so that another run's trouble is not this one's."""
@@ -73,4 +89,4 @@ class Completer:
             except Exception:
                 _log.exception("the store refuses to settle job %s", ending.run.job.job_id)
                 break
-        self._told([(ending, answer)])
+        self._tell([(ending, answer)])

@@ -10,7 +10,7 @@ from windlass.contract.status import Event, Reason
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.transition import RunGuard, StateGuard, Transition
 from windlass.stores.redis import scripts
-from windlass.stores.redis.calls import Calls, in_batches
+from windlass.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from windlass.stores.redis.connection import Argument
 from windlass.stores.redis.envelope import binary, digest, lane_name, packed, span, tenant_name
 from windlass.stores.redis.insert import extras_of, meta_and_envelope
@@ -18,7 +18,6 @@ from windlass.stores.redis.records import pack_write
 from windlass.stores.redis.rows import LETTERS, pack_tail
 
 _TRANSITION: Final = struct.Struct(">16s16sBBc3IBQQcI")
-_BATCH: Final = 250
 _BY_RUN, _BY_STATE = range(2)
 _UNLESS_CANCELLED, _ONLY_EXPIRED, _SETS_COUNTERS = 1, 2, 4
 _NO_VERSION: Final = 2**32 - 1
@@ -29,13 +28,18 @@ _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 
 async def apply(calls: Calls, transitions: Sequence[Transition], now: bytes) -> list[ApplyResult]:
     answers: list[ApplyResult] = []
-    for batch in in_batches(transitions, _BATCH):
-        said: list[Argument] = [now]
-        for transition in batch:
-            said += (_meta(transition), pack_tail(transition), _extras(transition))
-        reply = await calls.run(scripts.APPLY, said)
-        answers += [_read(answer) for answer in reply.value]
+    for some in in_batches(transitions, BATCH * AT_ONCE):
+        said = [_arguments(batch, now) for batch in in_batches(some, BATCH)]
+        reply = await calls.run_each(scripts.APPLY, said)
+        answers += [_read(answer) for batch in reply.value for answer in batch]
     return answers
+
+
+def _arguments(transitions: Sequence[Transition], now: bytes) -> list[Argument]:
+    said: list[Argument] = [now]
+    for transition in transitions:
+        said += (_meta(transition), pack_tail(transition), _extras(transition))
+    return said
 
 
 def _meta(change: Transition) -> bytes:

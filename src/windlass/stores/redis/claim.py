@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from heapq import nsmallest
 from itertools import chain
 from typing import Any, Final
@@ -64,9 +65,16 @@ def _requests(wanted: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
 
 def new_tokens(count: int) -> bytes:
     """Run tokens, all at once: each as `new_run_token` makes it."""
+    random, version = _masks(count)
+    drawn = int.from_bytes(os.urandom(_TOKEN_SIZE * count), "big")
+    return (drawn & random | version).to_bytes(_TOKEN_SIZE * count, "big")
+
+
+@lru_cache(maxsize=64)
+def _masks(count: int) -> tuple[int, int]:
+    """Which bits of so many tokens are random, and what makes each a UUID of version 4."""
     ones = ((1 << (128 * count)) - 1) // ((1 << 128) - 1)
-    random = int.from_bytes(os.urandom(_TOKEN_SIZE * count), "big")
-    return (random & (ones * _RANDOM) | (ones * _VERSION)).to_bytes(_TOKEN_SIZE * count, "big")
+    return ones * _RANDOM, ones * _VERSION
 
 
 def _runs(reply: Reply, session: str) -> list[Run]:

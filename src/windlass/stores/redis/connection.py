@@ -1,4 +1,4 @@
-"""One connection: made by the driver, used by us for whole batches of commands."""
+"""One connection: made by the driver; then we write and read ourselves, whole batches."""
 
 import asyncio
 import socket
@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 import hiredis
 from redis.asyncio import Connection as TcpConnection
 from redis.asyncio import SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import ResponseError
 
+from windlass.stores.redis.answers import Answers
 from windlass.stores.redis.location import Location, Node
 
 Argument = str | bytes | int | float
@@ -27,28 +27,27 @@ class Connection:
     def __init__(self, location: Location, node: Node | None) -> None:
         self._driver = _driver(location, node)
         self._transport: asyncio.WriteTransport | None = None
+        self._answers = Answers(self._driver._parser.parse_error)
         self.node = node
 
     async def open(self) -> None:
         await self._driver.connect()  # type: ignore[no-untyped-call]  # the driver's
-        if self._driver._writer is not None:
-            self._transport = self._driver._writer.transport
+        assert self._driver._writer is not None  # noqa: S101  # it is connected
+        self._transport = self._driver._writer.transport
+        self._transport.set_protocol(self._answers)
 
     @property
     def is_open(self) -> bool:
-        return bool(self._driver.is_connected)
+        return not self._answers.is_lost
 
     async def ask(self, *commands: Command) -> list[Any]:
         """The answers, errors of the server among them; a lost connection is raised."""
+        assert self._transport is not None  # noqa: S101  # who asks has opened it
         packed = b"".join(map(_pack, commands))
-        await self._driver.send_packed_command(packed, check_health=False)
-        return [await self._answer() for _ in commands]
-
-    async def _answer(self) -> Any:
-        try:
-            return await self._driver.read_response(disable_decoding=True)
-        except ResponseError as error:
-            return error
+        answers = self._answers.expect(len(commands))
+        # Without waiting for room: what does not fit into the socket is this batch alone.
+        self._transport.write(packed)
+        return await answers
 
     async def close(self) -> None:
         if self._transport is not None:

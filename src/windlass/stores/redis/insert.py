@@ -12,7 +12,7 @@ from windlass.contract.results import Applied, Conflict, Duplicate, InsertResult
 from windlass.contract.submission import DedupeKey, KeyKind, NewJob
 from windlass.contract.wakeup import Bell
 from windlass.stores.redis import scripts
-from windlass.stores.redis.calls import Calls, in_batches
+from windlass.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from windlass.stores.redis.connection import Argument
 from windlass.stores.redis.envelope import (
     binary,
@@ -27,7 +27,6 @@ from windlass.stores.redis.envelope import (
 )
 
 _META: Final = struct.Struct(">16s8sBI2BQ")
-_BATCH: Final = 250
 _SCHEDULED, _DELAYED, _NOW = range(3)
 _NIL_SIZE: Final = 1
 _INSERTED: Final = Applied(1)
@@ -40,12 +39,14 @@ async def insert(
 ) -> list[InsertResult]:
     """Store jobs; the write of the last ones rings the bell."""
     answers: list[InsertResult] = []
-    for batch in in_batches(jobs, _BATCH):
-        is_last = len(answers) + len(batch) == len(jobs)
-        channel = bell.ring() if is_last else ""
-        reply = await calls.run(scripts.INSERT, _arguments(batch, now, channel))
-        some = [read_refusal(answer) or _INSERTED for answer in reply.value]
-        answers += as_first_time(some, batch) if reply.is_repeated else some
+    for some in in_batches(jobs, BATCH * AT_ONCE):
+        channel = bell.ring() if len(answers) + len(some) == len(jobs) else ""
+        batches = list(in_batches(some, BATCH))
+        said = [_arguments(batch, now, "") for batch in batches[:-1]]
+        said.append(_arguments(batches[-1], now, channel))
+        reply = await calls.run_each(scripts.INSERT, said)
+        read = [read_refusal(answer) or _INSERTED for batch in reply.value for answer in batch]
+        answers += as_first_time(read, some) if reply.is_repeated else read
         if channel:
             bell.rang_for(jobs[0].job.job_id)
     return answers

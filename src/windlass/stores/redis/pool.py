@@ -21,7 +21,7 @@ class Pool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         async with self._free:
-            connection = self._idle.pop() if self._idle else await self._connect()
+            connection = await self._take_idle() or await self._connect()
             try:
                 yield connection
             except BaseException:
@@ -29,6 +29,15 @@ class Pool:
                 await connection.close()
                 raise
             await self._take_back(connection)
+
+    async def _take_idle(self) -> Connection | None:
+        """One that the server has not ended meanwhile."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+            await connection.close()
+        return None
 
     async def _take_back(self, connection: Connection) -> None:
         if connection.is_open and not self._closed:

@@ -11,6 +11,7 @@ local TRANSITION = '>c16c16BBc1I4I4I4BI8I8c1I4Bc0Bc0'
 local now = clock(ARGV[1])
 local now_text = spelt(now)
 local claims_ended = {}
+local RUNNING, COMPLETED = ('R'):byte(), ('C'):byte()
 
 local function has(conditions, one)
     return floor(conditions / one) % 2 == 1
@@ -226,6 +227,37 @@ local function apply(change, state)
     return refused or job.version
 end
 
+local now_packed = pack('>I8', now)
+
+-- What most changes are: a run completes, and nothing else is concerned. nil for all others. Put together by
+-- position, as STATE, run_part, TRANSITION and ROW say, instead of being read into tables.
+local function complete(id, meta, tail, extras, state)
+    local guard, conditions, to = meta:byte(33, 35)
+    if guard ~= 0 or conditions ~= 4 or to ~= COMPLETED or extras ~= '' or not state or state:byte() ~= RUNNING
+        or state:byte(63) ~= 0 or state:sub(65, 80) ~= meta:sub(17, 32) then
+        return nil
+    end
+    local version = read('>I4', state, 2) + 1
+    local lane, tenant = read('>I4I4', state, 23)
+    local place, versioned, attempt, fence = place_of(lane, tenant), pack('>I4', version), meta:sub(36, 39), state:sub(18, 21)
+    local number = write_row(state:sub(31, 38) .. meta:sub(17, 32) .. id .. versioned .. 'C' .. now_packed .. attempt
+        .. fence .. state:sub(55, 62) .. state:sub(23, 30) .. meta:sub(70) .. state:sub(106, 107 + read('>H', state, 106))
+        .. tail)
+    local numbered = pack('>I8', number)
+    local listed_as = state:sub(47, 54) .. id
+    write('ZREM', LEASES, id)
+    write('ZREM', list_key(place, 'R'), listed_as)
+    write('ZADD', list_key(place, 'C'), '0', listed_as)
+    write('ZADD', P .. 'ended:C', now_text, id)
+    write('HSET', STATES, id, 'C' .. versioned .. meta:sub(36, 47) .. fence .. meta:sub(48, 48) .. state:sub(23, 30)
+        .. numbered .. numbered .. state:sub(47, 54) .. now_packed .. state:sub(63, 64))
+    count(place, 'R', -1)
+    count(place, 'C', 1)
+    local claim = state:sub(81, 96)
+    claims_ended[claim] = (claims_ended[claim] or 0) + 1
+    return version
+end
+
 local ids, answers = {}, {}
 for first = 2, #ARGV, 3 do
     ids[#ids + 1] = ARGV[first]:sub(1, 16)
@@ -236,7 +268,8 @@ for index, id in ipairs(ids) do
     if touch(id) then
         state = call('HGET', STATES, id)
     end
-    answers[index] = apply(change_of(ARGV[first], ARGV[first + 1], ARGV[first + 2]), state)
+    local meta, tail, extras = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+    answers[index] = complete(id, meta, tail, extras, state) or apply(change_of(meta, tail, extras), state)
 end
 for claim, ended in pairs(claims_ended) do
     local runs = call('HGET', CLAIMS, claim)

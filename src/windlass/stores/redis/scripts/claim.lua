@@ -94,7 +94,7 @@ end
 local function take_from_one(key, left)
     local members = call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, left)
     if #members > 0 then
-        call('ZREM', key, unpack(members))
+        call('ZREMRANGEBYRANK', key, 0, #members - 1)
         for _, member in ipairs(members) do
             ids[#ids + 1] = member:sub(1, 16)
         end
@@ -154,18 +154,21 @@ end
 local states, envelopes = call('HMGET', STATES, unpack(ids)), call('HMGET', JOBS, unpack(ids))
 local answer, size, till_text = {now, till}, 2, spelt(till)
 local run_start = claim .. pack('>BdHc0H', 0, 0, #session, session, 0)
+local now_packed = pack('>I8', now)
 for index, id in ipairs(ids) do
     local state = states[index]
-    local _, version, attempt, crashes, snoozes, fence, priority, lane, tenant, number, outcome, created,
-        due, keyed, listed = read(STATE, state)
-    local key = keyed == 1 and state:sub(STATE_SIZE + 1) or ''
-    local place, listed_as = place_of(lane, tenant), created .. id
+    -- By position, as STATE says: of the fields few change.
+    local version, attempt = read('>I4I4', state, 2)
+    local fence, _, lane, tenant, number = read('>I4BI4I4I8', state, 18)
+    local place, listed_as, due = place_of(lane, tenant), state:sub(47, 54) .. id, read('>I8', state, 55)
+    local numbered = state:sub(31, 38)
     if started_as_events[index][lane] then
-        number = write_event(number, id, version + 1, 'R', now, attempt + 1, fence + 1, now, place, 'started',
-            session, '')
+        numbered = pack('>I8', write_event(number, id, version + 1, 'R', now, attempt + 1, fence + 1, now, place,
+            'started', session, ''))
     end
-    state = pack(STATE, 'R', version + 1, attempt + 1, crashes, snoozes, fence + 1, priority, lane, tenant,
-        number, outcome, created, now, keyed, listed) .. key .. tokens:sub(index * 16 - 15, index * 16) .. run_start
+    state = 'R' .. pack('>I4I4', version + 1, attempt + 1) .. state:sub(10, 17) .. pack('>I4', fence + 1)
+        .. state:sub(22, 30) .. numbered .. state:sub(39, 54) .. now_packed .. state:sub(63)
+        .. tokens:sub(index * 16 - 15, index * 16) .. run_start
     write('HSET', STATES, id, state)
     write('ZADD', LEASES, till_text, id)
     write('ZREM', list_key(place, 'Q'), listed_as)

@@ -1,0 +1,44 @@
+"""A worker whose ends are not being written does not start more and more."""
+
+import asyncio
+from typing import Any
+
+from windlass import Windlass, WorkerSettings
+from windlass.stores.memory import MemoryStore
+from windlass.testing.clock import FakeClock
+from windlass.testing.faults import Call, intercepted
+
+_SLOTS = 2
+_JOBS = 100
+_TURNS = 2000
+
+
+async def test_what_has_ended_and_is_not_written_is_bounded() -> None:
+    may_write, ended = asyncio.Event(), list[int]()
+    all_ended = asyncio.Event()
+
+    async def hold_writes(verb: str, call: Call) -> Any:
+        if verb == "apply":
+            await may_write.wait()
+        return await call()
+
+    jobs = Windlass(intercepted(MemoryStore(clock=FakeClock()), hold_writes))
+
+    @jobs.job("count")
+    async def count(number: int) -> None:
+        ended.append(number)
+        if len(ended) == _JOBS:
+            all_ended.set()
+
+    async with jobs:
+        handles = await count.submit_many(range(_JOBS))
+        async with jobs.running(WorkerSettings(queues={"default": _SLOTS})) as worker:
+            for _ in range(_TURNS):  # many more than all jobs would take
+                await asyncio.sleep(0)
+            # Three times its slots, and what was claimed before that was reached.
+            assert 3 * _SLOTS <= len(ended) <= 4 * _SLOTS
+            assert worker.is_consuming()  # it has no need to look
+            may_write.set()
+            await all_ended.wait()
+        snapshots = [await handle.status() for handle in handles]
+        assert {snapshot.status for snapshot in snapshots} == {"Completed"}
