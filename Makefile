@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run test check docs matrix bench chaos clean
+.PHONY: help setup servers run test check docs matrix bench chaos clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -10,10 +10,13 @@ help: ## Say what each target does.
 setup:
 	@scripts/setup .venv $(PYTHON)
 
+servers: setup
+	@scripts/servers .venv/.servers
+
 run: setup ## From a sample document to a battery passport, live on a page.
 	$(BIN)/python -m examples.battery_passport
 
-test: check ## Check, then run every test but the long proofs.
+test: servers check ## Check, then run every test but the long proofs.
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: setup ## Lint, formatting, types and layers.
@@ -25,14 +28,14 @@ check: setup ## Lint, formatting, types and layers.
 docs: setup ## Build the documentation, strictly, into build/docs/site.
 	$(BIN)/python -m scripts.docs
 
-matrix: setup ## Run the conformance tests on the other Pythons and settings.
+matrix: servers ## Run the conformance tests on the other Pythons and settings.
 	@scripts/matrix
 
-bench: setup ## Measure, and write docs/benchmarks.md.
+bench: servers ## Measure, and write docs/benchmarks.md.
 	$(BIN)/python -m benchmarks
 
 # One at a time, so that the proofs do not starve each other.
-chaos: setup ## Run the long proofs.
+chaos: servers ## Run the long proofs.
 	$(BIN)/pytest -m chaos --timeout 1800
 
 clean: ## Remove all that the other targets made.

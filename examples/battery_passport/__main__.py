@@ -94,6 +94,7 @@ class Demo:
             if is_once:
                 self.server.stop()
             await serving
+        self._terminal.say("\nStopped. The next run begins anew; --keep goes on with this one.")
 
     async def _send_first_sample(self) -> None:
         tests = await run_rule_tests.submit(Rules(current_package().rules_id))
