@@ -97,10 +97,10 @@ class RedisServer:
         """How much it has of all that its primary ever wrote."""
         return int(self._fact("replication", "slave_repl_offset"))
 
-    def wait_for(self, fact: str) -> None:
-        """Until it tells this of its replication."""
+    def wait_for(self, fact: str, *, times: int = 1) -> None:
+        """Until it tells this of its replication, so many times."""
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
-        while fact.encode() not in self.call("INFO", "replication"):
+        while self.call("INFO", "replication").count(fact.encode()) < times:
             assert time.monotonic() < give_up_at, f"{fact} does not come"
             time.sleep(0.01)  # noqa: TID251  # a replica that is in step gives no signal
 

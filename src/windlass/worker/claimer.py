@@ -43,7 +43,6 @@ class Claimer:
         longest_wait: Callable[[], timedelta],
         keeps_up: asyncio.Event,
         start: Callable[[list[Run]], None],
-        give_back: Callable[[list[Run]], None],
     ) -> None:
         """`keeps_up` is set while what has ended is being written in time."""
         self._manager = manager
@@ -55,7 +54,6 @@ class Claimer:
         self._longest_wait = longest_wait
         self._keeps_up = keeps_up
         self._start = start
-        self._give_back = give_back
         self._woken = asyncio.Event()
         self._may_claim = asyncio.Event()
         self._may_claim.set()
@@ -91,7 +89,7 @@ class Claimer:
         self._may_claim.set()
 
     async def claim_for_ever(self) -> None:
-        """Until cancelled. A claim that is under way is then ended, and what it brings given back:
+        """Until cancelled. A claim that is under way is then ended, and what it brings handed on:
         what nobody takes would be counted as crashed."""
         loops = [asyncio.create_task(loop()) for loop in (self._look_for_work, self._claim_beside)]
         try:
@@ -157,9 +155,6 @@ class Claimer:
         with self._slots.kept_for(wanted):
             runs = await self._claimed(wanted)
         self.looked_at = monotonic()
-        if self._is_over:
-            self._give_back(runs)
-            return False
         if len(runs) < sum(request.limit for request in wanted):
             self._there_is_more.clear()
         else:

@@ -125,6 +125,7 @@ class Worker:
         try:
             await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.stop()  # what is still being claimed goes back
             stop.cancel()
             if self._quarantine is not None:
                 background.append(self._quarantine)
@@ -232,7 +233,6 @@ class Worker:
             longest_wait=self._longest_wait,
             keeps_up=self._completer.keeps_up,
             start=self._start,
-            give_back=self._give_back,
         )
         try:
             await self._register()
@@ -302,7 +302,7 @@ class Worker:
 
     def _start(self, runs: list[Run]) -> None:
         """Start claimed runs. One suspect at a time, and nothing beside it; the others go back."""
-        if self._claimer.is_held_back:  # since this claim was asked for
+        if self.is_draining or self._claimer.is_held_back:  # since this claim was asked for
             self._give_back(runs)
             return
         for run in runs:
@@ -343,7 +343,7 @@ class Worker:
         await self._nothing_active.wait()
 
     def _give_back(self, runs: list[Run]) -> None:
-        """Give back what was claimed when the stop came."""
+        """Give back what may not be started any more."""
         for run in runs:
             self._slots.take(run.job.queue)
             self._end(run, Released())
