@@ -31,8 +31,7 @@ from examples.battery_passport.web import TENANTS, make_web
 from windlass import Context, JobEvent, Windlass, WindlassError
 from windlass.api.server import ApiServer
 from windlass.auth import Peppers
-from windlass.webhooks import Vault, WebhookSettings
-from windlass.webhooks.addresses import read_networks
+from windlass.webhooks import Vault, WebhookSettings, read_networks
 
 PORTS: Final = range(8080, 8100)
 FIRST_RUN: Final = "first-sample"
