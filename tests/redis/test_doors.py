@@ -4,8 +4,10 @@ import asyncio
 import gc
 import ipaddress
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from cryptography import x509
@@ -23,8 +25,9 @@ from windlass.contract.errors import StoreMisconfigured
 from windlass.contract.results import Applied
 from windlass.contract.wakeup import Hint
 from windlass.stores.redis import open_store
-from windlass.testing.factories import make_new
+from windlass.testing.factories import make_new, wanting
 from windlass.wakeups.redis import redis_wakeup
+from windlass.worker.tuning import fastest_loop
 
 
 async def wakes(url: str) -> None:
@@ -39,12 +42,31 @@ async def wakes(url: str) -> None:
     await wakeup.close()
 
 
+async def carries(url: str) -> None:
+    """Whether jobs go there and back, more at once than any buffer on the way holds."""
+    jobs = [make_new("x" * 20_000) for _ in range(400)]
+    async with opened(url) as store:
+        assert await store.insert(jobs) == [Applied(1)] * len(jobs)
+        runs = await store.claim("w", uuid4(), wanting(limit=len(jobs)), lease=timedelta(minutes=1))
+        assert [run.job.payload for run in runs] == [new.job.payload for new in jobs]
+
+
+async def carries_in_each_loop(url: str) -> None:
+    """In asyncio's own, and in that which workers use where it is installed."""
+
+    def run(factory: Callable[[], asyncio.AbstractEventLoop] | None) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(carries(url))
+
+    for factory in (None, fastest_loop()):
+        await asyncio.to_thread(run, factory)
+
+
 async def test_a_local_socket_will_do(tmp_path: Path) -> None:
     server = RedisServer(unixsocket=str(tmp_path / "redis.sock"))
     try:
         url = f"redis+unix://{tmp_path}/redis.sock?db=3"
-        async with opened(url) as store:
-            assert await store.insert([make_new(1)]) == [Applied(1)]
+        await carries_in_each_loop(url)
         await wakes(url)
     finally:
         server.stop()
@@ -84,8 +106,7 @@ async def test_tls_is_spoken_and_the_certificate_is_checked(tmp_path: Path) -> N
     )
     try:
         url = f"rediss://127.0.0.1:{tls_port}/0"
-        async with opened(f"{url}?ssl_ca_certs={certificate}") as store:
-            assert await store.insert([make_new(1)]) == [Applied(1)]
+        await carries_in_each_loop(f"{url}?ssl_ca_certs={certificate}")
         await wakes(f"{url}?ssl_ca_certs={certificate}")
         with pytest.raises(StoreMisconfigured, match="certificate"):
             await open_store(url, clock=SystemClock()).open()
