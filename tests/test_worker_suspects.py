@@ -1,7 +1,7 @@
 """Suspects and stops: no run is counted as a crash that none was, whenever the worker is asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -163,3 +163,23 @@ async def test_what_is_being_claimed_at_a_stop_is_given_back() -> None:
     (job,) = await place.found(ids)
     assert (job.status, job.crashes, job.attempt) == (JobStatus.QUEUED, 0, 0)
     assert place.started == []
+
+
+async def test_a_run_that_is_stopped_before_its_first_turn_goes_back_at_once() -> None:
+    jobs = Windlass(MemoryStore(clock=FakeClock()))
+    begun, stop_now = list[int](), list[Callable[[], None]]()
+
+    @jobs.job("two")
+    async def two(number: int) -> None:
+        begun.append(number)
+        stop_now[0]()  # the other was claimed together with this one, and has had no turn
+        await asyncio.Event().wait()
+
+    async with jobs:
+        handles = await two.submit_many([1, 2])
+        async with asyncio.timeout(10), jobs.working() as worker:
+            stop_now.append(worker.stop_now)
+            await worker.run()
+        stood = [await handle.status() for handle in handles]
+    assert begun == [1]
+    assert {(job.status, job.attempt) for job in stood} == {(JobStatus.QUEUED, 0)}

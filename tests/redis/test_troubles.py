@@ -146,8 +146,7 @@ class Trio:
             replica.call("REPLICAOF", "127.0.0.1", str(self.primary.port))
         for replica in replicas:
             replica.wait_for("master_link_status:up")
-        # A primary sends nothing to a replica that has not told it yet how far it is.
-        self.primary.wait_for("state=online", times=len(replicas))
+        self.primary.wait_for_replicas(len(replicas))
 
     def stop(self) -> None:
         for server in self.servers:

@@ -1,6 +1,7 @@
 """Redis and Valkey servers of one's own."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -97,10 +98,26 @@ class RedisServer:
         """How much it has of all that its primary ever wrote."""
         return int(self._fact("replication", "slave_repl_offset"))
 
-    def wait_for(self, fact: str, *, times: int = 1) -> None:
-        """Until it tells this of its replication, so many times."""
+    def wait_for_replicas(self, count: int) -> None:
+        """Until so many have told that they have what is written now.
+
+        A replica that is in step by its own account gets nothing before that, for up to a second.
+        """
+        self.call("SET", "in-step", "1")
+        mine = int(self._fact("replication", "master_repl_offset"))
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
-        while self.call("INFO", "replication").count(fact.encode()) < times:
+        while True:
+            told = re.findall(rb"state=online,offset=(\d+)", self.call("INFO", "replication"))
+            if sum(int(offset) >= mine for offset in told) >= count:
+                break
+            assert time.monotonic() < give_up_at, f"{told} of {mine} are told by the replicas"
+            time.sleep(0.01)  # noqa: TID251  # likewise
+        self.call("DEL", "in-step")
+
+    def wait_for(self, fact: str) -> None:
+        """Until it tells this of its replication."""
+        give_up_at = time.monotonic() + _PATIENCE_SECONDS
+        while fact.encode() not in self.call("INFO", "replication"):
             assert time.monotonic() < give_up_at, f"{fact} does not come"
             time.sleep(0.01)  # noqa: TID251  # a replica that is in step gives no signal
 

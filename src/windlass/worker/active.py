@@ -34,6 +34,7 @@ class ActiveRun:
         "child",
         "context",
         "handler",
+        "has_begun",
         "is_over",
         "ref",
         "run",
@@ -50,6 +51,8 @@ class ActiveRun:
         self.cause: Cause | None = None
         self.task: asyncio.Task[None] | None = None
         self.child: Child | None = None
+        self.has_begun = False
+        """Its task has had its first turn; one that is cancelled before that has no end."""
         self.is_over = False
         """The handler has returned; there is nothing left to stop."""
         self.began_at: float | None = None
@@ -74,7 +77,7 @@ class ActiveRun:
         self.context.ask_to_stop()
         if self.child is not None:
             self.child.kill()
-        elif self.handler.run_in is RunIn.LOOP and self.task is not None:
+        elif self.handler.run_in is RunIn.LOOP and self.task is not None and self.has_begun:
             self.task.cancel()
 
     def outcome_of(self, error: BaseException) -> Outcome | None:

@@ -363,8 +363,12 @@ class Worker:
             self._nothing_active.clear()
 
     async def _execute(self, active: ActiveRun) -> None:
-        if active.run.job.job_type in self._switches.disabled_types:
-            outcome: Outcome | None = TypeDisabled()
+        outcome: Outcome | None
+        active.has_begun = True
+        if active.cause is not None:  # told to stop before its first turn
+            outcome = active.outcome_of(asyncio.CancelledError())
+        elif active.run.job.job_type in self._switches.disabled_types:
+            outcome = TypeDisabled()
         else:
             outcome = await self._executor.run(active)
         if (settled := active.context.settled) is not None:
