@@ -17,7 +17,7 @@ from tests.servers.postgres import PostgresServer
 from windlass import Windlass
 from windlass.manager.sequencer import Sequencer
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("processes"), pytest.mark.timeout(180)]
 
 JOBS = 60
 

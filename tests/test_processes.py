@@ -38,6 +38,7 @@ async def submit_all(store: JobStore) -> list[UUID]:
     return [new.job.job_id for new in jobs]
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("processes")
 async def test_ten_killed_processes_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ async def test_an_exchange_that_is_there_is_used_as_it_is(url: str, kind: str) -
             assert await ear.hears() is Hint.WORK
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", ["halt", "kill"])
 async def test_a_broker_that_goes_and_comes_back_is_told_once_and_everything_is_looked_for(
     broker: RabbitServer, url: str, log: LogEar, how: str, caplog: pytest.LogCaptureFixture
@@ -153,6 +154,7 @@ async def test_a_broker_that_goes_and_comes_back_is_told_once_and_everything_is_
     assert {record.name for record in caplog.records} == {"windlass.wakeup"}
 
 
+@pytest.mark.wide
 async def test_a_frozen_broker_is_noticed(broker: RabbitServer, url: str, log: LogEar) -> None:
     async with listening(f"{url}&heartbeat=1") as (_, ear):
         broker.pause()
@@ -215,6 +217,7 @@ async def test_a_submit_triggers_a_worker_elsewhere_that_does_not_poll(
         assert submitting.broker.is_connected
 
 
+@pytest.mark.wide
 async def test_with_the_broker_down_submitting_and_polling_go_on(
     broker: RabbitServer, store: str, url: str
 ) -> None:

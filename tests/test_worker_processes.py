@@ -132,6 +132,7 @@ async def test_a_worker_whose_loop_is_blocked_for_a_lease_exits_with_stacks(plac
     assert (job.attempt, job.crashes) == (1, 1)
 
 
+@pytest.mark.wide
 async def test_of_one_killer_and_99_innocents_only_the_killer_is_poisoned(place: Place) -> None:
     innocents = await innocent.submit_many([0.05] * 50)
     guilty = await killer.submit(1)

@@ -445,6 +445,7 @@ async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
         assert "bridge" in (await ask(unreached.health_app(), "/readyz")).failed
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", ["halt", "kill"])
 async def test_a_broker_that_restarts_in_mid_stream_costs_nothing_and_doubles_nothing(
     broker: RabbitServer, url: str, how: str
@@ -480,6 +481,7 @@ def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
 # -- out ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
     broker: RabbitServer, url: str, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_worker_is_unready_while_it_drains(shop: Place) -> None:
     assert shop.status(job_id) == "Completed"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("trouble", ["stopped", "frozen"])
 def test_a_worker_without_its_store_is_unready_and_ready_again_by_itself(
     shop: Place, monkeypatch: pytest.MonkeyPatch, trouble: str

@@ -25,7 +25,7 @@ from windlass.stores import store_from_url
 from windlass.testing.factories import make_new, wanting
 from windlass.worker.settings import WorkerSettings
 
-pytestmark = [pytest.mark.xdist_group("postgres-kills"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("postgres-kills"), pytest.mark.timeout(300)]
 
 DEADLINE_SECONDS = 1.0
 # What a call may take beyond its deadline: it says good-bye to the server, which may not answer.

@@ -16,7 +16,7 @@ from windlass import Windlass
 from windlass.contract.query import JobFilter
 from windlass.contract.webhook import ALL_EVENTS, WebhookSpec
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
 
 TENANT = "acme"  # the operator's
 TOLD = ("completed", "cancelled", "redriven")

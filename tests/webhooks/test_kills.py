@@ -113,6 +113,7 @@ VERBS = ("apply", "sequence", "lead", "read_records", "events", "get", "insert",
 POINTS = [(verb, when) for verb in (*VERBS, "claim", "renew") for when in ("before", "after")]
 
 
+@pytest.mark.wide
 @pytest.mark.xdist_group("processes")
 async def test_wherever_a_worker_dies_nothing_is_missing(url: str, receiver: Receiver) -> None:
     """At the calls that matter most; `make chaos` has them all."""

@@ -99,6 +99,7 @@ async def make_noise(api: ApiProcess) -> list[str]:
     return [noise["jobId"] for noise in made]
 
 
+@pytest.mark.wide
 async def test_curl_and_a_browser_follow_a_job_to_its_end_across_restarts(
     store_url: str, page: WebServer
 ) -> None:
