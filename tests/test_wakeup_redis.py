@@ -180,6 +180,15 @@ async def test_of_several_servers_the_primary_is_told(
         assert await ear.hears() is Hint.CANCEL
 
 
+@pytest.mark.parametrize("ear", [None, Ear()], ids=["sends", "listens"])
+async def test_to_close_once_more_is_nothing(redis: RedisServer, ear: Ear | None) -> None:
+    wakeup = redis_wakeup(channel_on(redis), HASTY)
+    await wakeup.open(ear)
+    for _ in range(2):
+        await wakeup.close()
+    assert not wakeup.is_listening
+
+
 async def test_without_a_server_notifying_neither_blocks_nor_raises(
     own_server: RedisServer, log: LogEar
 ) -> None:

@@ -93,61 +93,66 @@ async def browsing(url: str) -> AsyncIterator[Any]:
         assert troubles == []
 
 
+@asynccontextmanager
+async def page_of_a_demo(folder: Path) -> AsyncIterator[Any]:
+    """When the first passport has been made."""
+    async with demo(folder) as running:
+        await running.until("More samples, live:")
+        async with browsing(running.url) as page:
+            yield page
+
+
 async def test_on_the_page_a_sample_becomes_a_code_that_is_scanned_and_verified(
     tmp_path: Path,
 ) -> None:
-    async with demo(tmp_path) as running:
-        await running.until("More samples, live:")
-        async with browsing(running.url) as page:
-            await page.wait_for_selector("#qr:not([hidden])")
-            assert "NC-EV82-000142" in await page.inner_text("#fields")
-            await page.click("[data-sample=voltwerk-lmt]")
-            await page.wait_for_selector(".step.done:nth-child(7)")  # the webhook has come
-            assert await page.locator(".step.done").count() == 7
-            assert "VW-CARGO-7781" in await page.inner_text("#fields")
-            await page.click("#scan")
-            await page.wait_for_selector("#checks li:nth-child(6)")
-            checks = await page.inner_text("#checks")
-            assert re.search(r"BPC1\|pv=[0-9a-f-]{36}\|ph=\w{52}\|pr=\w{52}\|rh=\w{52}", checks)
-            assert await page.locator("#checks .wrong").count() == 0
-            await page.set_input_files(
-                "#file",
-                {
-                    "name": "mine.csv",
-                    "mimeType": "text/csv",
-                    "buffer": b"battery,material,mass_kg,recycled_percent\nMY-1,steel,1,1\n",
-                },
-            )
-            await page.wait_for_selector(".step.held")
-            assert "waits for PCF, DUE_DILIGENCE" in await page.inner_text(".step.held")
-            await page.click("[data-sample=oldpack]")
-            await page.wait_for_selector(".step.failed")
-            assert "RULES_NOT_MET" in await page.inner_text(".step.failed")
-            await page.click("text=Borealis Bikes")
-            await page.wait_for_selector("nav button[aria-pressed=true]:has-text('Borealis')")
-            assert await page.locator("#issued li").count() == 0
+    async with page_of_a_demo(tmp_path) as page:
+        await page.wait_for_selector("#qr:not([hidden])")
+        assert "NC-EV82-000142" in await page.inner_text("#fields")
+        await page.click("[data-sample=voltwerk-lmt]")
+        await page.wait_for_selector(".step.done:nth-child(7)")  # the webhook has come
+        assert await page.locator(".step.done").count() == 7
+        assert "VW-CARGO-7781" in await page.inner_text("#fields")
+        await page.click("#scan")
+        await page.wait_for_selector("#checks li:nth-child(6)")
+        checks = await page.inner_text("#checks")
+        assert re.search(r"BPC1\|pv=[0-9a-f-]{36}\|ph=\w{52}\|pr=\w{52}\|rh=\w{52}", checks)
+        assert await page.locator("#checks .wrong").count() == 0
+        await page.set_input_files(
+            "#file",
+            {
+                "name": "mine.csv",
+                "mimeType": "text/csv",
+                "buffer": b"battery,material,mass_kg,recycled_percent\nMY-1,steel,1,1\n",
+            },
+        )
+        await page.wait_for_selector(".step.held")
+        assert "waits for PCF, DUE_DILIGENCE" in await page.inner_text(".step.held")
+        await page.click("[data-sample=oldpack]")
+        await page.wait_for_selector(".step.failed")
+        assert "RULES_NOT_MET" in await page.inner_text(".step.failed")
+        await page.click("text=Borealis Bikes")
+        await page.wait_for_selector("nav button[aria-pressed=true]:has-text('Borealis')")
+        assert await page.locator("#issued li").count() == 0
 
 
 async def test_a_click_while_the_page_still_reads_what_was_made_before_is_not_lost(
     tmp_path: Path,
 ) -> None:
-    async with demo(tmp_path) as running:
-        await running.until("More samples, live:")
-        async with browsing(running.url) as page:
-            clicked, listed = asyncio.Event(), asyncio.Event()
+    async with page_of_a_demo(tmp_path) as page:
+        clicked, listed = asyncio.Event(), asyncio.Event()
 
-            async def list_after_the_click(route: Any) -> None:
-                await clicked.wait()
-                await route.fulfill(response=await route.fetch())
-                listed.set()
+        async def list_after_the_click(route: Any) -> None:
+            await clicked.wait()
+            await route.fulfill(response=await route.fetch())
+            listed.set()
 
-            async def send_after_the_list(route: Any) -> None:
-                clicked.set()
-                await listed.wait()
-                await route.continue_()
+        async def send_after_the_list(route: Any) -> None:
+            clicked.set()
+            await listed.wait()
+            await route.continue_()
 
-            await page.route("**/api/jobs?limit=200", list_after_the_click)
-            await page.route("**/samples/*", send_after_the_list)
-            await page.reload()
-            await page.click("[data-sample=voltwerk-lmt]")
-            await page.wait_for_selector("#fields:has-text('VW-CARGO-7781')")
+        await page.route("**/api/jobs?limit=200", list_after_the_click)
+        await page.route("**/samples/*", send_after_the_list)
+        await page.reload()
+        await page.click("[data-sample=voltwerk-lmt]")
+        await page.wait_for_selector("#fields:has-text('VW-CARGO-7781')")

@@ -164,7 +164,7 @@ class Claimer:
         return bool(runs)
 
     async def _claimed(self, wanted: Sequence[LaneRequest]) -> list[Run]:
-        """Not shielded in a task of its own: two turns of the loop more, and 0.1 ms."""
+        """Without a shielded task for it, which takes two more turns of the loop, and 0.1 ms."""
         task = asyncio.current_task()
         self._claiming.add(task)
         try:
