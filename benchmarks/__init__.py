@@ -1,1 +1,1 @@
-"""Measures of Windlass beside the limits of the databases that it runs on: `make bench`."""
+"""Measures of Gantline beside the limits of the databases that it runs on: `make bench`."""

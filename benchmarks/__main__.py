@@ -16,8 +16,9 @@ from benchmarks.http import everything as http
 from benchmarks.page import PAGE, RESULTS, write_page
 from benchmarks.postgres import everything as postgres
 from benchmarks.redis import everything as redis
-from benchmarks.report import WINDLASS, Report
+from benchmarks.report import GANTLINE, Report
 from benchmarks.scale import FULL, QUICK
+from benchmarks.steady import everything as steady
 from benchmarks.worker import everything as worker
 from tests.servers.missing import ServerMissing
 
@@ -30,14 +31,18 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "postgres_depth": postgres.run_deep,
     "redis": redis.run,
     "http": http.run,
+    "steady": steady.run,
 }
+# Takes an hour, so it runs only where it is named.
+_ONLY_BY_NAME: Final = frozenset({"steady"})
 _DEEP_JOBS: Final = 10_000_000
 
 
 def main() -> None:
     arguments = _arguments()
-    names = tuple(dict.fromkeys(arguments.names)) or tuple(BENCHMARKS)
-    with TemporaryDirectory(prefix="windlass-bench-") as folder:
+    ordinary = tuple(name for name in BENCHMARKS if name not in _ONLY_BY_NAME)
+    names = tuple(dict.fromkeys(arguments.names)) or ordinary
+    with TemporaryDirectory(prefix="gantline-bench-") as folder:
         conditions = read_conditions(Path(folder), benchmarks=names, quick=arguments.quick)
         report = Report(commit=conditions.commit)
         report.say(
@@ -48,6 +53,8 @@ def main() -> None:
         scale = QUICK if arguments.quick else FULL
         if arguments.deep:
             scale = msgspec.structs.replace(scale, stored_jobs=_DEEP_JOBS)
+        if arguments.minutes:
+            scale = msgspec.structs.replace(scale, steady_minutes=arguments.minutes)
         bench = Bench(Path(folder), scale, report)
         for name in names:
             start = time.monotonic()
@@ -56,7 +63,7 @@ def main() -> None:
             try:
                 BENCHMARKS[name](bench)
             except ServerMissing as missing:
-                report.leave_out(WINDLASS, what=name, reason=str(missing))
+                report.leave_out(GANTLINE, what=name, reason=str(missing))
             report.say(f"{name} took {time.monotonic() - start:.0f} s")
     report.write(RESULTS, conditions)
     write_page()
@@ -65,17 +72,20 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Windlass.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Gantline.")
     parser.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
         type=_known,
-        help=f"which to run: {', '.join(BENCHMARKS)} (all if none is named)",
+        help=f"which to run: {', '.join(BENCHMARKS)} (all but steady if none is named)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
     parser.add_argument(
         "--deep", action="store_true", help="PostgreSQL is read with ten million jobs in it"
+    )
+    parser.add_argument(
+        "--minutes", type=int, metavar="N", help="steady goes on for so long on each store"
     )
     return parser.parse_args()
 

@@ -9,12 +9,12 @@ from benchmarks import claim_timing
 from benchmarks.bench import Bench
 from benchmarks.claim_timing import SeededFile
 from benchmarks.jobs import JOB_TYPE, new_jobs, wanting
-from benchmarks.report import WINDLASS
+from benchmarks.report import GANTLINE
 from benchmarks.scale import Scale, short
 from benchmarks.seeding import Group
-from windlass.contract.clock import SystemClock
-from windlass.contract.outcome import Success
-from windlass.stores.memory import MemoryStore
+from gantline.contract.clock import SystemClock
+from gantline.contract.outcome import Success
+from gantline.stores.memory import MemoryStore
 
 LIMITS: Final = (1, 100)
 
@@ -101,7 +101,7 @@ class _Costs:
     def _add(self, case: str, values: list[float]) -> None:
         self._report.add(
             engine=self._engine,
-            system=WINDLASS,
+            system=GANTLINE,
             metric=f"{self._what}, {case}",
             unit="ms",
             values=values,

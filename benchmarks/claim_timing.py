@@ -16,15 +16,15 @@ from uuid import uuid4
 from benchmarks.jobs import LEASE, SESSION, claim, settle
 from benchmarks.scale import Scale
 from benchmarks.stores import opened
-from windlass.contract.clock import SystemClock, to_micros
-from windlass.contract.identity import new_run_token
-from windlass.contract.outcome import Released
-from windlass.contract.query import LaneRequest
-from windlass.contract.store import JobStore
-from windlass.manager.manager import JobManager
-from windlass.stores.sqlite.claim import claim as claim_statements
-from windlass.stores.sqlite.connection import connect_writer
-from windlass.stores.sqlite.location import Location
+from gantline.contract.clock import SystemClock, to_micros
+from gantline.contract.identity import new_run_token
+from gantline.contract.outcome import Released
+from gantline.contract.query import LaneRequest
+from gantline.contract.store import JobStore
+from gantline.manager.manager import JobManager
+from gantline.stores.sqlite.claim import claim as claim_statements
+from gantline.stores.sqlite.connection import connect_writer
+from gantline.stores.sqlite.location import Location
 
 Wanted = tuple[LaneRequest, ...]
 Spans = list[list[float]]

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 import msgspec
 
 from benchmarks.postgres.server import server_version
-from windlass.stores.sqlite.location import file_system_of
+from gantline.stores.sqlite.location import file_system_of
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,14 +4,14 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from windlass.contract.job import Job
-from windlass.contract.outcome import Outcome
-from windlass.contract.payload import encode_payload
-from windlass.contract.query import LaneRequest
-from windlass.contract.snapshot import Run
-from windlass.contract.store import JobStore
-from windlass.contract.submission import NewJob
-from windlass.manager.manager import Ending, JobManager
+from gantline.contract.job import Job
+from gantline.contract.outcome import Outcome
+from gantline.contract.payload import encode_payload
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Run
+from gantline.contract.store import JobStore
+from gantline.contract.submission import NewJob
+from gantline.manager.manager import Ending, JobManager
 
 JOB_TYPE: Final = "invoices.send"
 QUEUE: Final = "default"

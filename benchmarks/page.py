@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.conditions import Conditions
-from benchmarks.report import RATIO, WINDLASS, LeftOut, Row, figure
+from benchmarks.report import GANTLINE, RATIO, LeftOut, Row, figure
 
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results" / "latest.json"
@@ -71,9 +71,9 @@ def _conditions(results: Results) -> str:
 def _name(row: Row) -> str:
     """The metric; with whose it is where that is not us, or what it is compared with."""
     if row.unit == RATIO:
-        other = row.system.removeprefix(f"{WINDLASS} / ")
+        other = row.system.removeprefix(f"{GANTLINE} / ")
         return f"{row.metric.removesuffix(f', {other}')}, times {other}"
-    if row.system in (WINDLASS, row.metric) or row.system in row.metric:
+    if row.system in (GANTLINE, row.metric) or row.system in row.metric:
         return row.metric
     return f"{row.metric} ({row.system})"
 

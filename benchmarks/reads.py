@@ -10,16 +10,16 @@ from typing import Final
 from uuid import UUID
 
 from benchmarks.bench import Bench
-from benchmarks.report import WINDLASS
+from benchmarks.report import GANTLINE
 from benchmarks.scale import short
 from benchmarks.seeding import Group
 from benchmarks.stores import opened
-from windlass.contract.errors import Code
-from windlass.contract.job import DEFAULT_TENANT
-from windlass.contract.outcome import ErrorInfo, Failure
-from windlass.contract.query import JobFilter
-from windlass.contract.status import JobStatus
-from windlass.stores.sqlite import SqliteStore
+from gantline.contract.errors import Code
+from gantline.contract.job import DEFAULT_TENANT
+from gantline.contract.outcome import ErrorInfo, Failure
+from gantline.contract.query import JobFilter
+from gantline.contract.status import JobStatus
+from gantline.stores.sqlite import SqliteStore
 
 PAGE: Final = 50
 _ERROR: Final = ErrorInfo(Code.NO_HANDLER, "It cannot be done.")
@@ -68,7 +68,7 @@ async def _measure(bench: Bench, groups: tuple[Group, ...], case: str, reads: Re
         for name, read in reads(store, known).items():
             bench.report.add(
                 engine="sqlite",
-                system=WINDLASS,
+                system=GANTLINE,
                 metric=f"{name}, {case}",
                 unit="ms",
                 values=[

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.conditions import Conditions
 
-WINDLASS: Final = "windlass"
+GANTLINE: Final = "gantline"
 RATIO: Final = "ratio"
 
 
@@ -114,7 +114,7 @@ class Report:
         """Add a ratio. Runs are compared one by one, so that what slows both cancels out."""
         self.add(
             engine=engine,
-            system=f"{WINDLASS} / {beside_name}",
+            system=f"{GANTLINE} / {beside_name}",
             metric=metric,
             unit=RATIO,
             values=[ours / theirs for ours, theirs in zip(values, beside, strict=True)],

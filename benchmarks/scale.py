@@ -33,6 +33,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_seconds: float
     stored_jobs: int
     http_seconds: float
+    steady_runs: int
+    steady_minutes: int
 
 
 FULL: Final = Scale(
@@ -61,6 +63,8 @@ FULL: Final = Scale(
     snapshot_seconds=120,
     stored_jobs=1_000_000,
     http_seconds=5.0,
+    steady_runs=1,
+    steady_minutes=20,
 )
 QUICK: Final = Scale(
     runs=3,
@@ -88,6 +92,8 @@ QUICK: Final = Scale(
     snapshot_seconds=15,
     stored_jobs=20_000,
     http_seconds=1.0,
+    steady_runs=1,
+    steady_minutes=4,
 )
 
 

@@ -15,15 +15,15 @@ import msgspec
 
 from benchmarks.jobs import JOB_TYPE, claim, new_job, settle, wanting
 from benchmarks.stores import opened
-from windlass.contract.job import DEFAULT_PRIORITY
-from windlass.contract.outcome import Outcome
-from windlass.manager.manager import JobManager
+from gantline.contract.job import DEFAULT_PRIORITY
+from gantline.contract.outcome import Outcome
+from gantline.manager.manager import JobManager
 
 # Per table: the column with the job's id, and the instants that differ from copy to copy.
 _COPIED: Final = {
-    "windlass_job": ("id", ("created_at",)),
-    "windlass_ready": ("job_id", ("run_at",)),
-    "windlass_log": ("job_id", ("created_at", "at")),
+    "gantline_job": ("id", ("created_at",)),
+    "gantline_ready": ("job_id", ("run_at",)),
+    "gantline_log": ("job_id", ("created_at", "at")),
 }
 _NUMBERED_BY_SQLITE: Final = "sequence"
 
@@ -83,7 +83,7 @@ def _multiply(path: Path, group: Group, templates: list[bytes], before: Tally) -
     for table, (job_id, instants) in _COPIED.items():
         _copy_rows(connection, table, job_id, instants)
     connection.executemany(
-        "UPDATE windlass_tally SET jobs = jobs + ? WHERE tenant = ? AND lane = ? AND status = ?",
+        "UPDATE gantline_tally SET jobs = jobs + ? WHERE tenant = ? AND lane = ? AND status = ?",
         [((jobs - before.get(place, 0)) * (copies - 1), *place) for place, jobs in after.items()],
     )
     connection.execute("COMMIT")
@@ -122,7 +122,7 @@ def _tally(path: Path) -> Tally:
     if not path.exists():
         return {}
     connection = sqlite3.connect(path)
-    rows = connection.execute("SELECT tenant, lane, status, jobs FROM windlass_tally").fetchall()
+    rows = connection.execute("SELECT tenant, lane, status, jobs FROM gantline_tally").fetchall()
     connection.close()
     return {(tenant, lane, status): jobs for tenant, lane, status, jobs in rows}
 

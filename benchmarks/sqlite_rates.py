@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 from benchmarks import raw_sqlite
 from benchmarks.bench import Bench
 from benchmarks.jobs import claim, new_jobs, settle, wanting
-from benchmarks.report import WINDLASS
+from benchmarks.report import GANTLINE
 from benchmarks.scale import Scale
 from benchmarks.stores import opened
-from windlass.contract.outcome import Success
-from windlass.contract.results import Applied
-from windlass.contract.submission import NewJob
-from windlass.manager.manager import JobManager
-from windlass.stores.sqlite import SqliteStore
+from gantline.contract.outcome import Success
+from gantline.contract.results import Applied
+from gantline.contract.submission import NewJob
+from gantline.manager.manager import JobManager
+from gantline.stores.sqlite import SqliteStore
 
 ENGINE: Final = "sqlite"
 RAW: Final = "raw sqlite"
@@ -47,7 +47,7 @@ def run(bench: Bench) -> None:
     for metric in rates:
         bench.report.add(
             engine=ENGINE,
-            system=RAW if metric in raw_rates else WINDLASS,
+            system=RAW if metric in raw_rates else GANTLINE,
             metric=metric,
             unit=UNIT,
             values=values[metric],

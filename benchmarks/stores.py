@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from windlass.contract.clock import SystemClock
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import Location
+from gantline.contract.clock import SystemClock
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite.location import Location
 
 
 @asynccontextmanager

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from windlass import Windlass
+from gantline import Gantline
 
 
 def text() -> str:
-    document = Windlass("memory://").api(allow_anonymous=True).openapi
+    document = Gantline("memory://").api(allow_anonymous=True).openapi
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass import Context, Fixed, JobGroup, Permanent, Retry, Snooze, Windlass
+from gantline import Context, Fixed, Gantline, JobGroup, Permanent, Retry, Snooze
 
 group = JobGroup()
 
@@ -95,5 +95,5 @@ async def exit_(value: None) -> None:
     raise SystemExit(3)
 
 
-def make_app(store: str) -> Windlass:
-    return Windlass(store, include=[group])
+def make_app(store: str) -> Gantline:
+    return Gantline(store, include=[group])

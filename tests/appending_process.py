@@ -10,10 +10,10 @@ import asyncio
 import sys
 from uuid import uuid4
 
-from windlass.audit.appender import Appender
-from windlass.audit.event import Draft
-from windlass.contract.clock import SystemClock
-from windlass.stores import store_from_url
+from gantline.audit.appender import Appender
+from gantline.audit.event import Draft
+from gantline.contract.clock import SystemClock
+from gantline.stores import store_from_url
 
 BATCH = 5
 

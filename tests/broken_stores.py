@@ -6,14 +6,13 @@ Each is the memory store with one thing taken out; its docstring says what goes 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 
-from windlass.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import (
+from gantline.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import (
     Applied,
     ApplyResult,
     Conflict,
@@ -23,13 +22,13 @@ from windlass.contract.results import (
     ProgressResult,
     Renewal,
 )
-from windlass.contract.snapshot import LogEntry, Progress, Run, RunRef
-from windlass.contract.status import Event, JobStatus
-from windlass.contract.stored import Dumped, Marks, Part, Stored, StoredEntry, StoredJob, StoredKey
-from windlass.contract.submission import DedupeKey, NewJob
-from windlass.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
-from windlass.stores.memory import MemoryStore
-from windlass.stores.memory.entry import Entry, Lease
+from gantline.contract.snapshot import LogEntry, Progress, Run, RunRef
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.stored import Dumped, Marks, Part, Stored, StoredEntry, StoredJob, StoredKey
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
+from gantline.stores.memory import MemoryStore
+from gantline.stores.memory.entry import Entry, Lease
 
 
 class FenceDropped(MemoryStore):
@@ -145,7 +144,7 @@ class ClaimNotAtomic(MemoryStore):
 class ClaimsTheFuture(MemoryStore):
     """Jobs run before they are due."""
 
-    def _take_due(self, request: LaneRequest, now: datetime) -> Any:
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
         return super()._take_due(request, now + timedelta(days=1))
 
 
@@ -155,6 +154,76 @@ class PriorityIgnored(MemoryStore):
     def _enqueue(self, entry: Entry, run_at: datetime) -> None:
         entry.priority = 2
         super()._enqueue(entry, run_at)
+
+
+class TypeLimitsIgnored(MemoryStore):
+    """More is claimed of a type than runs, so the rest waits under a lease that runs out."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
+        return super()._take_due(msgspec.structs.replace(request, at_most=()), now)
+
+
+class TypeLimitsPerPriority(MemoryStore):
+    """A limit of a type is counted for each priority alone."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
+        if request.suspects:
+            return super()._take_due(request, now)
+        taken: list[Entry] = []
+        for priority in range(4):
+            left = msgspec.structs.replace(request, limit=request.limit - len(taken))
+            found = super()._take_due(left, now)
+            taken += [entry for entry in found if entry.priority == priority]
+            for entry in found:
+                if entry.priority != priority:
+                    self._enqueue(entry, entry.run_at or now)
+        return taken
+
+
+class SuspectsLeftInLine(MemoryStore):
+    """A job that kills its worker is claimed beside innocent ones, again and again."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
+        if request.suspects:
+            return super()._take_due(request, now)
+        suspects = super()._take_due(msgspec.structs.replace(request, suspects=(1000,)), now)
+        left = msgspec.structs.replace(request, limit=request.limit - len(suspects))
+        return suspects + super()._take_due(left, now)
+
+
+class SuspectsOfAllCrashesMixed(MemoryStore):
+    """A killer found by halves is put back among those that were in fewer crashes."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
+        taken = super()._take_due(request, now)
+        while request.suspects and len(taken) < request.limit:
+            left = msgspec.structs.replace(request, limit=request.limit - len(taken))
+            more = super()._take_due(left, now)
+            if not more:
+                break
+            taken += more
+        return taken
+
+
+class SuspectsOfFewestCrashesFirst(MemoryStore):
+    """The killer is looked for among the wrong jobs first."""
+
+    def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
+        for crashes in range(2, 10):
+            limit = request.most_suspects(crashes) if request.suspects else 0
+            if taken := self._take_crashed(request, crashes, limit, now):
+                return taken
+        return [] if request.suspects else super()._take_due(request, now)
+
+
+class SuspectsShownByRank(MemoryStore):
+    """Where a suspect stands in its lane is taken for its priority."""
+
+    def _start(
+        self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
+    ) -> Run:
+        entry.priority = entry.rank
+        return super()._start(entry, session, claim_id, now, lease)
 
 
 class FenceFollowsAttempt(MemoryStore):
@@ -395,11 +464,56 @@ class PrunesTheUnread(MemoryStore):
         return await super().prune(rules, limit=limit)
 
 
+class OverdueHidden(MemoryStore):
+    """Nobody learns that retention does not keep up."""
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        pruned = await super().prune(rules, limit=limit, keep_events_after=keep_events_after)
+        return msgspec.structs.replace(pruned, overdue=timedelta(0))
+
+
 class SweepsOnePage(MemoryStore):
     """What is behind the first page of expired leases is never rescued."""
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return [] if after else await super().expired(limit=limit)
+
+
+class EndsOtherSessions(MemoryStore):
+    """The end of one worker takes the runs of all others away."""
+
+    async def expire_session(self, session: str) -> int:
+        others = {entry.lease.session for entry in self._running.values() if entry.lease}
+        return sum([await super(EndsOtherSessions, self).expire_session(one) for one in others])
+
+
+class SessionsNeverEnd(MemoryStore):
+    """The jobs of a worker that is known to be dead wait for their leases all the same."""
+
+    async def expire_session(self, session: str) -> int:
+        leases = [entry.lease for entry in self._running.values() if entry.lease]
+        return sum(lease.session == session for lease in leases)
+
+
+class LeasesOutliveTheClock(MemoryStore):
+    """After the clock was set back, a dead worker keeps its jobs until it has caught up."""
+
+    def _bound_leases(self, now: datetime) -> None:
+        """Leave them."""
+
+
+class LeaseLengthNotRenewed(MemoryStore):
+    """A lease that was renewed for longer is cut to the length of its claim."""
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        lengths = {run: held.length for run in runs if (held := self._lease_of(run))}
+        renewal = await super().renew(session, runs, lease=lease)
+        for run, length in lengths.items():
+            if held := self._lease_of(run):
+                held.length = length
+        return renewal
 
 
 class NumbersThroughFloat(MemoryStore):
@@ -509,6 +623,14 @@ BROKEN: dict[type[MemoryStore], str] = {
     ClaimNotAtomic: "races.of_two_claims_each_job_goes_to_one",
     ClaimsTheFuture: "claiming.what_is_not_due_is_not_claimed",
     PriorityIgnored: "claiming.the_order_is_priority_then_time_due_then_id",
+    TypeLimitsIgnored: "claiming.of_a_limited_type_no_more_is_claimed_than_it_may",
+    TypeLimitsPerPriority: "claiming.a_limit_of_a_type_holds_over_all_priorities",
+    SuspectsLeftInLine: "suspects.the_second_crash_makes_a_suspect_that_no_ordinary_claim_takes",
+    SuspectsOfAllCrashesMixed: "suspects.those_that_were_in_the_most_crashes_come_first_and_alone",
+    SuspectsOfFewestCrashesFirst: (
+        "suspects.those_that_were_in_the_most_crashes_come_first_and_alone"
+    ),
+    SuspectsShownByRank: "suspects.a_suspect_is_shown_and_counted_like_any_job",
     FenceFollowsAttempt: "fencing.the_fence_only_grows",
     TokensReused: "fencing.a_run_that_is_over_cannot_end_the_job",
     ApplyForgetsItsToken: "answers.a_whole_life_is_the_same_with_every_answer_lost_once",
@@ -536,7 +658,12 @@ BROKEN: dict[type[MemoryStore], str] = {
     SubmissionsUnlogged: "on_request.who_asks_is_told_of_submit_start_and_progress",
     NumberedBeforeCommit: "events.a_reader_beside_many_writers_misses_nothing",
     PrunesTheUnread: "events.what_a_consumer_has_not_read_is_not_pruned",
+    OverdueHidden: "maintenance.how_long_the_oldest_job_should_have_been_gone_is_known",
     SweepsOnePage: "maintenance.the_sweep_goes_on_until_nothing_is_left",
+    EndsOtherSessions: "leases.the_leases_of_a_session_that_has_ended_run_out_at_once",
+    SessionsNeverEnd: "leases.the_leases_of_a_session_that_has_ended_run_out_at_once",
+    LeasesOutliveTheClock: "clocks.a_jump_backward_costs_a_dead_worker_s_job_one_lease_at_most",
+    LeaseLengthNotRenewed: "clocks.a_lease_is_cut_to_the_length_it_was_renewed_for",
     NumbersThroughFloat: "torture.sound_data_survives_as_payload_and_result",
     RoundsToMilliseconds: "inserting.microseconds_survive",
     LoadNumbersAnew: "moving.what_is_read_out_and_taken_in_again_is_the_same",

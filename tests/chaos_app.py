@@ -1,4 +1,4 @@
-"""The application of the process tests; its store is named by WINDLASS_STORE."""
+"""The application of the process tests; its store is named by GANTLINE_STORE."""
 
 import asyncio
 import os
@@ -6,9 +6,9 @@ import signal
 import time
 from pathlib import Path
 
-from windlass import Context, Windlass
+from gantline import Context, Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 
 @jobs.job("hold")

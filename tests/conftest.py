@@ -36,7 +36,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         case "memory":
             return "memory://"
         case "sqlite":
-            return f"sqlite:///{tmp_path}/windlass.db"
+            return f"sqlite:///{tmp_path}/gantline.db"
         case "redis":
             redis: RedisServer = request.getfixturevalue("redis")
             return redis.url(prefix=name)

@@ -5,8 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from windlass.contract.wakeup import Hint
-from windlass.wakeups.remote import RemoteWakeup
+from gantline.contract.wakeup import Hint
+from gantline.wakeups.remote import RemoteWakeup
 
 PATIENCE_SECONDS = 60
 
@@ -104,7 +104,7 @@ class LogEar(logging.Handler):
 
 
 @contextmanager
-def log_ear(name: str = "windlass.wakeup") -> Iterator[LogEar]:
+def log_ear(name: str = "gantline.wakeup") -> Iterator[LogEar]:
     logger, ear = logging.getLogger(name), LogEar()
     level = logger.level
     logger.addHandler(ear)

@@ -4,9 +4,18 @@ import asyncio
 import random
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.job import DEFAULT_QUEUE
+from gantline.stores import store_from_url
+from gantline.testing.factories import JOB_TYPE
+from gantline.testing.liveness import watching
 from tests.killed_worker import LEASE
+
+# All processes may be killed or frozen at once: a lease, a freeze of two more, and a new start.
+ENDS_WITHIN = 3 * LEASE + timedelta(seconds=10)
 
 
 class Fleet:
@@ -23,8 +32,18 @@ class Fleet:
         self.journals: list[Path] = []
 
     async def run(self, *, processes: int, kills: int, freezes: int = 0) -> None:
+        """Jobs must end all the while, whatever is done to the processes and the server."""
         self._kills_left, self._freezes_left = kills, freezes
-        await asyncio.gather(*(self._keep_one_running() for _ in range(processes)))
+        store = store_from_url(self._url, clock=SystemClock())
+        await store.open()
+        try:
+            async with watching(
+                store, within=ENDS_WITHIN, backlog=True, lanes=[(DEFAULT_QUEUE, JOB_TYPE)]
+            ) as oracle:
+                await asyncio.gather(*(self._keep_one_running() for _ in range(processes)))
+        finally:
+            await store.close()
+        oracle.check()
 
     async def _keep_one_running(self) -> None:
         """Run workers in one place, one after the other, until one ends by itself."""

@@ -10,21 +10,21 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection
 
+from gantline.contract.store import JobStore
+from gantline.stores.memory import MemoryStore
+from gantline.stores.postgres import PostgresStore
+from gantline.stores.postgres.counting import Counts
+from gantline.stores.postgres.location import parse_url
+from gantline.stores.redis import RedisStore
+from gantline.stores.redis.claim import new_tokens
+from gantline.stores.redis.location import parse_url as parse_redis_url
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite.location import Location
+from gantline.testing.clock import FakeClock
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
-from windlass.contract.store import JobStore
-from windlass.stores.memory import MemoryStore
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.counting import Counts
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.redis import RedisStore
-from windlass.stores.redis.claim import new_tokens
-from windlass.stores.redis.location import parse_url as parse_redis_url
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import Location
-from windlass.testing.clock import FakeClock
 
 
 class MemoryHarness:
@@ -95,11 +95,11 @@ class SqliteHarness:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self._folder = Path(mkdtemp(prefix="windlass-test-"))
+        self._folder = Path(mkdtemp(prefix="gantline-test-"))
         self._handles: list[SqliteStore] = []
 
     async def open(self, *, before_commit: Callable[[], None] | None = None) -> JobStore:
-        location = Location(self._folder / "windlass.db", sync=sqlite_sync())
+        location = Location(self._folder / "gantline.db", sync=sqlite_sync())
         store = SqliteStore(location, clock=self.clock, before_commit=before_commit)
         await store.open()
         self._handles.append(store)
@@ -113,4 +113,4 @@ class SqliteHarness:
 
 def sqlite_sync() -> Literal["full", "normal"]:
     """The matrix runs the suite again with the weaker setting."""
-    return cast("Literal['full', 'normal']", os.environ.get("WINDLASS_TEST_SQLITE_SYNC", "full"))
+    return cast("Literal['full', 'normal']", os.environ.get("GANTLINE_TEST_SQLITE_SYNC", "full"))

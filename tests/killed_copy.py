@@ -12,12 +12,12 @@ import signal
 import sys
 from datetime import timedelta
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.store import JobStore
-from windlass.manager.moving.closing import Places, closing_of
-from windlass.manager.moving.progress import Progress
-from windlass.manager.moving.store_copy import StoreCopy
-from windlass.stores import store_from_url
+from gantline.contract.clock import SystemClock
+from gantline.contract.store import JobStore
+from gantline.moving.closing import Places, closing_of
+from gantline.moving.progress import Progress
+from gantline.moving.store_copy import StoreCopy
+from gantline.stores import store_from_url
 
 
 async def main(source: str, target: str, point: str) -> None:

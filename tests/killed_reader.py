@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.job_event import JobEvent
-from windlass.manager.cursors import CURSORS
-from windlass.stores import store_from_url
-from windlass.testing.faults import Call, intercepted
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.job_event import JobEvent
+from gantline.manager.cursors import CURSORS
+from gantline.stores import store_from_url
+from gantline.testing.faults import Call, intercepted
 
 # Late enough for the process to have moved its cursor more than once.
 DIES_AT_PAGE = 3
@@ -51,8 +51,8 @@ class Journal:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make_app(store: Any, *consumers: Journal) -> tuple[Windlass, Any]:
-    jobs = Windlass(store)
+def make_app(store: Any, *consumers: Journal) -> tuple[Gantline, Any]:
+    jobs = Gantline(store)
     for consumer in consumers:
         jobs.add_consumer(consumer, from_start=True)
 

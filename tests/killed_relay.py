@@ -13,17 +13,17 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from windlass import Windlass, WorkerSettings
-from windlass.app import outbox as moving
-from windlass.contract.store import JobStore
-from windlass.manager import relay as relaying
+from gantline import Gantline, WorkerSettings
+from gantline.app import outbox as moving
+from gantline.contract.store import JobStore
+from gantline.manager import relay as relaying
 
 # So that nobody waits half a minute for the jobs of a dead relay.
 LEASE = timedelta(seconds=1)
 
 
-def application(outbox: str, store: str) -> Windlass:
-    jobs = Windlass(store, outbox=outbox)
+def application(outbox: str, store: str) -> Gantline:
+    jobs = Gantline(store, outbox=outbox)
 
     @jobs.job("ship")
     async def ship(order: int) -> int:

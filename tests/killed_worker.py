@@ -11,14 +11,14 @@ import sys
 from datetime import timedelta
 from uuid import uuid4
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.outcome import Success
-from windlass.contract.snapshot import Run
-from windlass.contract.store import JobStore
-from windlass.manager.maintenance import Maintenance
-from windlass.manager.manager import Ending, JobManager
-from windlass.stores import store_from_url
-from windlass.testing.factories import wanting
+from gantline.contract.clock import SystemClock
+from gantline.contract.outcome import Success
+from gantline.contract.snapshot import Run
+from gantline.contract.store import JobStore
+from gantline.manager.maintenance import Maintenance
+from gantline.manager.manager import Ending, JobManager
+from gantline.stores import store_from_url
+from gantline.testing.factories import wanting
 
 LEASE = timedelta(seconds=2)
 BATCH = 10

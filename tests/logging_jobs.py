@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 
-from windlass import Context, JobGroup, Permanent
+from gantline import Context, JobGroup, Permanent
 
 PAYLOAD_SECRET = "the secret of the payload"  # noqa: S105  # what must not be logged
 

@@ -8,19 +8,19 @@ from uuid import uuid4
 
 import msgspec
 
+from gantline.contract.records import RecordWrite
+from gantline.contract.store import JobStore
+from gantline.manager.cursors import ConsumerCursor, write_cursor
+from gantline.manager.switches import CLOSED, SWITCHES, Closed
+from gantline.moving.closing import Places
+from gantline.moving.store_copy import Copied, StoreCopy
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance.bench import Bench
+from gantline.testing.conformance.moving import furnish
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass.contract.records import RecordWrite
-from windlass.contract.store import JobStore
-from windlass.manager.cursors import ConsumerCursor, write_cursor
-from windlass.manager.moving.closing import Places
-from windlass.manager.moving.store_copy import Copied, StoreCopy
-from windlass.manager.switches import CLOSED, SWITCHES, Closed
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance.bench import Bench
-from windlass.testing.conformance.moving import furnish
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
 PLACES = Places("the old place", "the new place")

@@ -12,14 +12,14 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.store import JobStore
+from gantline.manager.manager import JobManager
+from gantline.manager.scheduler import Scheduler
+from gantline.stores import store_from_url
+from gantline.testing.faults import Call, intercepted
 from tests.manager.schedule_bench import admit_all
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.store import JobStore
-from windlass.manager.manager import JobManager
-from windlass.manager.scheduler import Scheduler
-from windlass.stores import store_from_url
-from windlass.testing.faults import Call, intercepted
 
 LEASE = timedelta(seconds=1)
 

@@ -19,10 +19,10 @@ import msgspec
 import pydantic
 import pytest
 
-from tests.app_under_test import hang_in_process, in_process, make_app
-from windlass import (
+from gantline import (
     Context,
     Fixed,
+    Gantline,
     Handle,
     InvalidInput,
     JobCancelled,
@@ -34,19 +34,19 @@ from windlass import (
     QueueFull,
     Require,
     SubmitConflict,
-    Windlass,
     WorkerSettings,
     current_job,
     provide,
 )
-from windlass.contract.errors import JobTypeDisabled, RunOver, StoreError, StoreMisconfigured
-from windlass.contract.query import JobFilter
-from windlass.contract.status import DerivedState
-from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.manager.manager import Submission, Submitted
-from windlass.manager.sessions import live_sessions
-from windlass.testing.factories import make_job
-from windlass.worker.worker import Worker
+from gantline.contract.errors import JobTypeDisabled, RunOver, StoreError, StoreMisconfigured
+from gantline.contract.query import JobFilter
+from gantline.contract.status import DerivedState
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.manager.manager import Submission, Submitted
+from gantline.manager.sessions import live_sessions
+from gantline.testing.factories import make_job
+from gantline.worker.worker import Worker
+from tests.app_under_test import hang_in_process, in_process, make_app
 
 pytestmark = pytest.mark.matrix
 
@@ -56,16 +56,16 @@ EMPTY_KEY = DedupeKey(KeyKind.REQUEST, "default", "user", "")
 
 @pytest.fixture(params=["sqlite", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/windlass.db"
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/gantline.db"
 
 
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/windlass.db"
+    return f"sqlite:///{tmp_path}/gantline.db"
 
 
 @asynccontextmanager
-async def working(app: Windlass, **settings: Any) -> AsyncIterator[Worker]:
+async def working(app: Gantline, **settings: Any) -> AsyncIterator[Worker]:
     """A worker beside the test; drained quickly at the end."""
     options: dict[str, Any] = {"queues": {"default": 10}, "drain": timedelta(0)} | settings
     async with app, app.working(WorkerSettings(**options)) as worker:
@@ -83,7 +83,7 @@ class Doc(msgspec.Struct):
 
 
 async def test_a_job_is_submitted_run_and_its_result_read(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("index", subject="{doc_id}", idempotency_key="doc-{doc_id}-v{version}")
     async def index(doc: Doc, ctx: Context) -> dict[str, int]:
@@ -104,7 +104,7 @@ async def test_a_job_is_submitted_run_and_its_result_read(url: str) -> None:
 
 
 async def test_the_function_stays_callable(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("double")
     async def double(value: int) -> int:
@@ -116,7 +116,7 @@ async def test_the_function_stays_callable(url: str) -> None:
 
 
 async def test_outcomes_by_exception(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("for-good")
     async def for_good(value: int) -> None:
@@ -148,7 +148,7 @@ async def test_outcomes_by_exception(url: str) -> None:
 
 
 async def test_a_timeout_is_a_failed_attempt(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("slow", timeout=timedelta(milliseconds=30), retry=Fixed(every=0 * SECOND, attempts=1))
     async def slow(value: None) -> None:
@@ -160,7 +160,7 @@ async def test_a_timeout_is_a_failed_attempt(url: str) -> None:
 
 
 async def test_a_running_job_is_cancelled_soon(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
     started = asyncio.Event()
 
     @jobs.job("long")
@@ -177,7 +177,7 @@ async def test_a_running_job_is_cancelled_soon(url: str) -> None:
 
 
 async def test_a_thread_is_asked_to_stop_and_waited_for(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -211,7 +211,7 @@ async def test_process_handlers_can_be_killed(file_url: str) -> None:
 
 
 def test_what_a_process_could_not_import_is_refused_when_declared() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     with pytest.raises(InvalidInput, match="could not import"):
 
         @jobs.job("local", run_in="process")
@@ -220,7 +220,7 @@ def test_what_a_process_could_not_import_is_refused_when_declared() -> None:
 
 
 async def test_follow_ups_exist_if_the_run_completes(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("next")
     async def next_(value: int, ctx: Context) -> int:
@@ -252,7 +252,7 @@ async def test_follow_ups_exist_if_the_run_completes(url: str) -> None:
 
 async def test_a_follow_up_is_of_the_same_tenant_owner_and_correlation(url: str) -> None:
     """Whoever may see the job sees what follows from it."""
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("next")
     async def next_(value: int) -> None: ...
@@ -273,7 +273,7 @@ async def test_a_follow_up_is_of_the_same_tenant_owner_and_correlation(url: str)
 
 
 async def test_once_makes_a_replayed_job_skip(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
     sent = []
 
     @jobs.job("mail")
@@ -317,7 +317,7 @@ PAYLOADS: list[tuple[Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("kind", "good", "bad"), PAYLOADS, ids=lambda part: str(part)[:30])
 async def test_payloads_are_validated_at_submit_and_at_run(kind: Any, good: Any, bad: Any) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     async def handle(payload: Any) -> str:
         return type(payload).__name__
@@ -340,14 +340,14 @@ async def test_payloads_are_validated_at_submit_and_at_run(kind: Any, good: Any,
 
 
 async def test_an_older_payload_is_upgraded_and_a_newer_one_waits(url: str) -> None:
-    old = Windlass(url)
+    old = Gantline(url)
 
     @old.job("versioned")
     async def versioned_1(payload: dict[str, int]) -> int:
         return payload["a"]
 
     store = old.store
-    new = Windlass(store)
+    new = Gantline(store)
 
     def upgrade(payload: Any, version: int) -> Any:
         return {"b": payload["a"] + version}
@@ -365,7 +365,7 @@ async def test_an_older_payload_is_upgraded_and_a_newer_one_waits(url: str) -> N
 
 
 async def test_a_type_nobody_handles_waits_and_harms_nobody(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("known")
     async def known(value: int) -> int:
@@ -380,7 +380,7 @@ async def test_a_type_nobody_handles_waits_and_harms_nobody(url: str) -> None:
 
 
 async def test_a_drain_gives_leases_back_and_burns_no_attempt(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
     started: asyncio.Queue[None] = asyncio.Queue()
 
     @jobs.job("long")
@@ -402,7 +402,7 @@ async def test_a_drain_gives_leases_back_and_burns_no_attempt(url: str) -> None:
 
 
 async def test_a_type_s_limit_holds_inside_a_process(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
     running = most = 0
 
     @jobs.job("limited", concurrency=2)
@@ -423,7 +423,7 @@ async def test_dependencies_hooks_and_lifespan_surround_a_run(url: str) -> None:
     told: list[str] = []
 
     @asynccontextmanager
-    async def lifespan(app: Windlass) -> AsyncIterator[str]:
+    async def lifespan(app: Gantline) -> AsyncIterator[str]:
         told.append("open")
         yield "state"
         told.append("close")
@@ -438,7 +438,7 @@ async def test_dependencies_hooks_and_lifespan_surround_a_run(url: str) -> None:
         yield f"connection of {ctx.state}"
         told.append("connection closed")
 
-    jobs = Windlass(url, lifespan=lifespan, hooks=[hook])
+    jobs = Gantline(url, lifespan=lifespan, hooks=[hook])
 
     @jobs.job("with")
     async def handler(value: int, *, db: str = provide(connection), n: int = 3) -> str:
@@ -451,7 +451,7 @@ async def test_dependencies_hooks_and_lifespan_surround_a_run(url: str) -> None:
 
 
 def test_a_signature_that_nobody_could_call_is_refused() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     with pytest.raises(InvalidInput, match="nothing gives"):
 
         @jobs.job("a")  # type: ignore[arg-type]  # wrong on purpose
@@ -474,7 +474,7 @@ def test_a_signature_that_nobody_could_call_is_refused() -> None:
 
 
 def test_a_name_has_one_handler() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     @jobs.job("same")
     async def one(value: int) -> None: ...
@@ -492,7 +492,7 @@ async def test_a_group_is_declared_apart_and_included(url: str) -> None:
     async def grouped(value: int) -> int:
         return value
 
-    jobs = Windlass(url, include=[group])
+    jobs = Gantline(url, include=[group])
     async with working(jobs, queues=jobs.default_queues()):
         handle = await grouped.submit(3)
         assert await handle.result(timeout=10) == 3
@@ -500,7 +500,7 @@ async def test_a_group_is_declared_apart_and_included(url: str) -> None:
 
 
 async def test_delay_and_options_reach_the_job(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("later")
     async def later(value: int) -> None: ...
@@ -517,7 +517,7 @@ async def test_delay_and_options_reach_the_job(url: str) -> None:
 
 
 async def test_many_callers_share_writes(file_url: str) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("n")
     async def n(value: int) -> None: ...
@@ -530,7 +530,7 @@ async def test_many_callers_share_writes(file_url: str) -> None:
 
 
 async def test_many_callers_share_wake_ups(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
     notified: list[None] = []
     monkeypatch.setattr(jobs.wakeup, "notify", lambda **_: notified.append(None))
 
@@ -546,13 +546,13 @@ async def test_many_callers_share_wake_ups(file_url: str, monkeypatch: pytest.Mo
 async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
     file_url: str, tmp_path: Path
 ) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("order")
     async def order(value: int) -> None: ...
 
     async with jobs:
-        connection = sqlite3.connect(tmp_path / "windlass.db")
+        connection = sqlite3.connect(tmp_path / "gantline.db")
         connection.execute("CREATE TABLE orders (n)")
         connection.execute("INSERT INTO orders VALUES (1)")
         lost = await order.submit(1, connection=connection)
@@ -563,7 +563,7 @@ async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
         connection.close()
         found = await jobs.manager.get([lost.job_id, kept.job_id], tenant_id=None)
         assert [job is not None for job in found] == [False, True]
-        alone = sqlite3.connect(tmp_path / "windlass.db", isolation_level=None)
+        alone = sqlite3.connect(tmp_path / "gantline.db", isolation_level=None)
         with pytest.raises(StoreMisconfigured, match="no transaction to join"):
             await order.submit(3, connection=alone)
         alone.execute("BEGIN")
@@ -581,7 +581,7 @@ async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
 
 
 def test_submit_from_code_that_is_not_async(file_url: str) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("sync")
     async def sync(value: int) -> None: ...
@@ -608,7 +608,7 @@ counts = app.run_sync(lambda: app.store.counts(tenant_id=None))
 print(os.waitstatus_to_exitcode(status), counts[0].queued)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, f"sqlite:///{tmp_path}/windlass.db"],
+        [sys.executable, "-c", script, f"sqlite:///{tmp_path}/gantline.db"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -618,13 +618,13 @@ print(os.waitstatus_to_exitcode(status), counts[0].queued)
 
 
 async def test_what_is_required_of_a_store_is_checked_at_the_start() -> None:
-    jobs = Windlass("memory://", require=Require(durability="power_loss"))
+    jobs = Gantline("memory://", require=Require(durability="power_loss"))
     with pytest.raises(StoreMisconfigured, match=r"requires durability 'power_loss'"):
         await jobs.open()
 
 
 async def test_a_paused_queue_is_left_alone_and_a_disabled_type_fails(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("switched")
     async def switched(value: int) -> int:
@@ -649,7 +649,7 @@ async def test_a_paused_queue_is_left_alone_and_a_disabled_type_fails(url: str) 
 
 
 async def test_a_full_queue_refuses_more(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("capped", max_depth=3)
     async def capped(value: int) -> None: ...
@@ -666,7 +666,7 @@ async def test_a_full_queue_refuses_more(url: str) -> None:
 
 
 async def test_what_is_there_already_takes_no_room_below_the_cap(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("capped", max_depth=3, idempotency_key=str)
     async def capped(value: int) -> None: ...
@@ -683,7 +683,7 @@ async def test_what_is_there_already_takes_no_room_below_the_cap(url: str) -> No
 
 
 async def test_a_worn_out_worker_stops_by_itself(url: str) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("n")
     async def n(value: int) -> None: ...
@@ -698,7 +698,7 @@ async def test_a_worn_out_worker_stops_by_itself(url: str) -> None:
 async def test_a_handler_s_writes_and_its_completion_are_one_transaction(
     file_url: str, tmp_path: Path
 ) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("next")
     async def next_(value: int) -> None: ...
@@ -712,11 +712,11 @@ async def test_a_handler_s_writes_and_its_completion_are_one_transaction(
                 raise Permanent("NEGATIVE", "no")
 
     def bookings() -> list[int]:
-        with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
+        with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
             return [row[0] for row in connection.execute("SELECT n FROM bookings")]
 
     async with working(jobs) as worker:
-        with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
+        with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
             connection.execute("CREATE TABLE bookings (n)")
         handle: Handle[Any] = await book.submit(7)
         job = await handle.wait(timeout=10)
@@ -733,7 +733,7 @@ async def test_a_handler_s_writes_and_its_completion_are_one_transaction(
 async def test_after_its_transaction_a_job_has_ended_and_writes_nothing_more(
     file_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("twice")
     async def twice(value: int, ctx: Context) -> str:
@@ -746,7 +746,7 @@ async def test_after_its_transaction_a_job_has_ended_and_writes_nothing_more(
     async with working(jobs):
         handle = await twice.submit(1)
         assert await handle.result(timeout=10) == "first"
-    with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
+    with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
     assert names & {"first", "second"} == {"first"}
     assert "which was completed already" in caplog.text
@@ -757,7 +757,7 @@ async def test_what_must_be_awaited_is_refused_in_a_thread_in_plain_words(
     file_url: str, what: str
 ) -> None:
     """`if ctx.once(…)` would always be true there, and `with ctx.transaction()` a riddle."""
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
 
     @jobs.job("threaded")
     def threaded(value: str, ctx: Context) -> None:
@@ -774,7 +774,7 @@ async def test_what_must_be_awaited_is_refused_in_a_thread_in_plain_words(
 
 
 async def test_a_zombie_s_writes_are_rolled_back(file_url: str, tmp_path: Path) -> None:
-    jobs = Windlass(file_url)
+    jobs = Gantline(file_url)
     started, may_write = asyncio.Event(), asyncio.Event()
     errors: list[BaseException] = []
 
@@ -792,25 +792,25 @@ async def test_a_zombie_s_writes_are_rolled_back(file_url: str, tmp_path: Path) 
             raise
 
     async with working(jobs, lease=timedelta(seconds=4)):  # looked for every second
-        with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
+        with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
             connection.execute("CREATE TABLE bookings (n)")
         handle = await zombie.submit(1)
         await asyncio.wait_for(started.wait(), 10)
         # As if its lease had run out: the store gives the job to somebody else.
-        with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
-            connection.execute("UPDATE windlass_lease SET token = randomblob(16), until = 0")
+        with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
+            connection.execute("UPDATE gantline_lease SET token = randomblob(16), until = 0")
             connection.commit()
         may_write.set()
         await handle.wait(timeout=20)
     # Told by the commit, or by the lease keeper where that looked first.
     assert [type(error) in (RunOver, asyncio.CancelledError) for error in errors] == [True]
-    with closing(sqlite3.connect(tmp_path / "windlass.db")) as connection:
+    with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
         assert connection.execute("SELECT count(*) FROM bookings").fetchone() == (0,)
 
 
 async def test_a_cancelled_submit_harms_nobody(url: str) -> None:
     """The job may have been stored or not, as after a lost connection; the others are."""
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("n")
     async def n(value: int) -> int:
@@ -831,7 +831,7 @@ async def test_a_cancelled_submit_harms_nobody(url: str) -> None:
 
 async def test_nothing_of_a_run_is_kept_once_it_has_ended(url: str) -> None:
     """Its deadline is minutes away; at thousands of jobs a second nobody could wait for that."""
-    app = Windlass(url)
+    app = Gantline(url)
     contexts: list[weakref.ref[Context]] = []
 
     @app.job("remembered")

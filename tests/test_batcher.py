@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from windlass.worker.batcher import Batcher
+from gantline.worker.batcher import Batcher
 
 
 class Book:

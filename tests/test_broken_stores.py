@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from gantline.stores.memory import MemoryStore
+from gantline.stores.sqlite import apply as sqlite_apply
+from gantline.stores.sqlite import ready as sqlite_ready
+from gantline.testing.conformance import Rule, StoreHarness, all_rules
 from tests.broken_stores import BROKEN
 from tests.harness import MemoryHarness, SqliteHarness
-from windlass.stores.memory import MemoryStore
-from windlass.stores.sqlite import apply as sqlite_apply
-from windlass.stores.sqlite import ready as sqlite_ready
-from windlass.testing.conformance import Rule, StoreHarness, all_rules
 
 
 async def broken_rules(make: Callable[[], StoreHarness], rules: list[Rule]) -> dict[str, str]:

@@ -6,17 +6,17 @@ from typing import Final
 
 import pytest
 
+from gantline.testing.conformance import Rule, all_rules
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
-from windlass.testing.conformance import Rule, all_rules
 
 pytestmark = pytest.mark.matrix
 
-DOOR_VARIABLE: Final = "WINDLASS_TEST_POSTGRES_DOOR"
-REDIS_DOOR_VARIABLE: Final = "WINDLASS_TEST_REDIS_DOOR"
+DOOR_VARIABLE: Final = "GANTLINE_TEST_POSTGRES_DOOR"
+REDIS_DOOR_VARIABLE: Final = "GANTLINE_TEST_REDIS_DOOR"
 
 
 @pytest.fixture(scope="session")

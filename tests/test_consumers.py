@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantline import Gantline, InvalidInput, WorkerSettings
+from gantline.contract.job_event import JobEvent
+from gantline.manager.cursors import consumers, lags
+from gantline.testing.faults import Call, intercepted
 from tests.ear import PATIENCE_SECONDS
-from windlass import InvalidInput, Windlass, WorkerSettings
-from windlass.contract.job_event import JobEvent
-from windlass.manager.cursors import consumers, lags
-from windlass.testing.faults import Call, intercepted
 
 QUICK = WorkerSettings(queues={"default": 10}, drain=timedelta(0), maintain_every=None)
 
@@ -64,8 +64,8 @@ class Hanging(Broken):
             raise
 
 
-def shop(store: Any, *listeners: Listener) -> tuple[Windlass, Any]:
-    jobs = Windlass(store)
+def shop(store: Any, *listeners: Listener) -> tuple[Gantline, Any]:
+    jobs = Gantline(store)
     for listener in listeners:  # from the start, for jobs may be there before the worker is
         jobs.add_consumer(listener, from_start=True)
 
@@ -199,8 +199,8 @@ async def test_operators_see_which_workers_run_a_consumer() -> None:
 
 async def test_two_consumers_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="Two consumers are named 'listener'"):
-        Windlass("memory://", consumers=[Listener(), Listener()])
-    jobs = Windlass("memory://", consumers=[Listener()])
+        Gantline("memory://", consumers=[Listener(), Listener()])
+    jobs = Gantline("memory://", consumers=[Listener()])
     assert [one.name for one in jobs.consumers] == ["listener"]
     with pytest.raises(InvalidInput, match="has no name"):
-        Windlass("memory://", consumers=[Listener("")])
+        Gantline("memory://", consumers=[Listener("")])

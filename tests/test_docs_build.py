@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-import windlass
+import gantline
+from gantline.api.problems import KINDS, ApiCode
+from gantline.app.settings import SETTINGS
+from gantline.contract.errors import Code
+from gantline.contract.status import TRANSITIONS, DerivedState, Event, JobStatus, Reason
+from gantline.telemetry.names import METRICS, Attribute
 from scripts.docs import leftovers, lifecycle, links
 from scripts.docs.__main__ import build, pages_nobody_finds
 from scripts.docs.reference.command_line import commands
 from scripts.docs.reference.errors import OF_RUNS, all_errors
 from scripts.docs.staging import MADE, PLACEHOLDER, REPOSITORY, linked, made_pages
-from windlass.api.problems import KINDS, ApiCode
-from windlass.app.settings import SETTINGS
-from windlass.contract.errors import Code
-from windlass.contract.status import TRANSITIONS, DerivedState, Event, JobStatus, Reason
-from windlass.telemetry.names import METRICS, Attribute
 
 SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 
@@ -74,7 +74,7 @@ def test_a_page_that_the_menu_does_not_name_is_found(tmp_path: Path) -> None:
     [
         ("docs/guides/a.md", "[b](../http.md#limits)", "[b](../http.md#limits)"),
         ("docs/guides/a.md", "[the README](../../README.md)", "[the README](../start.md)"),
-        ("docs/examples/a.md", "[main.py](../../src/windlass/cli/main.py)", "`main.py`"),
+        ("docs/examples/a.md", "[main.py](../../src/gantline/cli/main.py)", "`main.py`"),
         ("docs/a.md", "[b](https://example.com/x.md)", "[b](https://example.com/x.md)"),
         ("README.md", "![b](docs/images/b.png)", "![b](images/b.png)"),
         (
@@ -94,7 +94,7 @@ def test_links_of_the_repository_lead_to_the_pages_of_the_site(
 def test_every_command_is_told() -> None:
     text = made("command-line")
     for words, _ in commands():
-        assert re.search(rf"^##+ windlass {' '.join(words)}$", text, re.MULTILINE), words
+        assert re.search(rf"^##+ gantline {' '.join(words)}$", text, re.MULTILINE), words
 
 
 def test_every_setting_and_every_variable_is_told() -> None:
@@ -103,7 +103,7 @@ def test_every_setting_and_every_variable_is_told() -> None:
     read = {
         name
         for file in SOURCES
-        for name in re.findall(r"\bWINDLASS_[A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8"))
+        for name in re.findall(r"\bGANTLINE_[A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8"))
     }
     assert untold(sorted(read), text) == []
 
@@ -133,7 +133,7 @@ def test_every_metric_and_attribute_is_told() -> None:
 
 def test_every_public_name_is_told() -> None:
     text = made("python")
-    for name in set(windlass.__all__) - {"__version__"}:
+    for name in set(gantline.__all__) - {"__version__"}:
         assert f"\n### {name}\n" in text, name
 
 

@@ -73,7 +73,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ours = {name: text for name, text in os.environ.items() if "WINDLASS" not in name}
+        ours = {name: text for name, text in os.environ.items() if "GANTLINE" not in name}
         self.environment = ours | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def write(self, files: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ class Shell:
             for line in worker.stdout:
                 shown += line
                 started += line.startswith("Working on ")
-                told += " windlass.worker " in line
+                told += " gantline.worker " in line
                 if not is_stopped and started >= processes and told >= runs:
                     worker.send_signal(signal.SIGINT)
                     is_stopped = True
@@ -143,13 +143,13 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             shell.environment[name] = value
-        elif command == "windlass worker":
+        elif command == "gantline worker":
             shell.work(command, runs=2)
         elif command == "python submit.py":
             assert submitted_beside_a_worker(shell, command) == shown
-        elif command == "windlass dev":
+        elif command == "gantline dev":
             continue  # tests/cli/test_serve.py runs it, on a port of its own
-        elif command.startswith("windlass "):
+        elif command.startswith("gantline "):
             job_id = ID.findall(done[-1])[0] if "JOB_ID" in command else ""
             done.append(shell.run(command.replace("JOB_ID", job_id)))
     assert len(done) == 6
@@ -160,7 +160,7 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
 
 def submitted_beside_a_worker(shell: Shell, command: str) -> str:
     with subprocess.Popen(
-        ["windlass", "worker"],
+        ["gantline", "worker"],
         cwd=shell.folder,
         env=shell.environment,
         stderr=subprocess.PIPE,
@@ -181,8 +181,8 @@ def assert_shown_as_it_is(shell: Shell, text: str) -> None:
     for command, expected in steps(text):
         for told, real in really.items():
             command = command.replace(told, real)
-        if command.endswith("windlass worker"):
-            shown = shell.work(command, runs=expected.count(" windlass.worker "))
+        if command.endswith("gantline worker"):
+            shown = shell.work(command, runs=expected.count(" gantline.worker "))
         else:
             shown = shell.run(command)
             really |= zip(ID.findall(expected), ID.findall(shown), strict=True)
@@ -199,25 +199,25 @@ def without_chance(text: str) -> list[str]:
 
 def test_the_first_job_is_shown_as_it_is(shell: Shell) -> None:
     shell.write(modules(README))
-    shell.environment["WINDLASS_APP"] = "shop:jobs"
+    shell.environment["GANTLINE_APP"] = "shop:jobs"
     assert_shown_as_it_is(shell, page("first-job.md"))
 
 
 def test_the_command_line_is_shown_as_it_is(shell: Shell) -> None:
     files = modules(README)
-    named = files["shop.py"].replace("Windlass()", 'Windlass("sqlite:///windlass.db")')
+    named = files["shop.py"].replace("Gantline()", 'Gantline("sqlite:///gantline.db")')
     shell.write({"shop.py": named})
-    shell.environment["WINDLASS_APP"] = "shop:jobs"
-    shell.run("""windlass job submit document-indexing '{"document_id": "d1"}' --delay 3600""")
+    shell.environment["GANTLINE_APP"] = "shop:jobs"
+    shell.run("""gantline job submit document-indexing '{"document_id": "d1"}' --delay 3600""")
     assert_shown_as_it_is(shell, page("command-line.md"))
 
 
 def test_the_audit_trail_is_shown_as_it_is(shell: Shell) -> None:
     text = page("audit.md")
     shell.write(modules(text))
-    shell.run("windlass job submit mail '{}'")
+    shell.run("gantline job submit mail '{}'")
     assert_shown_as_it_is(shell, text)
-    exported = [line for line in shell.run("windlass audit export").splitlines() if "{" in line]
+    exported = [line for line in shell.run("gantline audit export").splitlines() if "{" in line]
     check = (
         "import json, sys, hashes; print([hashes.is_sound(json.loads(a)) for a in sys.argv[1:]])"
     )
@@ -230,7 +230,7 @@ def test_an_order_on_sqlite_is_placed_and_shipped_in_transactions_of_its_own(she
     submit, work = (step.command for step in steps(text))
     shell.run(submit)
     shell.work(work, runs=1)
-    assert "Completed" in shell.run("windlass --app orders:jobs job list --type ship")
+    assert "Completed" in shell.run("gantline --app orders:jobs job list --type ship")
     with closing(sqlite3.connect(shell.folder / "shop.db")) as connection:
         assert connection.execute("SELECT id, shipped FROM orders").fetchall() == [("o-1", 1)]
 
@@ -250,12 +250,12 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
     shell.write(modules(README) | modules(text))
     done = []
     for command, _ in steps(text):
-        if command.startswith("export WINDLASS_STORE="):
-            shell.environment["WINDLASS_STORE"] = database
-        elif command.startswith("windlass worker "):
+        if command.startswith("export GANTLINE_STORE="):
+            shell.environment["GANTLINE_STORE"] = database
+        elif command.startswith("gantline worker "):
             assert "--processes 4" in command
             shell.work(command, runs=0, processes=4)
-        elif command.startswith("windlass "):
+        elif command.startswith("gantline "):
             done.append(shell.run(command))
     assert "Applied" in done[-1]
     with psycopg.connect(database, autocommit=True) as connection:
@@ -264,11 +264,11 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
         shell.run("python orders.py")
         for statement in blocks(text, "sql"):
             connection.execute(statement.encode())
-        shell.run("""windlass --app orders:jobs job submit ship '{"order_id": "o-1"}'""")
-        shell.work("windlass worker orders:jobs", runs=2)
+        shell.run("""gantline --app orders:jobs job submit ship '{"order_id": "o-1"}'""")
+        shell.work("gantline worker orders:jobs", runs=2)
         rows = connection.execute("SELECT id, shipped FROM orders").fetchall()
     assert rows == [("o-1", True)]
-    states = [line.split()[1] for line in shell.run("windlass job list").splitlines()[1:]]
+    states = [line.split()[1] for line in shell.run("gantline job list").splitlines()[1:]]
     assert sorted(states) == ["Completed", "Completed", "Queued"]
 
 

@@ -9,21 +9,21 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline import Context, Gantline, InvalidInput
+from gantline.contract.status import Event
+from gantline.manager.event_reader import DeclaredConsumer, EventReader
+from gantline.manager.sequencer import Sequencer
+from gantline.testing.kit import JobsTest
+from gantline.worker.progress_log import EVENTS_A_RUN, ProgressLog
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
 from tests.test_consumers import QUICK, Listener
-from windlass import Context, InvalidInput, Windlass
-from windlass.contract.status import Event
-from windlass.manager.event_reader import DeclaredConsumer, EventReader
-from windlass.manager.sequencer import Sequencer
-from windlass.testing.kit import JobsTest
-from windlass.worker.progress_log import EVENTS_A_RUN, ProgressLog
 
 ALL = ("submitted", "started", "progressed")
 
 
-def shop(store: Any, *listeners: Listener, events: tuple[str, ...] = ALL) -> tuple[Windlass, Any]:
-    jobs = Windlass(store)
+def shop(store: Any, *listeners: Listener, events: tuple[str, ...] = ALL) -> tuple[Gantline, Any]:
+    jobs = Gantline(store)
     for listener in listeners:  # from the start, for jobs may be there before the worker is
         jobs.add_consumer(listener, from_start=True)
 
@@ -81,10 +81,10 @@ async def test_a_follow_up_tells_of_itself_and_who_does_not_ask_is_quiet(store_u
 
 
 async def test_what_a_caller_rolls_back_was_never_told(tmp_path: Path) -> None:
-    jobs, (ship, _) = shop(f"sqlite:///{tmp_path}/windlass.db")
+    jobs, (ship, _) = shop(f"sqlite:///{tmp_path}/gantline.db")
     async with jobs:
         await jobs.store.ping()
-        with sqlite3.connect(tmp_path / "windlass.db", isolation_level=None) as connection:
+        with sqlite3.connect(tmp_path / "gantline.db", isolation_level=None) as connection:
             for ending in ("ROLLBACK", "COMMIT"):
                 connection.execute("BEGIN IMMEDIATE")
                 handle = await ship.submit(1, connection=connection)
@@ -144,14 +144,14 @@ def test_progress_becomes_an_event_at_each_phase_and_once_a_second_and_not_for_e
 
 @pytest.mark.parametrize("events", [("done",), ("completed",), "submitted", ("claimed", "started")])
 def test_what_cannot_be_asked_for_is_refused(events: Any) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     with pytest.raises(InvalidInput, match="others always come"):
         jobs.job("ship", events=events)
 
 
 async def test_a_start_is_told_at_once_and_not_with_the_end(store_url: str) -> None:
     listener, may_end = Listener(), asyncio.Event()
-    jobs = Windlass(store_url, consumers=[listener])
+    jobs = Gantline(store_url, consumers=[listener])
 
     @jobs.job("long", events=("started", "progressed"))
     async def long(order: int, ctx: Context) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus
+from gantline.manager.event_reader import CONSUMER_LEASE, PAGE
+from gantline.worker.function_consumer import EVENT_TYPES
+from gantline.worker.progress_log import EVENTS_A_RUN
 from tests.test_documentation import Shell, modules, page, steps
-from windlass.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus
-from windlass.manager.event_reader import CONSUMER_LEASE, PAGE
-from windlass.worker.function_consumer import EVENT_TYPES
-from windlass.worker.progress_log import EVENTS_A_RUN
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
 

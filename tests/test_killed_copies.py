@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.store import JobStore
+from gantline.contract.stored import Part, StoredJob
+from gantline.moving.closing import closing_of
+from gantline.stores import store_from_url
+from gantline.testing.conformance.moving import read_out
+from gantline.testing.factories import make_new
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass.contract.clock import SystemClock
-from windlass.contract.store import JobStore
-from windlass.contract.stored import Part, StoredJob
-from windlass.manager.moving.closing import closing_of
-from windlass.stores import store_from_url
-from windlass.testing.conformance.moving import read_out
-from windlass.testing.factories import make_new
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(180)]
 
@@ -72,7 +72,7 @@ async def test_a_copy_that_is_killed_anywhere_can_be_run_again(
 ) -> None:
     """One source and one target for all points: each run meets what the one before has left."""
     urls = {
-        "sqlite": f"sqlite:///{tmp_path}/windlass.db",
+        "sqlite": f"sqlite:///{tmp_path}/gantline.db",
         "postgres": postgres.url(schema=f"w{uuid4().hex}"),
         "redis": redis.url(prefix=f"w{uuid4().hex}"),
     }

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.manager.sequencer import Sequencer
 from tests.ear import PATIENCE_SECONDS
 from tests.killed_reader import make_app
 from tests.servers.postgres import PostgresServer
-from windlass import Windlass
-from windlass.manager.sequencer import Sequencer
 
 pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("processes"), pytest.mark.timeout(180)]
 
@@ -39,7 +39,7 @@ def lines(journal: Path) -> list[Line]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/windlass.db"
+        return f"sqlite:///{tmp_path}/gantline.db"
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.url(schema=f"w{uuid4().hex}")
 
@@ -63,7 +63,7 @@ async def reader(
         await process.wait()
 
 
-async def all_taken(jobs: Windlass, journal: Path) -> list[int]:
+async def all_taken(jobs: Gantline, journal: Path) -> list[int]:
     """Wait until every job has ended and every event was taken; the numbers of all events."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:

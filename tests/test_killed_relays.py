@@ -15,12 +15,12 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from gantline import Gantline
+from gantline.contract.query import JobFilter
 from tests.killed_relay import LEASE, application
 from tests.redis.books import check_books, say
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass import Windlass
-from windlass.contract.query import JobFilter
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(600)]
 
@@ -37,7 +37,7 @@ class Shop:
     def __init__(self, outbox: str, connect: Callable[[], Any], store: str) -> None:
         self._urls = (outbox, store)
         self._connect = connect
-        self.jobs: Windlass = application(outbox, store)
+        self.jobs: Gantline = application(outbox, store)
         (self._ship,) = self.jobs.job_types
         self.committed: dict[UUID, int] = {}
         self._rolled_back: set[UUID] = set()

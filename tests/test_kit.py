@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from windlass import Context, JobEvent, Permanent, Windlass
-from windlass.testing.faults import Crash
-from windlass.testing.kit import Drained, JobsTest
+from gantline import Context, Gantline, JobEvent, Permanent
+from gantline.testing.faults import Crash
+from gantline.testing.kit import Drained, JobsTest
 
-pytest_plugins = ["windlass.testing.plugin"]
+pytest_plugins = ["gantline.testing.plugin"]
 
-jobs = Windlass("sqlite:///never-made.db")
+jobs = Gantline("sqlite:///never-made.db")
 
 
 class Order(msgspec.Struct):
@@ -66,7 +66,7 @@ class Shop:
     """An application with functions that hear of events, and what they have heard."""
 
     def __init__(self) -> None:
-        self.jobs = Windlass("sqlite:///never-made.db")
+        self.jobs = Gantline("sqlite:///never-made.db")
         self.heard: list[tuple[str, str]] = []
         self.refuses = 0
         jobs = self.jobs
@@ -147,7 +147,7 @@ async def test_every_test_begins_with_an_empty_log() -> None:
 
 
 async def test_nothing_is_published_to_a_broker() -> None:
-    outward = Windlass("memory://", bridge="amqp://127.0.0.1:1/?outcomes=jobs")
+    outward = Gantline("memory://", bridge="amqp://127.0.0.1:1/?outcomes=jobs")
 
     @outward.job("pack")
     async def pack(order_id: str) -> None: ...
@@ -159,7 +159,7 @@ async def test_nothing_is_published_to_a_broker() -> None:
 
 
 async def test_consumers_that_make_work_for_ever_are_told_of() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     @jobs.job("tick")
     async def tick(value: None) -> None: ...
@@ -225,7 +225,7 @@ async def test_the_application_is_given_back_as_it_was() -> None:
 
 
 async def test_the_fixture_opens_and_closes_a_kit(
-    jobs_test: Callable[[Windlass], Awaitable[JobsTest]],
+    jobs_test: Callable[[Gantline], Awaitable[JobsTest]],
 ) -> None:
     kit = await jobs_test(jobs)
     await asyncio.gather(*(ship.submit(Order(str(n))) for n in range(3)))
@@ -235,9 +235,9 @@ async def test_the_fixture_opens_and_closes_a_kit(
 # -- schedules ----------------------------------------------------------------------------------
 
 
-def scheduled_app() -> tuple[Windlass, list[tuple[str, datetime]]]:
+def scheduled_app() -> tuple[Gantline, list[tuple[str, datetime]]]:
     """An application with schedules, and what its handlers have done, when."""
-    app = Windlass("sqlite:///never-made.db")
+    app = Gantline("sqlite:///never-made.db")
     done: list[tuple[str, datetime]] = []
 
     @app.job("report")
@@ -317,7 +317,7 @@ async def test_inline_a_run_is_made_as_it_is_fired() -> None:
 
 
 async def test_a_time_that_would_never_end_is_told() -> None:
-    app = Windlass("sqlite:///never-made.db")
+    app = Gantline("sqlite:///never-made.db")
 
     @app.every(timedelta(seconds=1))
     @app.job("tick")

@@ -9,18 +9,18 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.snapshot import LoggedEvent
+from gantline.contract.status import Event
+from gantline.stores.memory import MemoryStore
+from gantline.testing.faults import Call, intercepted
+from gantline.worker.numberer import Numberer
 from tests.app_under_test import Document, index, make_app, wait_for_ever
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.snapshot import LoggedEvent
-from windlass.contract.status import Event
-from windlass.stores.memory import MemoryStore
-from windlass.testing.faults import Call, intercepted
-from windlass.worker.numberer import Numberer
 
 ALONE = WorkerSettings(queues={"default": 10}, drain=timedelta(0), maintain_every=None)
 
@@ -87,7 +87,7 @@ async def test_a_store_that_is_away_is_left_to_whoever_leads() -> None:
     assert told == []
 
 
-async def numbered(app: Windlass, number: int) -> list[LoggedEvent]:
+async def numbered(app: Gantline, number: int) -> list[LoggedEvent]:
     """Wait for numbers without asking for any."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -156,7 +156,7 @@ def _url(store: str, folder: Path, request: pytest.FixtureRequest) -> str:
         case "memory":
             return "memory://"
         case "sqlite":
-            return f"sqlite:///{folder}/windlass.db"
+            return f"sqlite:///{folder}/gantline.db"
         case "redis":
             server: RedisServer = request.getfixturevalue("redis")
             return server.url(prefix=f"w{uuid4().hex}")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gantline import Fixed, Gantline, InvalidInput, JobEvent, JobGroup, Permanent
+from gantline.manager.cursors import consumers, lags
 from tests.ear import PATIENCE_SECONDS
 from tests.test_consumers import QUICK, eventually
-from windlass import Fixed, InvalidInput, JobEvent, JobGroup, Permanent, Windlass
-from windlass.manager.cursors import consumers, lags
 
 
 class Heard:
@@ -34,8 +34,8 @@ class Heard:
         return not self._calls.empty()
 
 
-def shop(store_url: str) -> tuple[Windlass, Any, Any]:
-    jobs = Windlass(store_url)
+def shop(store_url: str) -> tuple[Gantline, Any, Any]:
+    jobs = Gantline(store_url)
 
     @jobs.job("ship")
     async def ship(order: int) -> int:
@@ -78,7 +78,7 @@ async def test_functions_hear_of_the_events_and_types_that_they_name(store_url: 
 async def test_what_raises_is_called_again_for_the_same_event_before_the_next(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.worker.consumers._FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.worker.consumers._FIRST_RETRY_SECONDS", 0.01)
     jobs, ship, _ = shop(store_url)
     heard, failures = Heard(), 2
 
@@ -107,7 +107,7 @@ async def test_what_is_refused_for_good_is_passed_over_and_said(
         if event.sequence == 1:
             raise Permanent("UNKNOWN_ORDER", "no such order")
 
-    with caplog.at_level(logging.ERROR, "windlass.consumer"):
+    with caplog.at_level(logging.ERROR, "gantline.consumer"):
         async with jobs, jobs.running(QUICK):
             await ship.submit_many([1, 2])
             assert await heard.next(2) == [1, 2]
@@ -119,7 +119,7 @@ async def test_what_is_refused_for_good_is_passed_over_and_said(
 async def test_a_function_of_a_group_is_heard_and_goes_on_where_it_was(store_url: str) -> None:
     heard = Heard()
 
-    def application() -> tuple[Windlass, Any]:
+    def application() -> tuple[Gantline, Any]:
         group = JobGroup()
 
         @group.on("job.completed", name="shop.tell")
@@ -175,9 +175,9 @@ async def test_a_function_of_a_script_needs_a_name() -> None:
     jobs.on("job.completed", name="tell")(tell)
 
 
-async def _lag(jobs: Windlass) -> int:
+async def _lag(jobs: Gantline) -> int:
     return max((await lags(jobs.store)).values())
 
 
-async def _names(jobs: Windlass) -> list[str]:
+async def _names(jobs: Gantline) -> list[str]:
     return [one.name for one in await consumers(jobs.store)]

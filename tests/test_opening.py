@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.wakeup import OnHint
-from windlass.manager.sessions import live_sessions
-from windlass.stores.memory import MemoryStore
-from windlass.testing.faults import Call, intercepted
-from windlass.wakeups.in_process import Hub, InProcessWakeup
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.wakeup import OnHint
+from gantline.manager.sessions import live_sessions
+from gantline.stores.memory import MemoryStore
+from gantline.testing.faults import Call, intercepted
+from gantline.wakeups.in_process import Hub, InProcessWakeup
 
 
 class SlowToOpen:
@@ -23,7 +23,7 @@ class SlowToOpen:
         self.asked = 0
         self.is_asked = asyncio.Event()
         self.may_open = asyncio.Event()
-        self.app = Windlass(intercepted(MemoryStore(clock=SystemClock()), self._around))
+        self.app = Gantline(intercepted(MemoryStore(clock=SystemClock()), self._around))
 
     async def _around(self, verb: str, call: Call) -> Any:
         if verb == "open":
@@ -73,7 +73,7 @@ class NoWakeup(InProcessWakeup):
 
 
 async def test_an_application_that_gets_no_socket_closes_its_store(tmp_path: Path) -> None:
-    app = Windlass(f"sqlite:///{tmp_path}/windlass.db")
+    app = Gantline(f"sqlite:///{tmp_path}/gantline.db")
     app.wakeup = NoWakeup()
     before = own_threads()
     with pytest.raises(OSError, match="too many open files"):
@@ -82,7 +82,7 @@ async def test_an_application_that_gets_no_socket_closes_its_store(tmp_path: Pat
 
 
 async def test_a_worker_that_gets_no_socket_leaves_no_thread_and_no_session() -> None:
-    app = Windlass(MemoryStore(clock=SystemClock()))
+    app = Gantline(MemoryStore(clock=SystemClock()))
     before = own_threads()
     async with app, app.working(WorkerSettings(queues={"default": 1})) as worker:
         worker._wakeup = NoWakeup()
@@ -93,4 +93,4 @@ async def test_a_worker_that_gets_no_socket_leaves_no_thread_and_no_session() ->
 
 
 def own_threads() -> set[int | None]:
-    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("windlass")}
+    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("gantline")}

@@ -12,21 +12,21 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline import Gantline
+from gantline.app.outbox import Outbox
+from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.contract.query import JobFilter
+from gantline.contract.results import InsertResult
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.contract.submission import NewJob
+from gantline.manager.manager import JobManager, Submission
+from gantline.manager.reaper import Reaper
+from gantline.manager.relay import OUTBOX, OutboxRelay
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_job
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass import Windlass
-from windlass.app.outbox import Outbox
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.query import JobFilter
-from windlass.contract.results import InsertResult
-from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.status import JobStatus
-from windlass.contract.submission import NewJob
-from windlass.manager.manager import JobManager, Submission
-from windlass.manager.reaper import Reaper
-from windlass.manager.relay import OUTBOX, OutboxRelay
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_job
 
 Connect = Callable[[], Any]
 
@@ -60,7 +60,7 @@ class Shop:
         *,
         target: str = "memory://",
     ) -> None:
-        self.jobs = Windlass(target, outbox=url, clock=clock)
+        self.jobs = Gantline(target, outbox=url, clock=clock)
         self.connect = connect
         self.ran = list[int]()
 
@@ -283,4 +283,4 @@ async def test_other_jobs_in_the_same_database_are_left_alone(shop: Shop) -> Non
 
 def test_an_outbox_without_transactions_is_refused() -> None:
     with pytest.raises(StoreMisconfigured, match="transactions of yours"):
-        Windlass("memory://", outbox="memory://")
+        Gantline("memory://", outbox="memory://")

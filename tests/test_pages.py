@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # it has no stubs
 
-import windlass
+import gantline
+from gantline import Backoff, WorkerSettings
+from gantline.api import ApiSettings
+from gantline.api.documents import ScaleDocument
+from gantline.contract.payload import DEFAULT_RESULT_LIMIT
+from gantline.contract.policy import Policy
+from gantline.manager.orphans import DEFAULT_GRACE
+from gantline.worker.handler import DEFAULT_TIMEOUT
+from gantline.worker.lease_keeper import EXIT_LOOP_BLOCKED
 from tests.api.conftest import asker_of
 from tests.test_documentation import DOCS, Shell, blocks, modules, page
 from tests.walkthrough import Walkthrough
-from windlass import Backoff, WorkerSettings
-from windlass.api import ApiSettings
-from windlass.api.documents import ScaleDocument
-from windlass.contract.payload import DEFAULT_RESULT_LIMIT
-from windlass.contract.policy import Policy
-from windlass.manager.orphans import DEFAULT_GRACE
-from windlass.worker.handler import DEFAULT_TIMEOUT
-from windlass.worker.lease_keeper import EXIT_LOOP_BLOCKED
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -117,7 +117,7 @@ def test_every_file_of_the_tour_is_there() -> None:
     files = re.findall(r"`([\w/]+\.(?:py|lua))`", text)
     folders = re.findall(r"`(\w+)/`", text)
     assert len(files) > 20
-    source = Path(windlass.__file__).parent
+    source = Path(gantline.__file__).parent
     assert [name for name in [*files, *folders] if not (source / name).exists()] == []
     there = {file.parent.name for file in source.glob("*/__init__.py")}
     assert there - {*folders} == set()
@@ -133,7 +133,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"Snoozes have their own too ({policy.max_snoozes})" in lifecycle
     assert f"`maxAttempts` is {policy.retry.attempts} unless" in lifecycle
     assert f"knows its type for {DEFAULT_GRACE.total_seconds() / 60:g} minutes" in lifecycle
-    assert f"for {worker.lease.total_seconds():g} seconds (`WINDLASS_LEASE_SECONDS`)" in leases
+    assert f"for {worker.lease.total_seconds():g} seconds (`GANTLINE_LEASE_SECONDS`)" in leases
     assert f"`timeout` ({DEFAULT_TIMEOUT.total_seconds() / 60:g} minutes by default)" in leases
     assert f"for the drain ({worker.drain.total_seconds():g} seconds)" in leases
     assert policy.hold_key.days == 7

@@ -2,34 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.outcome import Stopped, Success
+from gantline.testing.factories import wanting
+from gantline.worker.active import ActiveRun, Cause
+from gantline.worker.deadlines import Deadlines
+from gantline.worker.executor import Executor
+from gantline.worker.processes import Child, ProcessPool
+from gantline.worker.run_port import StoreRunPort
+from gantline.worker.threads import HandlerThreads
 from tests.app_under_test import in_process, make_app
-from windlass import Windlass
-from windlass.contract.outcome import Stopped, Success
-from windlass.testing.factories import wanting
-from windlass.worker.active import ActiveRun, Cause
-from windlass.worker.deadlines import Deadlines
-from windlass.worker.executor import Executor
-from windlass.worker.processes import Child, ProcessPool
-from windlass.worker.run_port import StoreRunPort
 
 
 class Place:
     """An application in memory, and an executor for what is submitted to it."""
 
-    def __init__(self, app: Windlass, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, app: Gantline) -> None:
         self.app = app
         self.pool = ProcessPool()
         self.executor = Executor(
             app.registry,
             StoreRunPort(app.store, app.manager),
             clock=app.clock,
-            threads=threads,
+            threads=HandlerThreads(),
             processes=self.pool,
             deadlines=Deadlines(),
         )
@@ -46,11 +46,10 @@ class Place:
 
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
-    with ThreadPoolExecutor(1) as threads:
-        async with make_app("memory://") as app:
-            place = Place(app, threads)
-            yield place
-            await place.pool.close()
+    async with make_app("memory://") as app:
+        place = Place(app)
+        yield place
+        await place.pool.close()
 
 
 async def test_a_stop_while_the_child_starts_is_not_lost(

@@ -11,19 +11,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.outcome import Success
+from gantline.contract.results import Applied
+from gantline.contract.status import JobStatus
+from gantline.contract.store import JobStore
+from gantline.manager.manager import Ending, JobManager
+from gantline.manager.reaper import Reaper
+from gantline.stores.memory import MemoryStore
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite.location import Location
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_new, wanting
 from tests.fleet import Fleet
-from windlass.contract.clock import SystemClock
-from windlass.contract.outcome import Success
-from windlass.contract.results import Applied
-from windlass.contract.status import JobStatus
-from windlass.contract.store import JobStore
-from windlass.manager.manager import Ending, JobManager
-from windlass.manager.reaper import Reaper
-from windlass.stores.memory import MemoryStore
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import Location
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_new, wanting
 
 JOBS = 10_000
 PROCESSES = 10
@@ -42,7 +42,7 @@ async def submit_all(store: JobStore) -> list[UUID]:
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("processes")
 async def test_ten_killed_processes_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path), clock=SystemClock())
     await store.open()
     ids = await submit_all(store)
@@ -69,10 +69,10 @@ def _check_log(path: Path, accepted: list[str], statuses: Counter[JobStatus]) ->
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = connection.execute(
-            "SELECT hex(change_id), job_id, fence, event FROM windlass_log"
+            "SELECT hex(change_id), job_id, fence, event FROM gantline_log"
         ).fetchall()
         in_hand = connection.execute(
-            "SELECT (SELECT count(*) FROM windlass_ready), (SELECT count(*) FROM windlass_lease)"
+            "SELECT (SELECT count(*) FROM gantline_ready), (SELECT count(*) FROM gantline_lease)"
         ).fetchone()
     assert in_hand == (0, 0)
     assert len({(job_id, fence) for _, job_id, fence, _ in rows}) == len(rows)
@@ -94,9 +94,8 @@ async def test_abandoned_sessions_in_memory_lose_nothing_and_do_nothing_twice() 
     accepted: Counter[UUID] = Counter()
 
     async def session(name: str) -> None:
-        while runs := await manager.claim(
-            name, uuid4(), wanting(limit=10), lease=timedelta(seconds=2)
-        ):
+        wanted = [*wanting(limit=10), *wanting(limit=10, suspects=(10,))]
+        while runs := await manager.claim(name, uuid4(), wanted, lease=timedelta(seconds=2)):
             if dice.random() < 0.1:
                 return  # abandoned with what it holds
             await asyncio.sleep(0)

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from gantline.app.settings import Settings
+from gantline.contract.recurrence import EXPRESSION_LIMIT, Cron
+from gantline.contract.schedule import DEFAULT_CATCH_UP, KEPT_FIRES, MOST_CATCH_UP
 from tests.test_documentation import Shell, blocks, modules, page, shell, steps
-from windlass.app.settings import Settings
-from windlass.contract.recurrence import EXPRESSION_LIMIT, Cron
-from windlass.contract.schedule import DEFAULT_CATCH_UP, KEPT_FIRES, MOST_CATCH_UP
 
 __all__ = ["shell"]
 
@@ -68,9 +68,9 @@ def test_its_tests_pass(shell: Shell) -> None:
 
 def test_the_commands_work_in_their_order(shell: Shell) -> None:
     shell.write(modules(PAGE))
-    shell.environment["WINDLASS_APP"] = "reports:jobs"
+    shell.environment["GANTLINE_APP"] = "reports:jobs"
     export, worker, *commands = [step.command for step in steps(PAGE)]
-    assert (export, worker) == ("export WINDLASS_APP=reports:jobs", "windlass worker")
+    assert (export, worker) == ("export GANTLINE_APP=reports:jobs", "gantline worker")
     answers = [shell.run(command) for command in commands]
     assert len(answers) == 7
     assert "weekly" in answers[1]

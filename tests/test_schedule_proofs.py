@@ -16,19 +16,19 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.recurrence import Every
+from gantline.contract.schedule import Schedule, ScheduleRecord
+from gantline.contract.store import JobStore
+from gantline.manager.manager import JobManager
+from gantline.manager.scheduler import Scheduler
+from gantline.manager.schedules import definition_of, entry_of, key_of
+from gantline.stores import store_from_url
 from tests.manager.schedule_bench import Bench, admit_all, check_none_doubled_none_missed
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.recurrence import Every
-from windlass.contract.schedule import Schedule, ScheduleRecord
-from windlass.contract.store import JobStore
-from windlass.manager.manager import JobManager
-from windlass.manager.scheduler import Scheduler
-from windlass.manager.schedules import definition_of, entry_of, key_of
-from windlass.stores import store_from_url
 
 pytestmark = pytest.mark.xdist_group("schedule-proofs")
 
@@ -81,7 +81,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     name = f"w{uuid4().hex}"
     match request.param:
         case "sqlite":
-            return Place(f"sqlite:///{tmp_path}/windlass.db")
+            return Place(f"sqlite:///{tmp_path}/gantline.db")
         case "redis":
             redis: RedisServer = request.getfixturevalue("synced_redis")
             return Place(redis.url(prefix=name), redis)
@@ -187,9 +187,9 @@ async def _fill(store: JobStore, *, count: int, begin: datetime, phase: timedelt
 
 
 @asynccontextmanager
-async def _worker(url: str) -> AsyncIterator[Windlass]:
+async def _worker(url: str) -> AsyncIterator[Gantline]:
     """A worker that fires, and runs nothing."""
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("other")
     async def other() -> None: ...

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Context, Gantline, InvalidInput, JobGroup, WorkerSettings
+from gantline.contract.clock import EPOCH
+from gantline.contract.query import JobFilter
+from gantline.contract.recurrence import Cron, Every
+from gantline.contract.schedule import Schedule
+from gantline.testing.faults import Call, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
-from windlass import Context, InvalidInput, JobGroup, Windlass, WorkerSettings
-from windlass.contract.clock import EPOCH
-from windlass.contract.query import JobFilter
-from windlass.contract.recurrence import Cron, Every
-from windlass.contract.schedule import Schedule
-from windlass.testing.faults import Call, intercepted
 
 QUICK = WorkerSettings(queues={"default": 10}, drain=timedelta(0), maintain_every=None)
 SECOND = timedelta(seconds=1)
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         case "memory":
             return "memory://"
         case "sqlite":
-            return f"sqlite:///{tmp_path}/windlass.db"
+            return f"sqlite:///{tmp_path}/gantline.db"
         case _:
             server: PostgresServer = request.getfixturevalue("postgres")
             return server.url(schema=f"w{uuid4().hex}")
@@ -52,8 +52,8 @@ class Ticks:
         return self.seen
 
 
-def shop(url: Any, **schedule: Any) -> tuple[Windlass, Any, Ticks]:
-    jobs, ticks = Windlass(url), Ticks()
+def shop(url: Any, **schedule: Any) -> tuple[Gantline, Any, Ticks]:
+    jobs, ticks = Gantline(url), Ticks()
 
     @jobs.job("tick")
     async def tick(payload: str | None, ctx: Context) -> None:
@@ -173,7 +173,7 @@ async def test_lateness_is_measured(url: str) -> None:
 
 
 def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
-    jobs, group = Windlass("memory://", tenant="acme"), JobGroup(queue="g")
+    jobs, group = Gantline("memory://", tenant="acme"), JobGroup(queue="g")
 
     @jobs.cron("0 6 * * *", timezone="Europe/Berlin", payload="a", name="one")
     @jobs.every(timedelta(minutes=5), payload="b", name="two", overlap="skip")
@@ -232,7 +232,7 @@ def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
     ],
 )
 def test_what_is_wrong_is_refused_at_its_declaration(options: dict[str, Any], why: str) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     @jobs.job("count")
     async def count(number: int) -> None: ...
@@ -254,7 +254,7 @@ def test_what_is_wrong_is_refused_at_its_declaration(options: dict[str, Any], wh
 def test_what_is_no_interval_is_refused_at_its_declaration(
     interval: Any, anchor: Any, why: str
 ) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     @jobs.job("count")
     async def count() -> None: ...
@@ -264,7 +264,7 @@ def test_what_is_no_interval_is_refused_at_its_declaration(
 
 
 def test_two_schedules_of_one_name_are_refused() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     @jobs.every(SECOND, name="same")
     @jobs.job("one")
@@ -282,7 +282,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
 
 
 def test_a_payload_that_the_application_refuses_is_refused_in_a_schedule_too() -> None:
-    jobs = Windlass("memory://", payload_check=lambda job_type, data: "it is personal")
+    jobs = Gantline("memory://", payload_check=lambda job_type, data: "it is personal")
 
     @jobs.every(SECOND, payload="somebody")
     @jobs.job("greet")
@@ -293,7 +293,7 @@ def test_a_payload_that_the_application_refuses_is_refused_in_a_schedule_too() -
 
 
 def test_a_decorator_below_the_job_says_where_it_belongs() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
 
     async def plain() -> None: ...
 

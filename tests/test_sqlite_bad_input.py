@@ -9,20 +9,20 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import (
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import (
     SchemaMismatch,
     StoreBusy,
     StoreCorrupt,
     StoreMisconfigured,
     StoreUnavailable,
 )
-from windlass.contract.results import Applied
-from windlass.stores import store_from_url
-from windlass.stores.memory import MemoryStore
-from windlass.stores.sqlite import SqliteStore, open_store
-from windlass.stores.sqlite.location import Location, check_place, file_system_of, parse_url
-from windlass.testing.factories import make_new
+from gantline.contract.results import Applied
+from gantline.stores import store_from_url
+from gantline.stores.memory import MemoryStore
+from gantline.stores.sqlite import SqliteStore, open_store
+from gantline.stores.sqlite.location import Location, check_place, file_system_of, parse_url
+from gantline.testing.factories import make_new
 
 
 def store_at(path: Path, **options: float) -> SqliteStore:
@@ -38,9 +38,9 @@ async def open_and_close(path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "path"),
     [
-        ("sqlite:///windlass.db", "windlass.db"),
+        ("sqlite:///gantline.db", "gantline.db"),
         ("sqlite:///data/jobs.db", "data/jobs.db"),
-        ("sqlite:////var/lib/app/windlass.db", "/var/lib/app/windlass.db"),
+        ("sqlite:////var/lib/app/gantline.db", "/var/lib/app/gantline.db"),
         ("sqlite:///with%20space.db", "with space.db"),
     ],
 )
@@ -58,8 +58,8 @@ def test_a_url_has_options() -> None:
     [
         "sqlite://",
         "sqlite:///",
-        "sqlite://windlass.db",
-        "sqlite:windlass.db",
+        "sqlite://gantline.db",
+        "sqlite:gantline.db",
         "sqlite:///:memory:",
         "sqlite:///a.db?sync=off",
         "sqlite:///a.db?busy_seconds=soon",
@@ -67,7 +67,7 @@ def test_a_url_has_options() -> None:
         "sqlite:///a%00b.db",
         "memory://host/path",
         "oracle://host/db",
-        "windlass.db",
+        "gantline.db",
         "",
     ],
 )
@@ -84,7 +84,7 @@ def test_stores_are_found_by_the_scheme_of_their_url() -> None:
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreMisconfigured, match=r"folder .*nowhere does not exist.* Create it"):
-        await open_and_close(tmp_path / "nowhere" / "windlass.db")
+        await open_and_close(tmp_path / "nowhere" / "gantline.db")
 
 
 async def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
     """A folder that another user may enter; into those of pytest only their owner may."""
-    with TemporaryDirectory(prefix="windlass-test-") as folder:
+    with TemporaryDirectory(prefix="gantline-test-") as folder:
         yield Path(folder)
 
 
@@ -108,11 +108,11 @@ def test_a_file_that_may_not_be_written_is_named(open_to_all: Path) -> None:
         "try: asyncio.run(open_and_close(Path(sys.argv[1])))\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
-    (open_to_all / "windlass.db").touch()
+    (open_to_all / "gantline.db").touch()
     open_to_all.chmod(0o555)
-    (open_to_all / "windlass.db").chmod(0o444)
+    (open_to_all / "gantline.db").chmod(0o444)
     done = subprocess.run(
-        [sys.executable, "-c", script, str(open_to_all / "windlass.db")],
+        [sys.executable, "-c", script, str(open_to_all / "gantline.db")],
         capture_output=True,
         text=True,
         check=True,
@@ -140,7 +140,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
 
 
 async def test_a_damaged_database_says_so_when_it_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = store_at(path)
     await store.open()
     await store.insert([make_new("x" * 2000) for _ in range(200)])
@@ -173,29 +173,29 @@ async def test_the_file_may_be_the_application_s_own(tmp_path: Path) -> None:
 
 
 async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     await open_and_close(path)
     with sqlite3.connect(path) as connection:
         connection.execute(
-            "INSERT INTO windlass_migration VALUES (99, 'from_the_future', 'abc', 'later')"
+            "INSERT INTO gantline_migration VALUES (99, 'from_the_future', 'abc', 99, 'later')"
         )
     connection.close()
-    with pytest.raises(SchemaMismatch, match=r"schema 99 \(from_the_future\).*Upgrade Windlass"):
+    with pytest.raises(SchemaMismatch, match=r"schema 99 \(from_the_future\).*Upgrade Gantline"):
         await open_and_close(path)
 
 
 async def test_an_altered_migration_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     await open_and_close(path)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE windlass_migration SET checksum = 'other'")
+        connection.execute("UPDATE gantline_migration SET checksum = 'other'")
     connection.close()
     with pytest.raises(SchemaMismatch, match="applied with another text"):
         await open_and_close(path)
 
 
 async def test_a_locked_database_is_waited_for_then_named_and_works_again(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = store_at(path, busy_seconds=0.2)
     await store.open()
     other = sqlite3.connect(path, isolation_level=None)
@@ -212,7 +212,7 @@ async def test_a_locked_database_is_waited_for_then_named_and_works_again(tmp_pa
 
 async def test_a_full_disk_fails_the_write_and_keeps_what_was_there(tmp_path: Path) -> None:
     """Played by SQLite's own page limit, which gives the same error at the same place."""
-    store = store_at(tmp_path / "windlass.db")
+    store = store_at(tmp_path / "gantline.db")
     await store.open()
     kept = make_new("kept")
     await store.insert([kept])
@@ -262,17 +262,17 @@ def test_the_file_system_of_a_folder_is_that_of_its_innermost_mount(folder: str,
 def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     mounts = f"/dev/vda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\n"
     with pytest.raises(StoreMisconfigured, match=rf"network file system \({kind}\).*local disk"):
-        check_place(Location(tmp_path / "windlass.db"), mounts=mounts)
+        check_place(Location(tmp_path / "gantline.db"), mounts=mounts)
 
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 31, 0))
     with pytest.raises(StoreMisconfigured, match=r"3\.37\.0 is needed"):
-        check_place(Location(tmp_path / "windlass.db"))
+        check_place(Location(tmp_path / "gantline.db"))
 
 
 async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path}/windlass.db", clock=SystemClock())
+    store = open_store(f"sqlite:///{tmp_path}/gantline.db", clock=SystemClock())
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.insert([make_new(1)])
     await store.open()
@@ -283,7 +283,7 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_store_can_be_opened_again(tmp_path: Path) -> None:
-    store = store_at(tmp_path / "windlass.db")
+    store = store_at(tmp_path / "gantline.db")
     new = make_new(1)
     await store.open()
     await store.insert([new])

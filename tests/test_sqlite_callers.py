@@ -9,13 +9,13 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from windlass import JobType, Windlass
-from windlass.contract.errors import StoreMisconfigured
+from gantline import Gantline, JobType
+from gantline.contract.errors import StoreMisconfigured
 
 
 @pytest.fixture
 def order(tmp_path: Path) -> JobType[int, None]:
-    jobs = Windlass(f"sqlite:///{tmp_path / 'windlass.db'}")
+    jobs = Gantline(f"sqlite:///{tmp_path / 'gantline.db'}")
 
     @jobs.job("order")
     async def order(value: int) -> None: ...
@@ -36,7 +36,7 @@ async def test_what_is_no_connection_of_sqlite3_is_refused_with_the_next_step(
     order: JobType[int, None], handed_in: object
 ) -> None:
     async with order.app:
-        with pytest.raises(StoreMisconfigured, match=r"windlass\.db.*not a connection") as refused:
+        with pytest.raises(StoreMisconfigured, match=r"gantline\.db.*not a connection") as refused:
             await order.submit(1, connection=handed_in)
         assert "submit without `connection`" in refused.value.next_step
 
@@ -44,7 +44,7 @@ async def test_what_is_no_connection_of_sqlite3_is_refused_with_the_next_step(
 async def test_sqlalchemy_on_sqlite_carries_a_submit_as_the_refusal_says(
     order: JobType[int, None], tmp_path: Path
 ) -> None:
-    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'windlass.db'}")
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'gantline.db'}")
     async with order.app as jobs:
         with engine.begin() as connection:
             with pytest.raises(StoreMisconfigured, match=r"connection\.driver_connection"):
@@ -63,7 +63,7 @@ async def test_a_connection_that_is_closed_or_of_another_thread_is_told(
 ) -> None:
     async with order.app:
         with (
-            closing(sqlite3.connect(tmp_path / "windlass.db")) as connection,
+            closing(sqlite3.connect(tmp_path / "gantline.db")) as connection,
             pytest.raises(StoreMisconfigured, match="check_same_thread=False"),
         ):
             await asyncio.to_thread(order.submit_sync, 1, connection=connection)
@@ -77,7 +77,7 @@ async def test_a_transaction_of_one_s_own_may_be_the_first_use_of_a_store(
     """Opening must not wait for the lock that the caller holds."""
     async with order.app:
         pass
-    with closing(sqlite3.connect(tmp_path / "windlass.db", isolation_level=None)) as connection:
+    with closing(sqlite3.connect(tmp_path / "gantline.db", isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         kept = await order.submit(1, connection=connection)
         connection.execute("COMMIT")

@@ -9,11 +9,11 @@ from shutil import which
 
 import pytest
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.connection import connect_writer
-from windlass.stores.sqlite.location import Location
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite.connection import connect_writer
+from gantline.stores.sqlite.location import Location
 
 FULL = 2
 NORMAL = 1
@@ -21,14 +21,14 @@ NORMAL = 1
 
 @pytest.mark.parametrize(("sync", "level"), [("full", FULL), ("normal", NORMAL)])
 def test_the_pragma_is_what_was_asked_for(tmp_path: Path, sync: str, level: int) -> None:
-    connection = connect_writer(Location(tmp_path / "windlass.db", sync=sync))  # type: ignore[arg-type]  # of two texts
+    connection = connect_writer(Location(tmp_path / "gantline.db", sync=sync))  # type: ignore[arg-type]  # of two texts
     assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
 
 def test_full_sync_is_the_default_and_survives_a_power_cut(tmp_path: Path) -> None:
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path), clock=SystemClock())
     assert store.capabilities.durability == "power_loss"
     assert store.capabilities.survives("process")
@@ -42,7 +42,7 @@ async def test_a_file_that_was_taken_away_is_no_store_any_more(
     tmp_path: Path, is_replaced: bool
 ) -> None:
     """What is written then is answered, and in no file that anybody can find."""
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path), clock=SystemClock())
     await store.open()
     await store.ping()
@@ -60,10 +60,10 @@ async def test_a_file_that_was_taken_away_is_no_store_any_more(
 SCRIPT = """
 import asyncio, os, sys
 from pathlib import Path
-from windlass.contract.clock import SystemClock
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import Location
-from windlass.testing.factories import make_new
+from gantline.contract.clock import SystemClock
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite.location import Location
+from gantline.testing.factories import make_new
 
 async def main(path, sync, one_by_one, at_once):
     store = SqliteStore(Location(Path(path), sync=sync), clock=SystemClock())

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.stores.sqlite import SqliteStore, readers, store, transaction, writer
-from windlass.stores.sqlite.connection import connect_reader, connect_writer
-from windlass.stores.sqlite.location import Location
-from windlass.testing.factories import make_new
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.stores.sqlite import SqliteStore, readers, store, transaction, writer
+from gantline.stores.sqlite.connection import connect_reader, connect_writer
+from gantline.stores.sqlite.location import Location
+from gantline.testing.factories import make_new
 
 _PATIENCE_SECONDS = 20
 
@@ -69,7 +69,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "windlass.db")
+    return Place(tmp_path / "gantline.db")
 
 
 def end_the_program_during(gate: Gate, begin: Callable[[], Awaitable[object]]) -> None:

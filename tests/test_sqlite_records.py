@@ -4,9 +4,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from windlass.contract.clock import SystemClock
-from windlass.stores import store_from_url
-from windlass.stores.sqlite.records import _WITHIN
+from gantline.contract.clock import SystemClock
+from gantline.stores import store_from_url
+from gantline.stores.sqlite.records import _WITHIN
 
 
 async def test_a_prefix_is_a_range_of_the_index(tmp_path: Path) -> None:

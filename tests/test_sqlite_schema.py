@@ -8,25 +8,47 @@ from pathlib import Path
 
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import SchemaMismatch, StoreError
+from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from gantline.stores.sqlite import SqliteStore, ready, removal
+from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.schema import PACKAGE, migrate
+from gantline.testing.conformance import Bench
 from tests.harness import SqliteHarness
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import SchemaMismatch, StoreError
-from windlass.stores.migrations import AppliedMigration, Migration, load_migrations, plan
-from windlass.stores.sqlite import SqliteStore, ready, removal
-from windlass.stores.sqlite.location import Location
-from windlass.stores.sqlite.schema import PACKAGE, migrate
-from windlass.testing.conformance import Bench
 
 ONE = Migration(1, "one", "CREATE TABLE a (x TEXT) STRICT;")
 TWO = Migration(2, "two", "CREATE TABLE b (x TEXT DEFAULT ';') STRICT;\n-- ; \nCREATE TABLE c (x);")
+COMPATIBLE = Migration(2, "more", "-- Works with code of migration 1.\nALTER TABLE a ADD y TEXT;")
 
 
 def applied(*steps: Migration) -> list[AppliedMigration]:
-    return [AppliedMigration(step.number, step.name, step.checksum) for step in steps]
+    return [
+        AppliedMigration(step.number, step.name, step.checksum, step.works_with) for step in steps
+    ]
 
 
 def test_our_own_migrations_are_numbered_without_a_gap() -> None:
     assert [step.number for step in load_migrations(PACKAGE)] == [1]
+
+
+def test_each_of_our_migrations_begins_by_saying_with_which_code_it_works() -> None:
+    for step in load_migrations(PACKAGE):
+        assert step.sql.startswith(f"-- Works with code of migration {step.works_with}.\n")
+
+
+def test_older_code_goes_on_beside_a_newer_step_that_works_with_it() -> None:
+    assert COMPATIBLE.works_with == 1
+    assert plan([ONE], applied(ONE, COMPATIBLE)) == []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, [ONE, COMPATIBLE])
+        assert migrate(connection, [ONE]) == []
+        with pytest.raises(SchemaMismatch, match="another text"):
+            migrate(connection, [ONE, TWO])
+
+
+def test_a_step_that_does_not_say_so_works_with_no_older_code() -> None:
+    assert TWO.works_with == 2
 
 
 def test_a_plan_is_what_is_missing() -> None:
@@ -48,8 +70,8 @@ def test_steps_are_applied_once_and_statement_by_statement() -> None:
     migrate(connection, [ONE, TWO])
     migrate(connection, [ONE, TWO])
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-    assert {"a", "b", "c", "windlass_migration"} <= names
-    rows = connection.execute("SELECT number FROM windlass_migration").fetchall()
+    assert {"a", "b", "c", "gantline_migration"} <= names
+    rows = connection.execute("SELECT number FROM gantline_migration").fetchall()
     assert rows == [(1,), (2,)]
     connection.close()
 
@@ -72,7 +94,7 @@ async def test_many_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> 
         await asyncio.gather(*(store.open() for store in stores))
         await asyncio.gather(*(store.close() for store in stores))
         with closing(sqlite3.connect(path)) as connection:
-            rows = connection.execute("SELECT number FROM windlass_migration").fetchall()
+            rows = connection.execute("SELECT number FROM gantline_migration").fetchall()
         assert rows == [(1,)]
 
 
@@ -90,35 +112,52 @@ def explained(connection: sqlite3.Connection, statement: str, values: tuple[obje
 
 def test_due_jobs_are_read_in_order_from_the_primary_key(empty: sqlite3.Connection) -> None:
     text = explained(empty, ready._DUE, (1, 2, 0, b"", 9, 10))
-    assert text.startswith("SEARCH windlass_ready USING PRIMARY KEY (lane=? AND priority=? AND")
+    assert text.startswith("SEARCH gantline_ready USING PRIMARY KEY (lane=? AND rank=? AND")
     assert "TEMP B-TREE" not in text
 
 
 def test_the_floors_of_lanes_are_read_in_order_from_their_index(empty: sqlite3.Connection) -> None:
     text = explained(empty, ready._FLOORS, ("default", 2, 9))
-    assert "COVERING INDEX windlass_floor_in_order (queue=? AND priority=? AND run_at<?)" in text
+    assert "COVERING INDEX gantline_floor_in_order (queue=? AND rank=? AND run_at<?)" in text
     assert "TEMP B-TREE" not in text
+
+
+def test_where_there_are_no_suspects_a_claim_of_them_reads_nothing(
+    empty: sqlite3.Connection,
+) -> None:
+    text = explained(empty, ready._SUSPECT_RANKS, ("default", 9))
+    assert text == (
+        "SEARCH gantline_floor USING COVERING INDEX gantline_floor_in_order (queue=? AND rank>?)"
+    )
 
 
 def test_old_jobs_are_found_by_their_index(empty: sqlite3.Connection) -> None:
     text = explained(empty, removal._OLD, ("Completed", 0, 1, 10))
-    assert text == "SEARCH windlass_log USING INDEX windlass_log_to_prune (status=? AND at<?)"
+    assert text == "SEARCH gantline_log USING INDEX gantline_log_to_prune (status=? AND at<?)"
 
 
 async def test_the_schema_refuses_nonsense_by_itself() -> None:
     """A bug in the code must not be able to store what the lifecycle does not know."""
     harness = SqliteHarness()
     bench = await Bench.on(harness)
+    await bench.finish(await bench.start())
     await bench.start()
+    await bench.submit()
     opened = bench.store._opened  # type: ignore[attr-defined]  # below the protocol on purpose
     for nonsense in (
-        "UPDATE windlass_lease SET attempt = 0",
-        "UPDATE windlass_lease SET priority = 4",
-        "UPDATE windlass_lease SET token = x'00'",
-        "UPDATE windlass_lease SET percent = 101",
-        "UPDATE windlass_lease SET version = 'many'",
-        "UPDATE windlass_tally SET jobs = -1",
-        "UPDATE windlass_job SET attempt = 9",
+        "UPDATE gantline_lease SET attempt = 0",
+        "UPDATE gantline_lease SET priority = 4",
+        "UPDATE gantline_lease SET token = x'00'",
+        "UPDATE gantline_lease SET percent = 101",
+        "UPDATE gantline_lease SET version = 'many'",
+        "UPDATE gantline_lease SET length = -1",
+        "UPDATE gantline_ready SET rank = 4",
+        "UPDATE gantline_ready SET crashes = 2",
+        "UPDATE gantline_ready SET rank = 36, crashes = 10",
+        "UPDATE gantline_log SET event = ''",
+        "UPDATE gantline_log SET status = ''",
+        "UPDATE gantline_tally SET jobs = -1",
+        "UPDATE gantline_job SET attempt = 9",
     ):
         with pytest.raises(StoreError, match=r"constraint failed|cannot store TEXT"):
             await opened.writer.run(_executing(nonsense))
@@ -139,7 +178,7 @@ async def test_text_that_somebody_else_broke_does_not_stop_a_claim_or_a_sweep() 
     await bench.submit_many(2)
     opened = bench.store._opened  # type: ignore[attr-defined]  # below the protocol on purpose
     await opened.writer.run(
-        _executing("UPDATE windlass_job SET subject = CAST(x'ff' AS TEXT), trace_context = 'no'")
+        _executing("UPDATE gantline_job SET subject = CAST(x'ff' AS TEXT), trace_context = 'no'")
     )
     assert [run.job.subject_id for run in await bench.claim()] == ["\ufffd", "\ufffd"]
     await bench.let_leases_expire()

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.contract.errors import StoreBusy
+from gantline import Gantline
+from gantline.contract.errors import StoreBusy
 
 
 @pytest.fixture
-async def jobs(tmp_path: Path) -> AsyncIterator[Windlass]:
-    path = tmp_path / "windlass.db"
-    async with Windlass(f"sqlite:///{path}?busy_seconds=1") as jobs:
+async def jobs(tmp_path: Path) -> AsyncIterator[Gantline]:
+    path = tmp_path / "gantline.db"
+    async with Gantline(f"sqlite:///{path}?busy_seconds=1") as jobs:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE booking (n INTEGER)")
         yield jobs
 
 
 async def test_those_who_wait_for_the_lock_leave_its_holder_a_thread_to_commit(
-    jobs: Windlass,
+    jobs: Gantline,
 ) -> None:
     """Each waited in a thread once, and with all threads waiting nobody could commit."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
@@ -39,7 +39,7 @@ async def test_those_who_wait_for_the_lock_leave_its_holder_a_thread_to_commit(
         assert connection.execute("SELECT count(*) FROM booking").fetchone() == (20,)
 
 
-async def test_who_waits_for_longer_than_is_allowed_is_told(jobs: Windlass) -> None:
+async def test_who_waits_for_longer_than_is_allowed_is_told(jobs: Gantline) -> None:
     async with jobs.transaction():
         with pytest.raises(StoreBusy, match="more than 1 s"):
             async with jobs.transaction():

@@ -8,22 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreError, StoreUnavailable
+from gantline.contract.query import JobFilter
+from gantline.contract.results import Applied
+from gantline.stores.sqlite import SqliteStore
+from gantline.stores.sqlite import writer as sqlite_writer
+from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.opened_file import OpenedFile
+from gantline.stores.sqlite.writer import Writer
+from gantline.testing.conformance import Bench
+from gantline.testing.factories import make_new
 from tests.harness import SqliteHarness
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreError, StoreUnavailable
-from windlass.contract.query import JobFilter
-from windlass.contract.results import Applied
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite import writer as sqlite_writer
-from windlass.stores.sqlite.location import Location
-from windlass.stores.sqlite.writer import Writer
-from windlass.testing.conformance import Bench
-from windlass.testing.factories import make_new
+
+
+def writer_of(path: Path) -> Writer:
+    return Writer(Location(path), OpenedFile(path), name="test")
 
 
 @pytest.fixture
 async def writer(tmp_path: Path) -> AsyncIterator[Writer]:
-    writer = Writer(Location(tmp_path / "windlass.db"), name="test")
+    writer = writer_of(tmp_path / "gantline.db")
     await writer.run(lambda connection: connection.execute("CREATE TABLE t (x UNIQUE)"))
     yield writer
     await asyncio.to_thread(writer.close)
@@ -47,7 +52,7 @@ async def test_callers_that_wait_share_one_commit(tmp_path: Path) -> None:
         commits += 1
 
     store = SqliteStore(
-        Location(tmp_path / "windlass.db"), clock=SystemClock(), before_commit=count
+        Location(tmp_path / "gantline.db"), clock=SystemClock(), before_commit=count
     )
     await store.open()
     commits = 0
@@ -83,7 +88,7 @@ async def test_a_commit_that_fails_is_told_to_everyone_in_it(tmp_path: Path) -> 
             raise OSError("the disk is gone")
 
     store = SqliteStore(
-        Location(tmp_path / "windlass.db"), clock=SystemClock(), before_commit=break_if_asked
+        Location(tmp_path / "gantline.db"), clock=SystemClock(), before_commit=break_if_asked
     )
     await store.open()
     jobs = [make_new(n) for n in range(5)]
@@ -119,7 +124,7 @@ async def test_another_event_loop_may_call(writer: Writer) -> None:
 
 
 async def test_closing_finishes_what_was_handed_in(tmp_path: Path) -> None:
-    writer = Writer(Location(tmp_path / "windlass.db"), name="test")
+    writer = writer_of(tmp_path / "gantline.db")
     await writer.run(lambda connection: connection.execute("CREATE TABLE t (x UNIQUE)"))
     waiting = [asyncio.create_task(writer.run(put(n))) for n in range(200)]
     await asyncio.sleep(0)
@@ -127,6 +132,24 @@ async def test_closing_finishes_what_was_handed_in(tmp_path: Path) -> None:
     assert await asyncio.gather(*waiting) == [1] * 200
     with pytest.raises(StoreUnavailable, match="closed"):
         await writer.run(put(1))
+
+
+async def test_a_claim_that_finds_no_suspect_does_not_write_beside_other_work() -> None:
+    commits = 0
+
+    def count() -> None:
+        nonlocal commits
+        commits += 1
+
+    harness = SqliteHarness()
+    bench = Bench(harness, await harness.open(before_commit=count))
+    await bench.submit_many(3)
+    assert len(await bench.claim(limit=1)) == 1
+    commits = 0
+    assert await bench.claim(suspects=(5,)) == []
+    assert commits == 0
+    assert len(await bench.claim(at_most={"test": 1})) == 1
+    await bench.close()
 
 
 async def test_an_idle_claim_does_not_write(tmp_path: Path) -> None:
@@ -142,6 +165,11 @@ async def test_an_idle_claim_does_not_write(tmp_path: Path) -> None:
     commits = 0
     for _ in range(5):
         assert await bench.claim() == []
+    assert commits == 0
+    await bench.submit(job_type="full")
+    commits = 0
+    for _ in range(5):
+        assert await bench.claim("test", "full", at_most={"full": 0}) == []
     assert commits == 0
     job_id = await bench.submit()
     assert [run.job.job_id for run in await bench.claim()] == [job_id]
@@ -174,14 +202,14 @@ async def test_a_claim_whose_caller_gave_up_first_is_not_made(tmp_path: Path) ->
 
 
 async def test_an_error_that_is_kept_does_not_hold_a_snapshot(tmp_path: Path) -> None:
-    store = SqliteStore(Location(tmp_path / "windlass.db"), clock=SystemClock())
+    store = SqliteStore(Location(tmp_path / "gantline.db"), clock=SystemClock())
     await store.open()
     opened = store._opened
     assert opened is not None
     await store.insert([make_new(number) for number in range(5)])
 
     def fail_with_an_open_cursor(connection: sqlite3.Connection) -> None:
-        cursor = connection.execute("SELECT * FROM windlass_job")
+        cursor = connection.execute("SELECT * FROM gantline_job")
         next(cursor)
         raise ZeroDivisionError
 
@@ -207,7 +235,7 @@ async def test_what_no_future_can_hold_is_told_all_the_same(writer: Writer) -> N
 
 async def test_opening_at_once_and_giving_up_leave_nothing_behind(tmp_path: Path) -> None:
     before = _own_threads()
-    store = SqliteStore(Location(tmp_path / "windlass.db"), clock=SystemClock())
+    store = SqliteStore(Location(tmp_path / "gantline.db"), clock=SystemClock())
     await asyncio.gather(*(store.open() for _ in range(3)))
     await store.insert([make_new(1)])
     await asyncio.gather(*(store.close() for _ in range(3)))
@@ -228,7 +256,7 @@ async def test_the_log_stays_short_while_reads_overlap(
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "_LONGEST_LOG_BYTES", 1_000_000)
     monkeypatch.setattr(sqlite_writer, "_COMMITS_PER_LOOK", 5)
-    path = tmp_path / "windlass.db"
+    path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path, sync="normal"), clock=SystemClock())
     await store.open()
     reading = True
@@ -241,7 +269,7 @@ async def test_the_log_stays_short_while_reads_overlap(
     longest = 0
     for _ in range(60):
         await store.insert([make_new("x" * 2000) for _ in range(50)])
-        longest = max(longest, path.with_name("windlass.db-wal").stat().st_size)
+        longest = max(longest, path.with_name("gantline.db-wal").stat().st_size)
     reading = False
     await asyncio.gather(*readers)
     await store.close()
@@ -256,4 +284,4 @@ async def test_a_store_of_the_parent_is_refused_after_a_fork(writer: Writer) -> 
 
 
 def _own_threads() -> set[int | None]:
-    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("windlass")}
+    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("gantline")}

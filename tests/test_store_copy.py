@@ -9,28 +9,28 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from gantline.api.shared_bucket import NAMESPACE as RATE_LIMITS
+from gantline.auth.api_keys import USES
+from gantline.contract.errors import GantlineError, StoreClosed
+from gantline.contract.outcome import Success
+from gantline.contract.records import RecordWrite
+from gantline.contract.snapshot import Progress as RunProgress
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.store import JobStore
+from gantline.contract.stored import Marks, Part, Stored, StoredJob, StoredRecord
+from gantline.manager.manager import JobManager, Submission
+from gantline.manager.sessions import Session, register
+from gantline.moving.closing import Places, closing_of, reopen
+from gantline.moving.progress import Progress
+from gantline.moving.store_copy import NOT_COMPARED, NOT_COPIED
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance.bench import Bench
+from gantline.testing.conformance.moving import read_out, seen
+from gantline.testing.factories import make_job, make_new
+from gantline.testing.faults import Call, Crash, intercepted
 from tests.harness import MemoryHarness
 from tests.moving_stores import KINDS, PLACES, copied, copy_of, furnished, opened_harness
-from windlass.api.shared_bucket import NAMESPACE as RATE_LIMITS
-from windlass.auth.api_keys import USES
-from windlass.contract.errors import StoreClosed, WindlassError
-from windlass.contract.outcome import Success
-from windlass.contract.records import RecordWrite
-from windlass.contract.snapshot import Progress as RunProgress
-from windlass.contract.status import Event, JobStatus
-from windlass.contract.store import JobStore
-from windlass.contract.stored import Marks, Part, Stored, StoredJob, StoredRecord
-from windlass.manager.manager import JobManager, Submission
-from windlass.manager.moving.closing import Places, closing_of, reopen
-from windlass.manager.moving.progress import Progress
-from windlass.manager.moving.store_copy import NOT_COMPARED, NOT_COPIED
-from windlass.manager.sessions import Session, register
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance.bench import Bench
-from windlass.testing.conformance.moving import read_out, seen
-from windlass.testing.factories import make_job, make_new
-from windlass.testing.faults import Call, Crash, intercepted
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ async def test_a_copy_that_may_have_opened_the_target_leaves_the_source_closed(
         answer = await call()
         closed = await closing_of(source.store)
         if verb == "write_records" and closed and closed.has_moved:
-            raise WindlassError("the answer was lost")
+            raise GantlineError("the answer was lost")
         return answer
 
-    with pytest.raises(WindlassError, match="the answer was lost"):
+    with pytest.raises(GantlineError, match="the answer was lost"):
         await copied(source.store, intercepted(target.store, losing_the_last_answer))
     assert (await is_closed(source), await is_closed(target)) == (True, False)
 
@@ -198,7 +198,7 @@ async def test_a_copy_that_another_has_overtaken_hands_nothing_over(
             await copied(source.store, other, places=places)
         return await call()
 
-    with pytest.raises(WindlassError, match="Another copy of the same store"):
+    with pytest.raises(GantlineError, match="Another copy of the same store"):
         await copied(intercepted(source.store, overtaking), target.store)
     assert await is_closed(target)
     closed = await closing_of(source.store)
@@ -234,7 +234,7 @@ async def test_a_run_that_lasts_too_long_stops_the_copy_and_is_named(
     source: Bench, target: Bench
 ) -> None:
     run = await source.start()
-    with pytest.raises(WindlassError, match=str(run.job.job_id)):
+    with pytest.raises(GantlineError, match=str(run.job.job_id)):
         await copied(source.store, target.store)
     assert not await is_closed(source)
     await source.finish(run)
@@ -288,7 +288,7 @@ async def test_a_target_that_holds_jobs_is_refused_unless_it_may_be_emptied(
     source: Bench, target: Bench
 ) -> None:
     mine, foreign = await source.submit("mine"), await target.submit("foreign")
-    with pytest.raises(WindlassError, match=r"the new place holds jobs already.*--replace"):
+    with pytest.raises(GantlineError, match=r"the new place holds jobs already.*--replace"):
         await copied(source.store, target.store)
     assert not await is_closed(source)
     assert await target.status(foreign) is JobStatus.QUEUED
@@ -309,7 +309,7 @@ async def test_a_target_that_holds_anything_else_is_refused(
         await target.store.load(found)
     else:
         await target.store.write_records([RecordWrite("api-keys", "k", b"1")])
-    with pytest.raises(WindlassError, match=f"holds {what} already"):
+    with pytest.raises(GantlineError, match=f"holds {what} already"):
         await copied(source.store, target.store)
 
 
@@ -319,7 +319,7 @@ async def test_the_unfinished_copy_of_another_store_is_not_replaced(
     async with opened_harness("memory", clock, None, None) as other:
         await other.submit()
         await interrupted(other, target, places=Places("another place", PLACES.target))
-        with pytest.raises(WindlassError, match="holds jobs already"):
+        with pytest.raises(GantlineError, match="holds jobs already"):
             await copied(source.store, target.store)
 
 
@@ -367,15 +367,15 @@ async def has_worker(bench: Bench) -> None:
 
 async def test_workers_on_the_target_are_refused(source: Bench, target: Bench) -> None:
     await has_worker(target)
-    with pytest.raises(WindlassError, match="1 workers run on the new place"):
+    with pytest.raises(GantlineError, match="1 workers run on the new place"):
         await copied(source.store, target.store)
 
 
 async def test_a_store_is_not_copied_into_itself(source: Bench) -> None:
     job_id = await source.submit()
-    with pytest.raises(WindlassError):
+    with pytest.raises(GantlineError):
         await copied(source.store, source.store)
-    with pytest.raises(WindlassError, match="the same store"):
+    with pytest.raises(GantlineError, match="the same store"):
         await copied(source.store, source.store, replace=True)
     assert await source.status(job_id) is JobStatus.QUEUED
     assert not await is_closed(source)
@@ -386,13 +386,13 @@ async def test_jobs_that_were_moved_are_not_copied_from_where_they_were(
 ) -> None:
     await source.submit()
     await copied(source.store, target.store)
-    with pytest.raises(WindlassError, match="were moved to the new place"):
+    with pytest.raises(GantlineError, match="were moved to the new place"):
         await copied(
             source.store,
             MemoryStore(clock=clock),
             places=Places(PLACES.source, "a third place"),
         )
-    with pytest.raises(WindlassError, match="holds jobs already"):
+    with pytest.raises(GantlineError, match="holds jobs already"):
         await copied(source.store, target.store)
     assert await is_closed(source)
 
@@ -449,7 +449,7 @@ async def test_a_difference_is_named(
     fields: dict[str, Any], told: str, source: Bench, target: Bench
 ) -> None:
     ids = await source.submit_many(5)
-    with pytest.raises(WindlassError, match=f"job {ids[2]}: {told}"):
+    with pytest.raises(GantlineError, match=f"job {ids[2]}: {told}"):
         await copied(source.store, spoilt(target.store, replaced(ids[2], **fields)))
     assert (await is_closed(source), await is_closed(target)) == (False, True)
 
@@ -461,9 +461,9 @@ async def test_what_is_missing_or_too_much_is_named(source: Bench, target: Bench
     def lacking(item: Stored) -> Stored | None:
         return None if item.name == f"job {ids[1]}" else item
 
-    with pytest.raises(WindlassError, match=f"job {ids[1]}: it is only at the source"):
+    with pytest.raises(GantlineError, match=f"job {ids[1]}: it is only at the source"):
         await copied(source.store, spoilt(target.store, lacking))
-    with pytest.raises(WindlassError, match=r"key .* it is only at the target"):
+    with pytest.raises(GantlineError, match=r"key .* it is only at the target"):
         await copied(
             spoilt(source.store, lambda item: None if "once key" in item.name else item),
             _given(target.store, source.store),
@@ -491,7 +491,7 @@ async def test_a_target_that_counts_wrongly_is_found_out(source: Bench, target: 
             answer[0].queued += 1
         return answer
 
-    with pytest.raises(WindlassError, match="count of Queued 'test' in 'default' of tenant 'ten"):
+    with pytest.raises(GantlineError, match="count of Queued 'test' in 'default' of tenant 'ten"):
         await copied(source.store, intercepted(target.store, miscounting))
 
 
@@ -511,7 +511,7 @@ async def test_what_comes_after_the_copy_has_begun_is_noticed(source: Bench, tar
             await source.store.insert([late])
         return await call()
 
-    with pytest.raises(WindlassError, match=f"job {late.job.job_id}: it is only at the source"):
+    with pytest.raises(GantlineError, match=f"job {late.job.job_id}: it is only at the source"):
         await copied(source.store, intercepted(target.store, submitting_at_the_end))
     await copied(source.store, intercepted(target.store, submitting))
     assert await target.status(late.job.job_id) is JobStatus.QUEUED

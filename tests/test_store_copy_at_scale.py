@@ -5,20 +5,20 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.outcome import Outcome, Snoozed, Success
+from gantline.contract.query import LaneRequest
+from gantline.contract.records import RecordWrite
+from gantline.contract.stored import Part
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.manager.manager import Ending
+from gantline.moving.closing import Places, reopen
+from gantline.moving.comparing import Checksums, pages
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
+from gantline.testing.factories import make_new
 from tests.moving_stores import copied, furnished, opened_harness
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from windlass.contract.outcome import Outcome, Snoozed, Success
-from windlass.contract.query import LaneRequest
-from windlass.contract.records import RecordWrite
-from windlass.contract.stored import Part
-from windlass.contract.submission import DedupeKey, KeyKind, NewJob
-from windlass.manager.manager import Ending
-from windlass.manager.moving.closing import Places, reopen
-from windlass.manager.moving.comparing import Checksums, pages
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
-from windlass.testing.factories import make_new
 
 JOBS = 100_000
 BATCH = 1000

@@ -8,25 +8,25 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Context, Gantline, JobType
+from gantline.contract.errors import StoreMisconfigured
 from tests.servers.postgres import PostgresServer
-from windlass import Context, JobType, Windlass
-from windlass.contract.errors import StoreMisconfigured
 
 
 @pytest.fixture(params=["sqlite", "postgres", "outbox on sqlite", "outbox on postgres"])
-async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gantline]:
     if request.param.endswith("sqlite"):
-        url = f"sqlite:///{tmp_path}/windlass.db"
+        url = f"sqlite:///{tmp_path}/gantline.db"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.url(schema=f"w{uuid4().hex}")
     is_outbox = request.param.startswith("outbox")
-    async with Windlass("memory://", outbox=url) if is_outbox else Windlass(url) as jobs:
+    async with Gantline("memory://", outbox=url) if is_outbox else Gantline(url) as jobs:
         yield jobs
 
 
 @pytest.fixture
-def order(jobs: Windlass) -> JobType[int, int]:
+def order(jobs: Gantline) -> JobType[int, int]:
     @jobs.job("order")
     async def order(number: int, ctx: Context) -> int:
         return number
@@ -43,7 +43,7 @@ async def execute(connection: Any, sql: str) -> None:
 
 
 async def test_what_is_submitted_in_it_runs_once_it_is_committed(
-    jobs: Windlass, order: JobType[int, int]
+    jobs: Gantline, order: JobType[int, int]
 ) -> None:
     async with jobs.running():
         async with jobs.transaction() as connection:
@@ -54,7 +54,7 @@ async def test_what_is_submitted_in_it_runs_once_it_is_committed(
         assert (await handle.status()).job.parent_job_id == parent
 
 
-async def test_an_error_in_it_takes_all_back(jobs: Windlass, order: JobType[int, int]) -> None:
+async def test_an_error_in_it_takes_all_back(jobs: Gantline, order: JobType[int, int]) -> None:
     job_id = uuid4()
 
     async def submit_and_fail() -> None:
@@ -72,7 +72,7 @@ async def test_an_error_in_it_takes_all_back(jobs: Windlass, order: JobType[int,
 
 
 async def test_without_a_database_that_can_there_is_none() -> None:
-    async with Windlass("memory://") as jobs:
+    async with Gantline("memory://") as jobs:
         with pytest.raises(StoreMisconfigured, match="no transactions"):
             async with jobs.transaction():
                 pass

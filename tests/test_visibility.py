@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantline.contract.query import JobFilter, Visibility
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.stores.postgres import query as postgres_query
+from gantline.stores.sqlite import query as sqlite_query
+from gantline.stores.sqlite.schema import migrate
+from gantline.testing.conformance import Bench, Rule, all_rules
 from tests.harness import PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.query import JobFilter, Visibility
-from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.status import JobStatus
-from windlass.stores.postgres import query as postgres_query
-from windlass.stores.sqlite import query as sqlite_query
-from windlass.stores.sqlite.schema import migrate
-from windlass.testing.conformance import Bench, Rule, all_rules
 
 RULES = [rule for rule in all_rules() if rule.topic == "visibility"]
 MINE = Visibility(tenant_id="a", owner="me", subjects=frozenset({"s1", "s2"}))
@@ -58,11 +58,11 @@ def test_sqlite_follows_its_indexes_in_order(status: JobStatus | None) -> None:
             for scan in scans
         ]
     used = [re.findall(r"SEARCH job USING INDEX (\w+) \((.+?)\)", plan) for plan in plans]
-    by_subject = [("windlass_job_by_subject", "tenant=? AND subject=?")]
+    by_subject = [("gantline_job_by_subject", "tenant=? AND subject=?")]
     assert used == [
         by_subject,
         by_subject,
-        [("windlass_job_by_owner", "tenant=? AND created_by=?")],
+        [("gantline_job_by_owner", "tenant=? AND created_by=?")],
     ]
     assert not any("TEMP B-TREE" in plan for plan in plans)
 

@@ -12,16 +12,16 @@ from uuid import UUID, uuid4
 import pytest
 from psycopg import AsyncConnection
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.wakeup import Hint, OnHint, PostgresChannel
+from gantline.stores import store_from_url
+from gantline.wakeups.postgres import postgres_wakeup
+from gantline.wakeups.remote import Pace, RemoteWakeup
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.wakeup import Hint, OnHint, PostgresChannel
-from windlass.stores import store_from_url
-from windlass.wakeups.postgres import postgres_wakeup
-from windlass.wakeups.remote import Pace, RemoteWakeup
 
 HASTY = Pace(
     heartbeat_seconds=0.1,
@@ -263,8 +263,8 @@ async def test_without_a_server_notifying_neither_blocks_nor_raises(
 # -- the application ------------------------------------------------------------------------------
 
 
-def app_on(url: str) -> tuple[Windlass, "asyncio.Queue[int]"]:
-    jobs, ran = Windlass(url), asyncio.Queue[int]()
+def app_on(url: str) -> tuple[Gantline, "asyncio.Queue[int]"]:
+    jobs, ran = Gantline(url), asyncio.Queue[int]()
 
     @jobs.job("note")
     async def note(value: int) -> None:
@@ -276,7 +276,7 @@ def app_on(url: str) -> tuple[Windlass, "asyncio.Queue[int]"]:
 @pytest.fixture
 def hourly(monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
     """A worker that polls once an hour: only a wake-up can explain that it finds a job."""
-    monkeypatch.setattr("windlass.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr("gantline.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
     return WorkerSettings()
 
 
@@ -287,16 +287,16 @@ async def test_a_submit_in_another_process_wakes_a_worker_that_does_not_poll(
     jobs, ran = app_on(url)
     async with jobs, jobs.running(hourly):
         for value in (1, 2):
-            await _windlass("job", "submit", "note", str(value), store=url)
+            await _gantline("job", "submit", "note", str(value), store=url)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await ran.get() == value
 
 
-async def _windlass(*words: str, store: str) -> None:
-    command = [sys.executable, "-m", "windlass.cli.main", *words]
+async def _gantline(*words: str, store: str) -> None:
+    command = [sys.executable, "-m", "gantline.cli.main", *words]
     process = await asyncio.create_subprocess_exec(
         *command,
-        env=os.environ | {"WINDLASS_STORE": store},
+        env=os.environ | {"GANTLINE_STORE": store},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -340,10 +340,10 @@ def test_a_channel_shows_no_password_and_its_name_fits() -> None:
 
 
 async def test_drivers_are_imported_by_their_users_only() -> None:
-    code = "import sys, windlass; windlass.Windlass('sqlite:///x.db'); print(*sys.modules)"
+    code = "import sys, gantline; gantline.Gantline('sqlite:///x.db'); print(*sys.modules)"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
     )
     modules = (await process.communicate())[0].decode().split()
-    assert "windlass" in modules
+    assert "gantline" in modules
     assert not {"psycopg", "aio_pika"} & set(modules)

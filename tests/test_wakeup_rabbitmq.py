@@ -14,15 +14,15 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractQueue
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.wakeup import Hint
+from gantline.wakeups.rabbitmq import rabbitmq_wakeup
+from gantline.wakeups.remote import Pace, RemoteWakeup
+from gantline.wakeups.trigger import is_trigger, parse_trigger
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, overheard
 from tests.servers.postgres import PostgresServer, free_port
 from tests.servers.rabbitmq import RabbitServer
-from windlass import Windlass, WorkerSettings
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.wakeup import Hint
-from windlass.wakeups.rabbitmq import rabbitmq_wakeup
-from windlass.wakeups.remote import Pace, RemoteWakeup
-from windlass.wakeups.trigger import is_trigger, parse_trigger
 
 pytestmark = pytest.mark.xdist_group("rabbitmq")
 
@@ -151,7 +151,7 @@ async def test_a_broker_that_goes_and_comes_back_is_told_once_and_everything_is_
         wakeup.notify()
         assert await ear.hears() is Hint.WORK
     assert not log.has_more
-    assert {record.name for record in caplog.records} == {"windlass.wakeup"}
+    assert {record.name for record in caplog.records} == {"gantline.wakeup"}
 
 
 @pytest.mark.wide
@@ -183,8 +183,8 @@ async def test_closing_does_not_wait_for_a_frozen_broker(
 # -- the application ------------------------------------------------------------------------------
 
 
-def app_on(store: str, trigger: str) -> tuple[Windlass, "asyncio.Queue[int]"]:
-    jobs, ran = Windlass(store, trigger=trigger), asyncio.Queue[int]()
+def app_on(store: str, trigger: str) -> tuple[Gantline, "asyncio.Queue[int]"]:
+    jobs, ran = Gantline(store, trigger=trigger), asyncio.Queue[int]()
 
     @jobs.job("note")
     async def note(value: int) -> None:
@@ -207,7 +207,7 @@ def store(postgres: PostgresServer) -> str:
 async def test_a_submit_triggers_a_worker_elsewhere_that_does_not_poll(
     store: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr("gantline.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
     (working, ran), (submitting, _) = app_on(store, url), app_on(store, url)
     async with working, submitting, working.running(WorkerSettings()):
         for value in (1, 2):
@@ -250,16 +250,16 @@ async def test_a_connection_that_failed_leaves_nothing_to_the_collector(log: Log
 
 
 def test_the_trigger_can_be_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDLASS_TRIGGER", "amqp://host/")
-    assert Windlass("memory://").broker is not None
-    assert Windlass("memory://", trigger="").broker is None
+    monkeypatch.setenv("GANTLINE_TRIGGER", "amqp://host/")
+    assert Gantline("memory://").broker is not None
+    assert Gantline("memory://", trigger="").broker is None
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "windlass.wakeups.rabbitmq")
+    monkeypatch.delitem(sys.modules, "gantline.wakeups.rabbitmq")
     monkeypatch.setitem(sys.modules, "aio_pika", None)
-    with pytest.raises(StoreMisconfigured, match=r"pip install 'windlass\[rabbitmq\]'"):
-        Windlass("memory://", trigger="amqp://host/")
+    with pytest.raises(StoreMisconfigured, match=r"pip install 'gantline\[rabbitmq\]'"):
+        Gantline("memory://", trigger="amqp://host/")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_a_wrong_trigger_url_is_refused_without_showing_it(wrong: str) -> None:
     with pytest.raises(StoreMisconfigured) as refused:
-        Windlass("memory://", trigger=wrong)
+        Gantline("memory://", trigger=wrong)
     assert "hush" not in str(refused.value)
 
 

@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.wakeup import Bell, Hint, RedisChannel
+from gantline.wakeups.redis import redis_wakeup
+from gantline.wakeups.remote import Pace, RemoteWakeup
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.redis import RedisServer
-from windlass import Windlass, WorkerSettings
-from windlass.contract.wakeup import Bell, Hint, RedisChannel
-from windlass.wakeups.redis import redis_wakeup
-from windlass.wakeups.remote import Pace, RemoteWakeup
 
 HASTY = Pace(
     heartbeat_seconds=0.1,
@@ -78,7 +78,7 @@ async def nothing(number: int) -> None: ...
 
 
 async def test_the_write_of_a_job_tells_of_it(redis: RedisServer) -> None:
-    app = Windlass(redis.url(prefix=f"w{uuid4().hex}"))
+    app = Gantline(redis.url(prefix=f"w{uuid4().hex}"))
     job_type = app.job("nothing")(nothing)
     async with app:
         assert isinstance(app.store.channel, RedisChannel)
@@ -88,7 +88,7 @@ async def test_the_write_of_a_job_tells_of_it(redis: RedisServer) -> None:
 
 
 async def test_what_the_write_has_told_is_not_told_again(redis: RedisServer) -> None:
-    app = Windlass(redis.url(prefix=f"w{uuid4().hex}"))
+    app = Gantline(redis.url(prefix=f"w{uuid4().hex}"))
     job_type = app.job("nothing")(nothing)
     async with app:
         assert isinstance(app.store.channel, RedisChannel)
@@ -205,8 +205,8 @@ async def test_without_a_server_notifying_neither_blocks_nor_raises(
 # -- the application ------------------------------------------------------------------------------
 
 
-def app_on(url: str) -> tuple[Windlass, "asyncio.Queue[int]"]:
-    jobs, ran = Windlass(url), asyncio.Queue[int]()
+def app_on(url: str) -> tuple[Gantline, "asyncio.Queue[int]"]:
+    jobs, ran = Gantline(url), asyncio.Queue[int]()
 
     @jobs.job("note")
     async def note(value: int) -> None:
@@ -219,7 +219,7 @@ async def test_a_submit_elsewhere_wakes_a_worker_that_does_not_poll_before_and_a
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is up but consumes nothing after a reconnect is the failure most reported."""
-    monkeypatch.setattr("windlass.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr("gantline.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
     (working, ran), (submitting, _) = app_on(own_server.url()), app_on(own_server.url())
     async with working, submitting, working.running(WorkerSettings()):
         for value in (1, 2):

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from windlass import Windlass, WorkerSettings
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted
+from gantline import Gantline, WorkerSettings
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
 
 _SLOTS = 2
 _JOBS = 100
@@ -22,7 +22,7 @@ async def test_what_has_ended_and_is_not_written_is_bounded() -> None:
             await may_write.wait()
         return await call()
 
-    jobs = Windlass(intercepted(MemoryStore(clock=FakeClock()), hold_writes))
+    jobs = Gantline(intercepted(MemoryStore(clock=FakeClock()), hold_writes))
 
     @jobs.job("count")
     async def count(number: int) -> None:

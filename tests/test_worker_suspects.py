@@ -1,26 +1,32 @@
 """Suspects and stops: no run is counted as a crash that none was, whenever the worker is asked."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from windlass import Windlass, WorkerSettings
-from windlass.contract.results import Renewal
-from windlass.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot, RunRef
-from windlass.contract.status import JobStatus
-from windlass.contract.store import JobStore
-from windlass.manager.reaper import Reaper
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import wanting
-from windlass.testing.faults import Call, intercepted
-from windlass.worker.worker import Worker
+import pytest
+
+from gantline import Gantline, WorkerSettings
+from gantline.contract.query import LaneRequest
+from gantline.contract.results import Renewal
+from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot, LogEntry, RunRef
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.store import JobStore
+from gantline.manager.reaper import Reaper
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
+from gantline.worker.worker import Worker
 
 _LEASE = timedelta(seconds=1)
 _LONG_ENOUGH = timedelta(minutes=5)
+_BACKOFF = timedelta(seconds=3)
+_ALONE = 5
+"""Ten slots halved four times are none."""
 
 
 class Gate:
@@ -64,10 +70,11 @@ class Renewing(MemoryStore):
 class Place:
     """An application in memory whose handlers wait for the test."""
 
-    def __init__(self, store: JobStore, clock: FakeClock) -> None:
+    def __init__(self, store: JobStore, clock: FakeClock, claims: "Gate | None" = None) -> None:
         self.clock = clock
-        self.store = store
-        self.app = Windlass(store, clock=clock)
+        self.inner = store
+        self.store = store if claims is None else intercepted(store, claims.around)
+        self.app = Gantline(self.store, clock=clock)
         self.may_end = asyncio.Event()
         self.started: list[str] = []
         self.has_started = asyncio.Event()
@@ -80,14 +87,38 @@ class Place:
 
         self.handle = handle
 
-    async def suspect(self, *names: str) -> list[UUID]:
-        """Jobs that workers have crashed with, as often as makes them suspect."""
+    async def suspect(
+        self, *names: str, crashes: int = SUSPECT_AFTER_CRASHES, is_due: bool = True
+    ) -> list[UUID]:
+        """Jobs that were in so many crashes, always beside another."""
         ids = [(await self.handle.submit(name)).job_id for name in names]
-        for _ in range(SUSPECT_AFTER_CRASHES):
-            await self.store.claim("crashed", uuid4(), wanting("test"), lease=_LEASE)
-            self.clock.advance(_LONG_ENOUGH)
-            await Reaper(self.store).run_once()
-            self.clock.advance(_LONG_ENOUGH)
+        other = (await self.handle.submit("other")).job_id
+        for _ in range(crashes):
+            self.clock.advance(_BACKOFF)
+            for suspects in ((), (10,)):
+                asked = [LaneRequest("default", ("test",), 10, suspects=suspects)]
+                await self.inner.claim("crashed", uuid4(), asked, lease=_LEASE)
+            await self.inner.expire_session("crashed")
+            await Reaper(self.inner).run_once(["crashed"])
+        await self.app.manager.cancel([other], tenant_id=None, actor="test")
+        if is_due:
+            self.clock.advance(_BACKOFF)
+        return ids
+
+    async def suspect_beside_another(self, worker: Worker, claims: "Gate") -> list[UUID]:
+        """A suspect that is to run alone, claimed while another job runs."""
+        claims.is_shut = False
+        claims.may_go_on.set()
+        await self.handle.submit("plain")
+        await self.has_started.wait()
+        claims.may_go_on.clear()
+        claims.is_shut = True
+        worker._claimer.wake_for_suspects()
+        await claims.reached.wait()
+        ids = await self.suspect("suspect", crashes=_ALONE)
+        claims.may_go_on.set()
+        while not worker._claimer.is_held_back:  # noqa: ASYNC110  # in the worker
+            await asyncio.sleep(0)
         return ids
 
     async def found(self, ids: list[UUID]) -> list[JobSnapshot]:
@@ -108,47 +139,120 @@ class Place:
                     await running
 
 
-async def test_a_suspect_starts_only_when_those_beside_it_have_been_given_back() -> None:
-    """It may kill the worker at once: whoever is still in its hands would crash with it."""
-    gate = Gate("apply")
-    clock = FakeClock()
-    place = Place(intercepted(MemoryStore(clock=clock), gate.around), clock)
-    gate.is_shut = False
-    await place.suspect("first", "second")
-    gate.is_shut = True
-    async with place.worker():
-        await gate.reached.wait()
-        assert place.started == []
-        gate.may_go_on.set()
-        await place.has_started.wait()
-        assert len(place.started) == 1
-        place.may_end.set()
-
-
-async def test_the_lease_of_a_suspect_is_kept_while_it_waits_for_its_turn() -> None:
-    clock = FakeClock()
-    store = Renewing(clock)
-    place = Place(store, clock)
-    (suspect,) = await place.suspect("suspect")
-    store.renewed[suspect] = asyncio.Event()
-    await place.handle.submit("plain")
-    async with place.worker():
-        await place.has_started.wait()
-        await store.renewed[suspect].wait()
-        assert place.started == ["plain"]
-        place.may_end.set()
-
-
-async def test_a_suspect_that_waits_for_its_turn_is_given_back_at_a_stop() -> None:
+async def test_suspects_run_in_groups_of_half_the_slots_beside_ordinary_jobs() -> None:
     clock = FakeClock()
     place = Place(MemoryStore(clock=clock), clock)
-    ids = await place.suspect("suspect")
-    await place.handle.submit("plain")
+    await place.suspect(*(f"suspect {number}" for number in range(7)))
+    for number in range(5):
+        await place.handle.submit(f"plain {number}")
+    async with place.worker() as worker:
+        while len(place.started) < 10:
+            place.has_started.clear()
+            await place.has_started.wait()
+        kinds = Counter(name.split()[0] for name in place.started)
+        assert kinds == {"suspect": 5, "plain": 5}
+        assert worker.is_consuming()
+        place.may_end.set()
+        while len(place.started) < 12:
+            place.has_started.clear()
+            await place.has_started.wait()
+    assert len(set(place.started)) == 12
+    assert not await released(place.store)
+
+
+async def test_suspects_get_a_slot_while_other_jobs_would_take_every_one() -> None:
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    runs = 0
+
+    @place.app.job("endless")
+    async def endless() -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0.001)
+        await endless.submit(None)
+
+    ids = await place.suspect("suspect", is_due=False)
+    place.may_end.set()
+    for _ in range(40):
+        await endless.submit(None)
     async with place.worker():
+        while runs < 40:  # noqa: ASYNC110  # in the worker
+            await asyncio.sleep(0.01)
+        clock.advance(_BACKOFF)
         await place.has_started.wait()
+        assert place.started == ["suspect"]
+    assert (await place.found(ids))[0].crashes == SUSPECT_AFTER_CRASHES
+
+
+async def test_who_was_in_many_crashes_runs_alone() -> None:
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    await place.suspect("first", "second", crashes=_ALONE)
+    await place.handle.submit("plain")
+    async with place.worker() as worker:
+        await place.has_started.wait()
+        assert len(place.started) == 1
+        assert worker.slots == {"default": (10, 9)}, "and no more is claimed than runs"
+        place.may_end.set()
+        while len(place.started) < 3:
+            place.has_started.clear()
+            await place.has_started.wait()
+    assert not await released(place.store)
+
+
+async def test_a_worker_in_which_a_suspect_runs_alone_is_unready_and_says_why() -> None:
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    await place.suspect("suspect", crashes=_ALONE)
+    async with place.worker() as worker:
+        await place.has_started.wait()
+        assert worker.trouble(timedelta(0)) == "A job that may have crashed workers runs alone."
+        place.may_end.set()
+
+
+async def test_the_lease_of_a_suspect_is_kept_while_it_waits_for_the_others() -> None:
+    clock, claims = FakeClock(), Gate("claim")
+    store = Renewing(clock)
+    place = Place(store, clock, claims)
+    async with place.worker() as worker:
+        (suspect,) = await place.suspect_beside_another(worker, claims)
+        store.renewed[suspect] = asyncio.Event()
+        await store.renewed[suspect].wait()
+        assert place.started == ["plain"]
+        place.has_started.clear()
+        place.may_end.set()
+        await place.has_started.wait()
+        assert place.started == ["plain", "suspect"]
+
+
+async def test_a_suspect_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it runs beside the others, and nobody is blamed for a crash."""
+    monkeypatch.setattr("gantline.worker.runs._ALONE_AFTER_SECONDS", 0.05)
+    clock, claims = FakeClock(), Gate("claim")
+    place = Place(MemoryStore(clock=clock), clock, claims)
+    async with place.worker() as worker:
+        await place.suspect_beside_another(worker, claims)
+        place.has_started.clear()
+        await place.has_started.wait()
+        assert place.started == ["plain", "suspect"]
+        place.may_end.set()
+
+
+async def test_a_suspect_that_waits_for_the_others_is_given_back_at_a_stop() -> None:
+    clock, claims = FakeClock(), Gate("claim")
+    place = Place(MemoryStore(clock=clock), clock, claims)
+    async with place.worker() as worker:
+        ids = await place.suspect_beside_another(worker, claims)
     (job,) = await place.found(ids)
-    assert (job.status, job.crashes) == (JobStatus.QUEUED, SUSPECT_AFTER_CRASHES)
+    assert (job.status, job.crashes, job.attempt) == (JobStatus.QUEUED, _ALONE, 0)
     assert place.started == ["plain"]
+
+
+async def released(store: JobStore) -> list[LogEntry]:
+    """The rows of runs that were claimed and given back."""
+    found = await store.events(after=0, limit=1000)
+    return [event.entry for event in found if event.entry.event is Event.RELEASED]
 
 
 async def test_what_is_being_claimed_at_a_stop_is_given_back() -> None:
@@ -166,7 +270,7 @@ async def test_what_is_being_claimed_at_a_stop_is_given_back() -> None:
 
 
 async def test_a_run_that_is_stopped_before_its_first_turn_goes_back_at_once() -> None:
-    jobs = Windlass(MemoryStore(clock=FakeClock()))
+    jobs = Gantline(MemoryStore(clock=FakeClock()))
     begun, stop_now = list[int](), list[Callable[[], None]]()
 
     @jobs.job("two")

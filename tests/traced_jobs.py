@@ -2,7 +2,7 @@
 
 from opentelemetry import trace
 
-from windlass import JobGroup
+from gantline import JobGroup
 
 group = JobGroup()
 

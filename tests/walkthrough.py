@@ -72,7 +72,7 @@ class Walkthrough:
         command = command.replace(f":{RECEIVES}/", f":{self.port}/")
         if command.startswith("export "):
             return self.export(command.removeprefix("export "))
-        if command == "windlass dev":
+        if command == "gantline dev":
             self.run_beside(f"{command} --no-reload --port {self.port}", "The API is at")
             self.is_serving = True
             return ""
@@ -80,9 +80,9 @@ class Walkthrough:
             return self.run_beside(command, "receiving")
         if command.startswith("curl "):
             return self.ask(command, step.shown)
-        if command == "windlass worker":
+        if command == "gantline worker":
             self.stop_the_api()
-            shown = self.shell.work(command, runs=step.shown.count(" windlass.worker "))
+            shown = self.shell.work(command, runs=step.shown.count(" gantline.worker "))
         else:
             self.stop_the_api()
             shown = self.shell.run(command)

@@ -1,4 +1,4 @@
-"""What a system that is measured can do. Nothing of ours is imported: peers have no Windlass."""
+"""What a system that is measured can do. Nothing of ours is imported: peers have no Gantline."""
 
 import asyncio
 import time

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.contest.children import answer_of
 from benchmarks.contest.environment import is_installed, python_of
-from benchmarks.report import WINDLASS, Report
+from benchmarks.report import GANTLINE, Report
 
 
 class System(NamedTuple):
@@ -35,7 +35,7 @@ class System(NamedTuple):
         return answer_of(self.command(url, what, **options))
 
 
-OURS: Final = System(WINDLASS, "benchmarks.contest.on_windlass", slots=500)
+OURS: Final = System(GANTLINE, "benchmarks.contest.on_gantline", slots=500)
 
 
 def available(peers: tuple[System, ...], report: Report) -> list[System]:

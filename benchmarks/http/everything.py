@@ -11,7 +11,7 @@ from benchmarks.bench import Bench
 from benchmarks.contest.children import ROOT
 from benchmarks.http.server import CONSTANT_PATH
 from benchmarks.postgres.server import Server
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 
 ENGINE: Final = "postgres"
 _CONNECTIONS: Final = 64
@@ -47,7 +47,7 @@ def _measure_submits(bench: Bench, store: str) -> None:
         values=constant,
     )
     bench.report.add(
-        engine=ENGINE, system=WINDLASS, metric=metric, unit="requests/s", values=submit
+        engine=ENGINE, system=GANTLINE, metric=metric, unit="requests/s", values=submit
     )
     bench.report.compare(
         engine=ENGINE,
@@ -59,7 +59,7 @@ def _measure_submits(bench: Bench, store: str) -> None:
     )
     bench.report.add(
         engine=ENGINE,
-        system=WINDLASS,
+        system=GANTLINE,
         metric=f"status while {_CONNECTIONS} connections submit, p99",
         unit="ms",
         values=status,
@@ -76,9 +76,9 @@ def _measure_cache(bench: Bench, store: str) -> None:
                 values.append(_loaded(bench, told, path)["rate"])
     plain, cached = rates.values()
     metric = f"status of an ended job, {_CONNECTIONS} connections"
-    bench.report.add(engine=ENGINE, system=WINDLASS, metric=metric, unit="requests/s", values=plain)
+    bench.report.add(engine=ENGINE, system=GANTLINE, metric=metric, unit="requests/s", values=plain)
     bench.report.add(
-        engine=ENGINE, system=WINDLASS, metric=f"{metric}, cached", unit="requests/s", values=cached
+        engine=ENGINE, system=GANTLINE, metric=f"{metric}, cached", unit="requests/s", values=cached
     )
     bench.report.compare(
         engine=ENGINE,

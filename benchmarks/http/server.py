@@ -10,19 +10,19 @@ from typing import Any, Final
 
 import msgspec
 
-from windlass import Windlass
-from windlass.api.answer import JSON, NO_STORE, Answer
-from windlass.api.application import Api, Resource
-from windlass.api.call import Call
-from windlass.api.operation import Operation
-from windlass.api.sent import JobToSubmit
-from windlass.api.server import ApiServer
-from windlass.api.settings import ApiSettings
-from windlass.auth.api_key import KeyGrant
-from windlass.auth.api_keys import ApiKeys
-from windlass.auth.key_authenticator import ApiKeyAuthenticator
-from windlass.auth.peppers import Peppers
-from windlass.worker.tuning import run_tuned
+from gantline import Gantline
+from gantline.api.answer import JSON, NO_STORE, Answer
+from gantline.api.application import Api, Resource
+from gantline.api.call import Call
+from gantline.api.operation import Operation
+from gantline.api.sent import JobToSubmit
+from gantline.api.server import ApiServer
+from gantline.api.settings import ApiSettings
+from gantline.auth.api_key import KeyGrant
+from gantline.auth.api_keys import ApiKeys
+from gantline.auth.key_authenticator import ApiKeyAuthenticator
+from gantline.auth.peppers import Peppers
+from gantline.worker.tuning import run_tuned
 
 CONSTANT_PATH: Final = "/constant"
 _ACCEPTED: Final = (
@@ -43,8 +43,8 @@ class Document(msgspec.Struct, rename="camel"):
     row_version: int = 1
 
 
-def make_jobs(store: str) -> Windlass:
-    jobs = Windlass(store)
+def make_jobs(store: str) -> Gantline:
+    jobs = Gantline(store)
 
     @jobs.job("index", subject="{document_id}")
     async def index(document: Document) -> dict[str, int]:
@@ -98,7 +98,7 @@ async def serve(store: str, cache_seconds: float) -> None:
         await serving
 
 
-async def _ended_job(jobs: Windlass, owner: str) -> str:
+async def _ended_job(jobs: Gantline, owner: str) -> str:
     index = jobs.find_type("index")
     assert index is not None
     handle = await index.submit(Document("d1"), owner=owner)

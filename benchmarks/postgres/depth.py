@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from benchmarks.contest.children import drained_by
-from benchmarks.contest.on_windlass import type_names
+from benchmarks.contest.on_gantline import type_names
 from benchmarks.contest.system import OURS
 from benchmarks.postgres.seeding import Group, seed, settle_disk
 from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.store import opened
 from benchmarks.report import Goal
 from benchmarks.scale import Scale, short
-from windlass.contract.outcome import Success
-from windlass.manager.switches import Switches
+from gantline.contract.outcome import Success
+from gantline.manager.switches import Switches
 
 _GOAL: Final = Goal(least=0.9)
 

@@ -13,12 +13,12 @@ from benchmarks.postgres.seeding import Group, seed, settle_disk
 from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.store import opened
 from benchmarks.scale import short
-from windlass.contract.errors import Code
-from windlass.contract.job import DEFAULT_TENANT
-from windlass.contract.outcome import ErrorInfo, Failure, Success
-from windlass.contract.query import JobFilter
-from windlass.contract.status import JobStatus
-from windlass.contract.store import JobStore
+from gantline.contract.errors import Code
+from gantline.contract.job import DEFAULT_TENANT
+from gantline.contract.outcome import ErrorInfo, Failure, Success
+from gantline.contract.query import JobFilter
+from gantline.contract.status import JobStatus
+from gantline.contract.store import JobStore
 
 _PAGE: Final = 50
 _LONGEST_RUN_SECONDS: Final = 1.0

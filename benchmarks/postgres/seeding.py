@@ -13,12 +13,12 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from benchmarks.contest.on_windlass import NO_OP
+from benchmarks.contest.on_gantline import NO_OP
 from benchmarks.jobs import claim, new_job, settle, wanting
 from benchmarks.postgres.store import opened
-from windlass.contract.job import DEFAULT_PRIORITY, DEFAULT_TENANT
-from windlass.contract.outcome import Outcome
-from windlass.manager.manager import JobManager
+from gantline.contract.job import DEFAULT_PRIORITY, DEFAULT_TENANT
+from gantline.contract.outcome import Outcome
+from gantline.manager.manager import JobManager
 
 # Per table: the column with the job's id, the instants that differ from copy to copy, and the
 # column that the server numbers.
@@ -40,12 +40,12 @@ JOIN unnest(%(templates)s::uuid[]) WITH ORDINALITY AS template (id, place)
   ON template.place = 1 + number %% %(types)s
 """
 _TALLY: Final = """
-INSERT INTO windlass.tally AS sum (tenant, lane, live, completed, failed, poisoned, cancelled)
+INSERT INTO gantline.tally AS sum (tenant, lane, live, completed, failed, poisoned, cancelled)
 SELECT copy.tenant, job.lane, count(*) FILTER (WHERE log.status IS NULL),
        count(*) FILTER (WHERE log.status = 'Completed'),
        count(*) FILTER (WHERE log.status = 'Failed'), 0, 0
-FROM copy JOIN windlass.job ON job.id = copy.template
-LEFT JOIN windlass.log ON log.job_id = copy.template
+FROM copy JOIN gantline.job ON job.id = copy.template
+LEFT JOIN gantline.log ON log.job_id = copy.template
 GROUP BY copy.tenant, job.lane
 ON CONFLICT (tenant, lane) DO UPDATE SET
     live = sum.live + excluded.live, completed = sum.completed + excluded.completed,
@@ -126,16 +126,17 @@ def _copy_rows(
 ) -> None:
     rows = connection.execute(
         "SELECT attname FROM pg_attribute "
-        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-        [f"windlass.{table}"],
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
+        "AND attgenerated = ''",
+        [f"gantline.{table}"],
     )
     names = [name for (name,) in rows if name != numbered]
     values = {name: f"source.{name}" for name in names}
     values |= {job_id: "copy.id", "tenant": "copy.tenant"}
     values |= {name: f"source.{name} + copy.shift" for name in instants}
     statement = (
-        f"INSERT INTO windlass.{table} ({', '.join(names)}) SELECT {', '.join(values.values())} "  # noqa: S608
-        f"FROM copy JOIN windlass.{table} AS source ON source.{job_id} = copy.template "
+        f"INSERT INTO gantline.{table} ({', '.join(names)}) SELECT {', '.join(values.values())} "  # noqa: S608
+        f"FROM copy JOIN gantline.{table} AS source ON source.{job_id} = copy.template "
         "ORDER BY copy.shift"
     )
     connection.execute(statement.encode())

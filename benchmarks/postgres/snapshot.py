@@ -50,6 +50,6 @@ def _snapshot(url: str, *, is_held: bool) -> Iterator[None]:
         return
     with psycopg.connect(url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute("SELECT count(*) FROM windlass.lane")
+        connection.execute("SELECT count(*) FROM gantline.lane")
         yield
         connection.rollback()

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from windlass import Windlass
-from windlass.contract.store import JobStore
+from gantline import Gantline
+from gantline.contract.store import JobStore
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[JobStore]:
-    async with Windlass(url) as app:
+    async with Gantline(url) as app:
         yield app.store

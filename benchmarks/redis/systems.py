@@ -1,7 +1,7 @@
 """The peers on Redis, each as its documentation makes it fast without losing jobs.
 
 All of them run a job at least once as they are set here; `on_saq` and `on_rq` say what by default
-would not be run again. Results are off where that is a choice; Windlass keeps them, with the log.
+would not be run again. Results are off where that is a choice; Gantline keeps them, with the log.
 """
 
 from typing import Final

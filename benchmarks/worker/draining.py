@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from benchmarks.bench import Bench
 from benchmarks.contest.children import Drained, drained_by
 from benchmarks.contest.meter import INVOICE
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 from benchmarks.worker.peers import Peer, available_peers
 from benchmarks.worker.workload import Workload, open_workload
 
@@ -75,7 +75,7 @@ def _draining(kind: str, jobs: int, slots: int, processes: int) -> Callable[[Pat
 
 
 def child_command(path: Path, slots: int, measure: str) -> list[str]:
-    module = "benchmarks.worker.windlass_child"
+    module = "benchmarks.worker.gantline_child"
     return [sys.executable, "-m", module, str(path), str(slots), measure]
 
 
@@ -97,7 +97,7 @@ def _report(bench: Bench, taken: dict[str, list[Drained]], peers: list[Peer]) ->
     add = bench.report.add
     by_peer = {f"{_metric(number)}, {peer.name}": peer for number in PROCESSES for peer in peers}
     for name, runs in taken.items():
-        system = by_peer[name].name if name in by_peer else WINDLASS
+        system = by_peer[name].name if name in by_peer else GANTLINE
         rates = [drained.rate for drained in runs]
         add(engine=ENGINE, system=system, metric=name, unit="jobs/s", values=rates)
         if name in by_peer:
@@ -115,7 +115,7 @@ def _report(bench: Bench, taken: dict[str, list[Drained]], peers: list[Peer]) ->
             goal = _CPU_GOAL if name == _metric(1) else None
             add(
                 engine=ENGINE,
-                system=WINDLASS,
+                system=GANTLINE,
                 metric=f"{name}, CPU per job",
                 unit="µs",
                 values=micros,

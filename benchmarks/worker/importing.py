@@ -1,4 +1,4 @@
-"""How long `import windlass` takes in a fresh interpreter."""
+"""How long `import gantline` takes in a fresh interpreter."""
 
 import os
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 
 _PROGRAM: Final = """
 import time
 start = time.perf_counter()
-import windlass
+import gantline
 print(time.perf_counter() - start)
 """
 _TIMES: Final = 10
@@ -23,8 +23,8 @@ def run(bench: Bench) -> None:
     _seconds(bytecode)  # compiles, as an installer does
     bench.report.add(
         engine="-",
-        system=WINDLASS,
-        metric="import windlass",
+        system=GANTLINE,
+        metric="import gantline",
         unit="ms",
         values=[_seconds(bytecode) * 1000 for _ in range(_TIMES)],
         goal=Goal(most=80),

@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.contest.children import ended, started
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 from benchmarks.worker.draining import ENGINE, child_command, fill
 from benchmarks.worker.workload import HANDLER_SECONDS, open_workload
 
@@ -31,5 +31,5 @@ def _share(bench: Bench, measure: str, jobs: int) -> float:
 
 def _add(bench: Bench, metric: str, values: list[float], goal: Goal) -> None:
     bench.report.add(
-        engine=ENGINE, system=WINDLASS, metric=metric, unit="%", values=values, goal=goal
+        engine=ENGINE, system=GANTLINE, metric=metric, unit="%", values=values, goal=goal
     )

@@ -8,10 +8,10 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.contest.children import ended, started
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 from benchmarks.worker.draining import ENGINE, child_command
 from benchmarks.worker.workload import Workload, open_workload
-from windlass.worker.settings import WorkerSettings
+from gantline.worker.settings import WorkerSettings
 
 _SLOTS: Final = 10
 _APART_SECONDS: Final = 0.02
@@ -72,7 +72,7 @@ def _report(bench: Bench, where: str, delays_ns: list[int], goal: Goal) -> None:
     for percent in (50, 95, 99):
         bench.report.add(
             engine=ENGINE,
-            system=WINDLASS,
+            system=GANTLINE,
             metric=f"idle pick-up {where}, p{percent}",
             unit="ms",
             values=[percentiles[percent - 1]],

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.contest.meter import INVOICE
-from benchmarks.report import WINDLASS, Goal
+from benchmarks.report import GANTLINE, Goal
 from benchmarks.scale import Scale
 from benchmarks.worker.draining import ENGINE
 from benchmarks.worker.workload import Workload, open_workload
@@ -27,7 +27,7 @@ def run(bench: Bench) -> None:
             with bench.empty_file() as path:
                 rates[name].append(asyncio.run(_rate(path, submit)))
     for name, values in rates.items():
-        bench.report.add(engine=ENGINE, system=WINDLASS, metric=name, unit="jobs/s", values=values)
+        bench.report.add(engine=ENGINE, system=GANTLINE, metric=name, unit="jobs/s", values=values)
     one_by_one, at_once, _ = ways
     bench.report.compare(
         engine=ENGINE,

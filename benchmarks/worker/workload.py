@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from windlass import Windlass
-from windlass.app import JobType
+from gantline import Gantline
+from gantline.app import JobType
 
 HANDLER_SECONDS: Final = 0.02
 
@@ -16,7 +16,7 @@ Invoice = dict[str, Any]
 class Workload(NamedTuple):
     """An application, and its job types by where they run."""
 
-    app: Windlass
+    app: Gantline
     loop: JobType[Invoice, None]
     thread: JobType[Invoice, None]
     process: JobType[Invoice, None]
@@ -28,7 +28,7 @@ class Workload(NamedTuple):
 
 def open_workload(path: Path) -> Workload:
     """Declare everything on one SQLite file, with full sync and history: the defaults."""
-    app = Windlass(f"sqlite:///{path}")
+    app = Gantline(f"sqlite:///{path}")
     busy = BusyTime()
     delays_ns: list[int] = []
 

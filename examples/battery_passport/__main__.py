@@ -28,10 +28,10 @@ from examples.battery_passport.signing import KEY_VARIABLE, new_key
 from examples.battery_passport.steps import Rules, run_rule_tests
 from examples.battery_passport.terminal import Terminal
 from examples.battery_passport.web import TENANTS, make_web
-from windlass import Context, JobEvent, Windlass, WindlassError
-from windlass.api.server import ApiServer
-from windlass.auth import Peppers
-from windlass.webhooks import Vault, WebhookSettings, read_networks
+from gantline import Context, Gantline, GantlineError, JobEvent
+from gantline.api.server import ApiServer
+from gantline.auth import Peppers
+from gantline.webhooks import Vault, WebhookSettings, read_networks
 
 PORTS: Final = range(8080, 8100)
 FIRST_RUN: Final = "first-sample"
@@ -41,7 +41,7 @@ class Demo:
     """Everything in one process; each demo has a port, and a folder that is named after it."""
 
     def __init__(self, port: int, *, pace_seconds: float) -> None:
-        """Take the port; raise WindlassError where it is taken."""
+        """Take the port; raise GantlineError where it is taken."""
         self.folder = Path(".demo") / f"battery-passport-{port}"
         self._pace_seconds = pace_seconds
         self._terminal = Terminal()
@@ -51,7 +51,7 @@ class Demo:
         self.web: Starlette = make_web(self.jobs, self._receiver)
         self.server = ApiServer(self.web, host="127.0.0.1", port=port)
 
-    def _make_jobs(self) -> Windlass:
+    def _make_jobs(self) -> Gantline:
         keys = Vault(Peppers.random())
         jobs = make_jobs(
             f"sqlite:///{self.folder}/passports.db",
@@ -123,7 +123,7 @@ class Demo:
 
 def demo_on_a_free_port(ports: range, *, pace_seconds: float) -> Demo:
     for port in ports:
-        with suppress(WindlassError):
+        with suppress(GantlineError):
             return Demo(port, pace_seconds=pace_seconds)
     raise SystemExit(f"No port from {ports[0]} to {ports[-1]} is free; name one with --port.")
 
@@ -144,7 +144,7 @@ def main() -> None:
     demo.folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(KEY_VARIABLE, new_key())
     # The terminal tells what happens to jobs; the worker's own lines would run through it.
-    logging.getLogger("windlass").setLevel(logging.CRITICAL)
+    logging.getLogger("gantline").setLevel(logging.CRITICAL)
     has_screen = sys.platform == "darwin" or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

@@ -1,6 +1,6 @@
-"""The application object: `windlass worker examples.battery_passport.application:jobs`.
+"""The application object: `gantline worker examples.battery_passport.application:jobs`.
 
-The store is WINDLASS_STORE; where that is not SQL, WINDLASS_OUTBOX names the database of the
+The store is GANTLINE_STORE; where that is not SQL, GANTLINE_OUTBOX names the database of the
 application's own tables.
 """
 
@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from windlass import Windlass
-from windlass.contract.store import JobStore
-from windlass.webhooks import WebhookSettings
-from windlass.worker.executor import RunHook
+from gantline import Gantline
+from gantline.contract.store import JobStore
+from gantline.webhooks import WebhookSettings
+from gantline.worker.executor import RunHook
 
 
 @asynccontextmanager
-async def open_database(jobs: Windlass) -> AsyncIterator[Database]:
+async def open_database(jobs: Gantline) -> AsyncIterator[Database]:
     """What workers open before they work: the tables, and rules that have passed their tests."""
     database = Database(jobs)
     await database.create_tables()
@@ -31,9 +31,9 @@ def make_jobs(
     outbox: str | None = None,
     hooks: Iterable[RunHook] = (),
     webhooks: WebhookSettings | None = None,
-) -> Windlass:
+) -> Gantline:
     """What is not named here, the settings say."""
-    return Windlass(
+    return Gantline(
         store,
         outbox=outbox,
         include=[steps],

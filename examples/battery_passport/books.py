@@ -13,7 +13,7 @@ from examples.battery_passport.documents import SCHEMA_VERSION, Fact, Kind, Read
 from examples.battery_passport.passport import PassportVersion, Snapshot
 from examples.battery_passport.rules import RulePackage, package_from
 from examples.battery_passport.signing import Signature
-from windlass import Permanent
+from gantline import Permanent
 
 Row = Sequence[Any]
 

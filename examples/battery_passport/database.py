@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.battery_passport.books import Books
-from windlass import Context, JobType, Windlass
+from gantline import Context, Gantline, JobType
 
 _SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -31,7 +31,7 @@ class Step:
 class Database:
     """Transactions on the application's tables."""
 
-    def __init__(self, jobs: Windlass) -> None:
+    def __init__(self, jobs: Gantline) -> None:
         self._jobs = jobs
 
     async def create_tables(self) -> None:

@@ -17,7 +17,7 @@ from defusedxml.ElementTree import fromstring
 from msgspec import Meta
 
 from examples.battery_passport.canonical import canonical, decimal_text, digest
-from windlass import Permanent
+from gantline import Permanent
 
 LARGEST_DOCUMENT: Final = 256 * 1024
 MOST_FACTS: Final = 500

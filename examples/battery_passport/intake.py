@@ -6,12 +6,12 @@ from examples.battery_passport.books import Books
 from examples.battery_passport.canonical import instant_text
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.steps import Document, parse_facts
-from windlass import Handle, InvalidInput, Windlass
-from windlass.contract.errors import PayloadTooLarge
+from gantline import Gantline, Handle, InvalidInput
+from gantline.contract.errors import PayloadTooLarge
 
 
 async def receive(
-    jobs: Windlass,
+    jobs: Gantline,
     name: str,
     content: bytes,
     *,

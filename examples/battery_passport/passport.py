@@ -9,7 +9,7 @@ import msgspec
 
 from examples.battery_passport.canonical import canonical, decimal_text, digest, merkle_root
 from examples.battery_passport.rules import RulePackage, Verdict, judge_all
-from windlass import Permanent
+from gantline import Permanent
 
 BUILD_ID: Final = "battery-passport-compiler/1"
 """Names the compiler: with another one the same facts may become other bytes."""

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import msgspec
 
-from windlass import Windlass
-from windlass.contract.webhook import BodyFormat, WebhookSpec
-from windlass.webhooks import verify
+from gantline import Gantline
+from gantline.contract.webhook import BodyFormat, WebhookSpec
+from gantline.webhooks import verify
 
 TOLD_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
 
@@ -26,7 +26,7 @@ class Receiver:
         self._secrets: dict[str, str] = {}
         self._received: dict[str, dict[str, Received]] = {}
 
-    async def register(self, jobs: Windlass, tenant: str, url: str) -> UUID | None:
+    async def register(self, jobs: Gantline, tenant: str, url: str) -> UUID | None:
         """Have the tenant's endpoint lead here; where webhooks are off, there is none."""
         if jobs.webhooks is None:
             return None

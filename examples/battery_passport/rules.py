@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from examples.battery_passport.canonical import canonical, decimal_text, digest
-from windlass import Permanent
+from gantline import Permanent
 
 PACKAGE: Final = "eu-2023-1542/2027.1"
 _COMPARISONS: Final[Mapping[str, Callable[[Decimal, Decimal], bool]]] = {

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from examples.battery_passport.canonical import digest
-from windlass import Permanent
+from gantline import Permanent
 
 KEY_VARIABLE: Final = "PASSPORT_SIGNING_KEY"
 

@@ -20,7 +20,7 @@ from examples.battery_passport.passport import Snapshot, compile_passport, snaps
 from examples.battery_passport.rule_cases import cases_of
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.signed import Signed
-from windlass import Backoff, Context, JobGroup, Permanent, provide
+from gantline import Backoff, Context, JobGroup, Permanent, provide
 
 KEEP_UNUSED: Final = timedelta(days=30)
 SWEEP_BATCH: Final = 100

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from examples.battery_passport.qr import QUIET_ZONE, qr_code
-from windlass import JobEvent, JobStatus
+from gantline import JobEvent, JobStatus
 
 _SHOWN: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "PARSE_FACTS": lambda said: f"{said['kind']}: {said['facts']} facts of {said['serial']}",

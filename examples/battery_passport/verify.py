@@ -6,7 +6,7 @@ from examples.battery_passport.books import Books
 from examples.battery_passport.canonical import base32, digest, merkle_root
 from examples.battery_passport.qr import QrText
 from examples.battery_passport.signing import is_signed
-from windlass import Permanent
+from gantline import Permanent
 
 
 class Check(NamedTuple):

@@ -1,7 +1,7 @@
 """The web side: documents in, passports out, and the page on which both can be watched.
 
 Who asks is told by a cookie that names the tenant: enough for a demo on this machine, and nothing
-more. Everything about jobs (status, live events, redrive) is the API of Windlass itself.
+more. Everything about jobs (status, live events, redrive) is the API of Gantline itself.
 """
 
 from collections.abc import AsyncIterator, Awaitable
@@ -29,10 +29,10 @@ from examples.battery_passport.receiver import Receiver
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.samples import SAMPLES, sample_named
 from examples.battery_passport.verify import verify
-from windlass import InvalidInput, Permanent, Windlass
-from windlass.auth import Credentials, Principal, Role
-from windlass.integrations.starlette import Accepted
-from windlass.webhooks import WebhookNotVerified
+from gantline import Gantline, InvalidInput, Permanent
+from gantline.auth import Credentials, Principal, Role
+from gantline.integrations.starlette import Accepted
+from gantline.webhooks import WebhookNotVerified
 
 TENANTS: Final = {"aurora": "Aurora Motors", "borealis": "Borealis Bikes"}
 COOKIE: Final = "tenant"
@@ -64,9 +64,9 @@ def operator_of(cookie: str | None) -> Principal:
 
 
 class Desk:
-    """The routes beside the API of Windlass."""
+    """The routes beside the API of Gantline."""
 
-    def __init__(self, jobs: Windlass, receiver: Receiver) -> None:
+    def __init__(self, jobs: Gantline, receiver: Receiver) -> None:
         self._jobs = jobs
         self._database = Database(jobs)
         self._receiver = receiver
@@ -214,7 +214,7 @@ class Desk:
         return Response(status_code=204)
 
 
-def make_web(jobs: Windlass, receiver: Receiver) -> Starlette:
+def make_web(jobs: Gantline, receiver: Receiver) -> Starlette:
     """The web application, with a worker in the same process."""
     api = jobs.api(authenticator=TenantCookie())
 

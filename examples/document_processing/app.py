@@ -17,9 +17,9 @@ from examples.document_processing.jobs import (
 )
 from examples.document_processing.people import ByDocument, Sessions
 from examples.document_processing.routes import add_samples, files, routes
-from windlass import Windlass, WindlassError
-from windlass.contract.errors import InvalidPayload, NotThere, Problem
-from windlass.integrations.fastapi import enqueue
+from gantline import Gantline, GantlineError
+from gantline.contract.errors import InvalidPayload, NotThere, Problem
+from gantline.integrations.fastapi import enqueue
 
 
 def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
@@ -28,12 +28,12 @@ def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
     sessions = Sessions(documents)
 
     @asynccontextmanager
-    async def shared(jobs: Windlass) -> AsyncIterator[Shared]:
+    async def shared(jobs: Gantline) -> AsyncIterator[Shared]:
         documents.create()
         await add_samples(jobs, documents)
         yield Shared(documents, pace_seconds)
 
-    jobs = Windlass(
+    jobs = Gantline(
         f"sqlite:///{database}",
         include=[jobs_of_documents],
         lifespan=shared,
@@ -51,7 +51,7 @@ def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
     app.state.jobs, app.state.documents, app.state.sessions = jobs, documents, sessions
     app.include_router(routes)
     enqueue(app, "/api/analysis/enqueue", analyze, api=api, before=of_ones_own)
-    app.add_exception_handler(WindlassError, api.problem)
+    app.add_exception_handler(GantlineError, api.problem)
     app.add_exception_handler(RequestValidationError, without_what_was_sent)
     app.mount("/page", files)
     app.mount("/", api)  # last: whatever is not above

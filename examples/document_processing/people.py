@@ -1,4 +1,4 @@
-"""Who asks, and what he may do: the login of this application, in the terms of Windlass."""
+"""Who asks, and what he may do: the login of this application, in the terms of Gantline."""
 
 import secrets
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from examples.document_processing.documents import Documents
-from windlass.auth import Action, Credentials, DefaultAuthorizer, Principal, Role, Target
+from gantline.auth import Action, Credentials, DefaultAuthorizer, Principal, Role, Target
 
 COOKIE: Final = "session"
 

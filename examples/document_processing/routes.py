@@ -14,10 +14,10 @@ from examples.document_processing.documents import Documents
 from examples.document_processing.jobs import Document, process
 from examples.document_processing.people import COOKIE, PEOPLE, Person, Sessions
 from examples.document_processing.samples import SAMPLES
-from windlass import Handle, Windlass
-from windlass.auth import Credentials, Principal
-from windlass.contract.errors import NotAuthenticated
-from windlass.integrations.fastapi import Accepted
+from gantline import Gantline, Handle
+from gantline.auth import Credentials, Principal
+from gantline.contract.errors import NotAuthenticated
+from gantline.integrations.fastapi import Accepted
 
 _PAGE: Final = Path(__file__).parent / "page"
 _FROM_HERE_ONLY: Final = {
@@ -85,12 +85,12 @@ async def list_documents(user: User, documents: TheirDocuments) -> list[dict[str
 async def add_document(
     new: NewDocument, request: Request, user: User, documents: TheirDocuments
 ) -> Accepted:
-    jobs: Windlass = request.app.state.jobs
+    jobs: Gantline = request.app.state.jobs
     return Accepted.of(await _add(jobs, documents, PEOPLE[user.id], new.title, new.text))
 
 
 async def _add(
-    jobs: Windlass,
+    jobs: Gantline,
     documents: Documents,
     owner: Person,
     title: str,
@@ -107,7 +107,7 @@ async def _add(
         )
 
 
-async def add_samples(jobs: Windlass, documents: Documents) -> None:
+async def add_samples(jobs: Gantline, documents: Documents) -> None:
     """Something to begin with, where there is nothing yet."""
     if documents.is_empty():
         for one in SAMPLES:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.conditions import Conditions
-from benchmarks.report import RATIO, WINDLASS, Row, figure
+from benchmarks.report import GANTLINE, RATIO, Row, figure
 from scripts.docs.markdown import table
 
 RESULTS: Final = Path(__file__).parents[2] / "benchmarks" / "results" / "latest.json"
@@ -42,20 +42,20 @@ def beside_others() -> str:
     parts = []
     for name, lines in _compared().items():
         others = (one for line in lines.values() for one in line)
-        systems = list(dict.fromkeys([WINDLASS, *others]))
+        systems = list(dict.fromkeys([GANTLINE, *others]))
         rows = ([metric, *_cells(line, systems)] for metric, line in lines.items())
-        parts.append(f"### On {name}\n\n" + table(["", "Windlass", *systems[1:]], rows))
+        parts.append(f"### On {name}\n\n" + table(["", "Gantline", *systems[1:]], rows))
     return "\n".join(parts)
 
 
 def losses() -> str:
     """The lines of which another has the best."""
     found = [
-        f"- {name}, {metric}: {best.system} {_shown(best)}, Windlass {_shown(line[WINDLASS])}\n"
+        f"- {name}, {metric}: {best.system} {_shown(best)}, Gantline {_shown(line[GANTLINE])}\n"
         for name, lines in _compared().items()
         for metric, line in lines.items()
         for best in (_best(line),)
-        if best.system != WINDLASS
+        if best.system != GANTLINE
     ]
     return "".join(found)
 
@@ -80,7 +80,7 @@ def _is_of_a_system(row: Row) -> bool:
 
 
 def _is_compared(line: Line) -> bool:
-    return WINDLASS in line and len(line) > 1
+    return GANTLINE in line and len(line) > 1
 
 
 def _best(line: Line) -> Row:

@@ -7,7 +7,7 @@ the code says.
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from windlass.contract.status import TERMINAL, TRANSITIONS, Event, JobStatus, Move
+from gantline.contract.status import TERMINAL, TRANSITIONS, Event, JobStatus, Move
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "images" / "lifecycle.svg"
 CAPTION: Final = "The six statuses of a job, and every move between them"

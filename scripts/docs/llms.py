@@ -7,15 +7,15 @@ from typing import Final
 from scripts.docs import navigation
 
 ABOUT: Final = """\
-# Windlass
+# Gantline
 
 > Durable background jobs for Python: one contract, one lifecycle, any store (SQLite, PostgreSQL,
 > Redis or Valkey). At least once, with fenced completion: a job accepted is a job kept.
 
-Install it with `pip install windlass` (extras: api, client, postgres, redis, rabbitmq, webhooks,
-prometheus, otel, uvloop, all). An application is `jobs = Windlass()`, a job a function under
+Install it with `pip install gantline` (extras: api, client, postgres, redis, rabbitmq, webhooks,
+prometheus, otel, uvloop, all). An application is `jobs = Gantline()`, a job a function under
 `@jobs.job("name")`, a submit `await function.submit(payload)`, a worker
-`windlass worker module:jobs`.
+`gantline worker module:jobs`.
 """
 
 

@@ -71,6 +71,11 @@ SECTIONS: Final = (
                 "how a dead worker is noticed, and why one that comes back does no harm",
             ),
             Page(
+                "Crashes",
+                "concepts/crashes.md",
+                "whose fault a dead worker is, and how a job that kills workers is found",
+            ),
+            Page(
                 "Idempotency",
                 "concepts/idempotency.md",
                 "keys of jobs, ids, keys of requests; what a handler must bear",
@@ -79,6 +84,11 @@ SECTIONS: Final = (
                 "Retries and backoff",
                 "concepts/retries.md",
                 "which errors are tried again, after how long, how often",
+            ),
+            Page(
+                "How a job ends",
+                "concepts/endings.md",
+                "what follows from every exception, wherever the handler runs",
             ),
             Page(
                 "Dead letters",
@@ -154,7 +164,7 @@ SECTIONS: Final = (
                 "URL options, PgBouncer, transactions, submitting by SQL, promises",
             ),
             Page("Redis and Valkey", "redis.md", "URL options, durability, memory, clusters, keys"),
-            Page("Moving to another store", "moving.md", "windlass store copy, and what it does"),
+            Page("Moving to another store", "moving.md", "gantline store copy, and what it does"),
             Page(
                 "Writing a store",
                 "guides/writing-a-store.md",
@@ -240,7 +250,7 @@ SECTIONS: Final = (
             Page(
                 "How it compares",
                 "comparison.md",
-                "what others have, what was measured, where Windlass loses",
+                "what others have, what was measured, where Gantline loses",
             ),
             Page("Benchmarks", "benchmarks.md", "every figure with its spread, and the goals"),
             Page("A tour by file", "architecture.md", "the layers, how a job flows, where to look"),

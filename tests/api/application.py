@@ -4,17 +4,17 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass import Context, Permanent, Windlass
-from windlass.auth.action import Action
-from windlass.auth.authenticator import Credentials
-from windlass.auth.peppers import Peppers
-from windlass.auth.principal import Principal, Role
-from windlass.contract.audit import AuditEntry
-from windlass.contract.clock import Clock
-from windlass.contract.errors import InvalidCredentials
-from windlass.contract.store import JobStore
-from windlass.webhooks.settings import WebhookSettings
-from windlass.webhooks.vault import Vault
+from gantline import Context, Gantline, Permanent
+from gantline.auth.action import Action
+from gantline.auth.authenticator import Credentials
+from gantline.auth.peppers import Peppers
+from gantline.auth.principal import Principal, Role
+from gantline.contract.audit import AuditEntry
+from gantline.contract.clock import Clock
+from gantline.contract.errors import InvalidCredentials
+from gantline.contract.store import JobStore
+from gantline.webhooks.settings import WebhookSettings
+from gantline.webhooks.vault import Vault
 
 
 class Document(msgspec.Struct, rename="camel"):
@@ -28,9 +28,9 @@ async def found_in_public(host: str, port: int) -> list[str]:
     return ["93.184.215.14"]
 
 
-def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Windlass:
+def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
     webhooks = WebhookSettings(vault=Vault(Peppers.random()), resolve=found_in_public)
-    jobs = Windlass(store, clock=clock, webhooks=webhooks)
+    jobs = Gantline(store, clock=clock, webhooks=webhooks)
 
     @jobs.job(
         "document-indexing",

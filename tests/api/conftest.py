@@ -8,10 +8,10 @@ import httpx2
 import msgspec
 import pytest
 
+from gantline import Gantline
+from gantline.api.application import Api
+from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept, ByName, make_jobs
-from windlass import Windlass
-from windlass.api.application import Api
-from windlass.testing.clock import FakeClock
 
 
 class Asker:
@@ -82,14 +82,14 @@ def audit() -> AuditKept:
 @pytest.fixture(params=["memory", "sqlite"])
 async def jobs(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-) -> AsyncIterator[Windlass]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/windlass.db"
+) -> AsyncIterator[Gantline]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/gantline.db"
     async with make_jobs(url, clock) as opened:
         yield opened
 
 
 @pytest.fixture
-def api(jobs: Windlass, audit: AuditKept) -> Api:
+def api(jobs: Gantline, audit: AuditKept) -> Api:
     return jobs.api(authenticator=ByName(), audit=audit)
 
 

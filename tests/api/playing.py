@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from windlass import Windlass
-from windlass.contract.outcome import ErrorInfo, Failure, Outcome, Success
-from windlass.contract.payload import encode_result
-from windlass.contract.query import JobFilter, LaneRequest
-from windlass.contract.snapshot import JobSnapshot, Run
-from windlass.manager.manager import Ending
+from gantline import Gantline
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Success
+from gantline.contract.payload import encode_result
+from gantline.contract.query import JobFilter, LaneRequest
+from gantline.contract.snapshot import JobSnapshot, Run
+from gantline.manager.manager import Ending
 
 PERMANENT = Failure(
     ErrorInfo("DOCUMENT_UNKNOWN", "There is no such document.", "Traceback: secret detail"),
@@ -22,7 +22,7 @@ def success(result: Any = None) -> Success:
     return Success(encode_result(result).body)
 
 
-async def claim(jobs: Windlass, limit: int = 100) -> list[Run]:
+async def claim(jobs: Gantline, limit: int = 100) -> list[Run]:
     """Start what is due."""
     queues = {lane.queue for lane in await jobs.store.counts(tenant_id=None)}
     wanted = [LaneRequest(queue, jobs.registry.job_types, limit) for queue in sorted(queues)]
@@ -30,23 +30,23 @@ async def claim(jobs: Windlass, limit: int = 100) -> list[Run]:
     return await jobs.store.claim("host-1-worker", uuid4(), wanted, lease=lease)
 
 
-async def settle(jobs: Windlass, run: Run, outcome: Outcome) -> None:
+async def settle(jobs: Gantline, run: Run, outcome: Outcome) -> None:
     (settled,) = await jobs.manager.settle([Ending(run, outcome)])
     assert settled.accepted
 
 
-async def run_all(jobs: Windlass, outcome: Outcome | None = None) -> None:
+async def run_all(jobs: Gantline, outcome: Outcome | None = None) -> None:
     """Run what is due, with one outcome for all."""
     for run in await claim(jobs):
         await settle(jobs, run, outcome or success())
 
 
-async def stored(jobs: Windlass) -> list[JobSnapshot]:
+async def stored(jobs: Gantline) -> list[JobSnapshot]:
     """All jobs of all tenants, newest first."""
     return list((await jobs.store.find(JobFilter(tenant_id=None), limit=200)).items)
 
 
-async def standing(jobs: Windlass, job_id: str) -> JobSnapshot:
+async def standing(jobs: Gantline, job_id: str) -> JobSnapshot:
     (job,) = await jobs.store.get([UUID(job_id)], tenant_id=None)
     assert job is not None
     return job

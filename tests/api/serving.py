@@ -1,4 +1,4 @@
-"""A real server for tests: uvicorn as `windlass api` runs it, in a thread of its own."""
+"""A real server for tests: uvicorn as `gantline api` runs it, in a thread of its own."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from windlass.api.server import ApiServer
+from gantline.api.server import ApiServer
 
 
 @contextmanager

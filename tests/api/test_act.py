@@ -5,13 +5,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline import Gantline, JobStatus
+from gantline.contract.outcome import Stopped
 from tests.api.application import AuditKept
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, claim, run_all, settle, standing, stored, success
 from tests.api.test_read import status_of, submitted
 from tests.api.test_submit import DOCUMENT, MAIL, submit
-from windlass import JobStatus, Windlass
-from windlass.contract.outcome import Stopped
 
 
 async def act(ask: Asker, job_id: str, verb: str, who: str = "alice", **headers: str) -> Any:
@@ -20,7 +20,7 @@ async def act(ask: Asker, job_id: str, verb: str, who: str = "alice", **headers:
 
 
 async def test_a_queued_job_is_cancelled_at_once(
-    ask: Asker, jobs: Windlass, audit: AuditKept
+    ask: Asker, jobs: Gantline, audit: AuditKept
 ) -> None:
     job_id = await submitted(ask)
     response = await act(ask, job_id, "cancel")
@@ -34,7 +34,7 @@ async def test_a_queued_job_is_cancelled_at_once(
     assert (again.status_code, again.json()["version"]) == (200, 2)
 
 
-async def test_a_running_job_is_asked_to_stop(ask: Asker, jobs: Windlass) -> None:
+async def test_a_running_job_is_asked_to_stop(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     (run,) = await claim(jobs)
     for _ in range(2):
@@ -49,7 +49,7 @@ async def test_a_running_job_is_asked_to_stop(ask: Asker, jobs: Windlass) -> Non
     assert (await status_of(ask, job_id))["status"] == "Cancelled"
 
 
-async def test_what_has_ended_cannot_be_cancelled(ask: Asker, jobs: Windlass) -> None:
+async def test_what_has_ended_cannot_be_cancelled(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     await run_all(jobs)
     response = await act(ask, job_id, "cancel")
@@ -57,7 +57,7 @@ async def test_what_has_ended_cannot_be_cancelled(ask: Asker, jobs: Windlass) ->
 
 
 async def test_a_dead_job_is_redriven_under_its_own_id(
-    ask: Asker, jobs: Windlass, audit: AuditKept
+    ask: Asker, jobs: Gantline, audit: AuditKept
 ) -> None:
     job_id = await submitted(ask)
     assert (await act(ask, job_id, "redrive")).status_code == 409
@@ -70,7 +70,7 @@ async def test_a_dead_job_is_redriven_under_its_own_id(
     assert (await act(ask, job_id, "redrive")).status_code == 409
 
 
-async def test_a_redrive_whose_key_is_taken_is_409(ask: Asker, jobs: Windlass) -> None:
+async def test_a_redrive_whose_key_is_taken_is_409(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     await run_all(jobs, PERMANENT)
     await submitted(ask)
@@ -80,7 +80,7 @@ async def test_a_redrive_whose_key_is_taken_is_409(ask: Asker, jobs: Windlass) -
 
 @pytest.mark.parametrize("verb", ["cancel", "redrive"])
 async def test_if_match_keeps_from_acting_on_another_state(
-    ask: Asker, jobs: Windlass, verb: str
+    ask: Asker, jobs: Gantline, verb: str
 ) -> None:
     job_id = await submitted(ask)
     old = (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).headers["etag"]
@@ -98,7 +98,7 @@ async def test_if_match_keeps_from_acting_on_another_state(
 
 
 async def test_what_changes_after_it_was_matched_is_412_too(
-    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    ask: Asker, jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = await submitted(ask)
     tag = (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).headers["etag"]
@@ -120,7 +120,7 @@ async def test_if_match_star_takes_any_state(ask: Asker) -> None:
     assert (await act(ask, str(uuid4()), "cancel", if_match="*")).status_code == 404
 
 
-async def test_an_edited_redrive_is_a_new_job_of_the_old_one(ask: Asker, jobs: Windlass) -> None:
+async def test_an_edited_redrive_is_a_new_job_of_the_old_one(ask: Asker, jobs: Gantline) -> None:
     job_id = (await submit(ask, {**DOCUMENT, "priority": 1, "maxAttempts": 9})).json()["jobId"]
     path = f"/api/jobs/{job_id}/edited-redrive"
     edit = {"payload": {"documentId": "d1", "rowVersion": 6}}
@@ -143,7 +143,7 @@ async def test_an_edited_redrive_is_a_new_job_of_the_old_one(ask: Asker, jobs: W
 
 
 async def test_an_edited_redrive_is_validated_and_may_change_little(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     job_id = await submitted(ask)
     await run_all(jobs, PERMANENT)
@@ -157,7 +157,7 @@ async def test_an_edited_redrive_is_validated_and_may_change_little(
     assert (new.job.queue, new.job.data()["documentId"]) == ("slow", "d1")
 
 
-async def test_a_job_that_has_ended_can_be_deleted(ask: Asker, jobs: Windlass) -> None:
+async def test_a_job_that_has_ended_can_be_deleted(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     assert (await ask("alice", "DELETE", f"/api/jobs/{job_id}")).status_code == 409
     await run_all(jobs)
@@ -169,7 +169,7 @@ async def test_a_job_that_has_ended_can_be_deleted(ask: Asker, jobs: Windlass) -
 
 
 async def test_a_job_that_went_on_meanwhile_is_not_deleted(
-    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    ask: Asker, jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redriven and ended anew, between the look at its ETag and the deletion."""
     job_id = await submitted(ask)
@@ -201,7 +201,7 @@ async def test_a_star_in_quotes_is_a_tag_like_others(ask: Asker) -> None:
 # -- dead letters ---------------------------------------------------------------------------------
 
 
-async def dead(ask: Asker, jobs: Windlass, *names: str, who: str = "alice") -> list[str]:
+async def dead(ask: Asker, jobs: Gantline, *names: str, who: str = "alice") -> list[str]:
     ids = [
         await submitted(ask, {**DOCUMENT, "payload": {"documentId": name}}, who) for name in names
     ]
@@ -213,7 +213,7 @@ async def redrive(ask: Asker, body: Any, who: str = "operator") -> Any:
     return await ask(who, "POST", "/api/dead-letters/redrive", body)
 
 
-async def test_dead_letters_are_counted_listed_and_shown(ask: Asker, jobs: Windlass) -> None:
+async def test_dead_letters_are_counted_listed_and_shown(ask: Asker, jobs: Gantline) -> None:
     ids = await dead(ask, jobs, "a", "b")
     await submitted(ask, MAIL)
     summary = (await ask("viewer", "GET", "/api/dead-letters/summary")).json()
@@ -235,7 +235,7 @@ async def test_dead_letters_are_counted_listed_and_shown(ask: Asker, jobs: Windl
     assert (await ask("alice", "GET", "/api/dead-letters/summary")).status_code == 403
 
 
-async def test_a_dry_run_counts_and_changes_nothing(ask: Asker, jobs: Windlass) -> None:
+async def test_a_dry_run_counts_and_changes_nothing(ask: Asker, jobs: Gantline) -> None:
     await dead(ask, jobs, "a", "b", "c")
     response = await redrive(ask, {"reasons": ["PermanentError"], "limit": 2, "dryRun": True})
     report = response.json()
@@ -244,7 +244,7 @@ async def test_a_dry_run_counts_and_changes_nothing(ask: Asker, jobs: Windlass) 
 
 
 async def test_dead_letters_are_redriven_by_filter_with_a_limit(
-    ask: Asker, jobs: Windlass, audit: AuditKept
+    ask: Asker, jobs: Gantline, audit: AuditKept
 ) -> None:
     await dead(ask, jobs, "a", "b", "c")
     audit.entries.clear()
@@ -261,7 +261,7 @@ async def test_dead_letters_are_redriven_by_filter_with_a_limit(
     assert {job.status for job in await stored(jobs)} == {JobStatus.QUEUED}
 
 
-async def test_dead_letters_are_redriven_by_name(ask: Asker, jobs: Windlass) -> None:
+async def test_dead_letters_are_redriven_by_name(ask: Asker, jobs: Gantline) -> None:
     ids = await dead(ask, jobs, "a", "b")
     body = {"jobIds": [ids[0], ids[0], str(uuid4())]}
     report = (await redrive(ask, body)).json()
@@ -269,7 +269,7 @@ async def test_dead_letters_are_redriven_by_name(ask: Asker, jobs: Windlass) -> 
     assert (await standing(jobs, ids[1])).status is JobStatus.FAILED
 
 
-async def test_only_ones_own_are_redriven(ask: Asker, jobs: Windlass) -> None:
+async def test_only_ones_own_are_redriven(ask: Asker, jobs: Gantline) -> None:
     own = await dead(ask, jobs, "a")
     await dead(ask, jobs, "b", who="bob")
     await dead(ask, jobs, "c", who="eve")
@@ -289,7 +289,7 @@ async def test_only_ones_own_are_redriven(ask: Asker, jobs: Windlass) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"all": False}, {"all": True, "reasons": ["a"]}, {"jobIds": [], "limit": 5}]
 )
-async def test_an_empty_body_redrives_nothing(ask: Asker, jobs: Windlass, body: Any) -> None:
+async def test_an_empty_body_redrives_nothing(ask: Asker, jobs: Gantline, body: Any) -> None:
     await dead(ask, jobs, "a")
     response = await redrive(ask, body)
     assert (response.status_code, response.json()["errorCode"]) == (422, "VALIDATION_ERROR")
@@ -297,7 +297,7 @@ async def test_an_empty_body_redrives_nothing(ask: Asker, jobs: Windlass, body: 
 
 
 async def test_what_cannot_be_redriven_is_told_and_harms_no_other(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     await dead(ask, jobs, "a", "b")
     again = await submitted(ask, {**DOCUMENT, "payload": {"documentId": "a"}})

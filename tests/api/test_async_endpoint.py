@@ -15,18 +15,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from gantline import Gantline, InvalidInput
+from gantline.api import Answer, ApiSettings, Responses
+from gantline.api.application import Api
+from gantline.api.documents import AcceptedDocument, ProblemDocument
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Target
+from gantline.auth.principal import Principal
+from gantline.contract.errors import AuthMisconfigured
+from gantline.integrations.fastapi import Accepted, enqueue
 from tests.api.application import PRINCIPALS, ByName
 from tests.api.conftest import asker_of
 from tests.api.playing import stored
-from windlass import InvalidInput, Windlass
-from windlass.api import Answer, ApiSettings, Responses
-from windlass.api.application import Api
-from windlass.api.documents import AcceptedDocument, ProblemDocument
-from windlass.auth.action import Action
-from windlass.auth.authorizer import Target
-from windlass.auth.principal import Principal
-from windlass.contract.errors import AuthMisconfigured
-from windlass.integrations.fastapi import Accepted, enqueue
 
 
 class AnalysisRequest(msgspec.Struct, rename="camel"):
@@ -40,7 +40,7 @@ class AnalysisRequest(msgspec.Struct, rename="camel"):
 
 
 @pytest.fixture
-def analyze(jobs: Windlass) -> Any:
+def analyze(jobs: Gantline) -> Any:
     @jobs.job(
         "ai-analyze", subject="{document_id}", idempotency_key="analysis-{document_id}-{type}"
     )
@@ -53,7 +53,7 @@ def serving(api: Api, *routes: Route) -> Any:
     return asker_of(Starlette(routes=[*routes, Mount("/", api)]))
 
 
-async def payloads(jobs: Windlass) -> list[Any]:
+async def payloads(jobs: Gantline) -> list[Any]:
     return [job.job.data() for job in await stored(jobs)]
 
 
@@ -61,7 +61,7 @@ DOCUMENT_ID = "00000000-0000-0000-0000-000000000002"
 BODY = {"documentId": DOCUMENT_ID, "type": "summary"}
 
 
-async def test_the_endpoint_of_the_seed(api: Api, jobs: Windlass, analyze: Any) -> None:
+async def test_the_endpoint_of_the_seed(api: Api, jobs: Gantline, analyze: Any) -> None:
     """POST /api/analysis/enqueue, as 000 has it."""
     async with serving(api, api.enqueue("/api/analysis/enqueue", analyze)) as ask:
         response = await ask(
@@ -84,7 +84,7 @@ async def test_the_endpoint_of_the_seed(api: Api, jobs: Windlass, analyze: Any) 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_any_method_with_or_without_a_body(
-    api: Api, jobs: Windlass, analyze: Any, method: str
+    api: Api, jobs: Gantline, analyze: Any, method: str
 ) -> None:
     path = "/documents/{document_id}/analysis"
     route = api.enqueue(path, analyze, methods=[method])
@@ -118,7 +118,7 @@ async def test_any_method_with_or_without_a_body(
     ],
 )
 async def test_what_is_not_of_the_payloads_type_is_pointed_at(
-    api: Api, jobs: Windlass, analyze: Any, url: str, body: Any, status: int, pointer: str
+    api: Api, jobs: Gantline, analyze: Any, url: str, body: Any, status: int, pointer: str
 ) -> None:
     async with serving(api, api.enqueue("/d/{document_id}", analyze)) as ask:
         response = await ask("alice", "POST", url, body)
@@ -128,7 +128,7 @@ async def test_what_is_not_of_the_payloads_type_is_pointed_at(
 
 
 async def test_bad_requests_are_problems_and_store_nothing(
-    api: Api, jobs: Windlass, analyze: Any
+    api: Api, jobs: Gantline, analyze: Any
 ) -> None:
     async with serving(api, api.enqueue("/analyze", analyze)) as ask:
         for content, headers, status in (
@@ -148,7 +148,7 @@ async def test_bad_requests_are_problems_and_store_nothing(
 
 
 async def test_headers_are_captured_only_where_they_are_named(
-    api: Api, jobs: Windlass, analyze: Any
+    api: Api, jobs: Gantline, analyze: Any
 ) -> None:
     route = api.enqueue("/analyze", analyze, headers={"X-Region": "region"})
     async with serving(api, route) as ask:
@@ -169,7 +169,7 @@ async def test_credentials_are_never_captured(api: Api, analyze: Any, header: st
         api.endpoint(analyze, headers={"X-Region": "nothing"})
 
 
-async def test_the_client_may_choose_the_job_id(api: Api, jobs: Windlass, analyze: Any) -> None:
+async def test_the_client_may_choose_the_job_id(api: Api, jobs: Gantline, analyze: Any) -> None:
     job_id = str(uuid4())
     headers = {"x-async-request-id": job_id}
     async with serving(api, api.enqueue("/analyze", analyze)) as ask:
@@ -184,7 +184,7 @@ async def test_the_client_may_choose_the_job_id(api: Api, jobs: Windlass, analyz
 
 
 async def test_an_idempotency_key_holds_for_one_route(
-    api: Api, jobs: Windlass, analyze: Any
+    api: Api, jobs: Gantline, analyze: Any
 ) -> None:
     headers = {"idempotency-key": "abc"}
     routes = [api.enqueue("/a", analyze), api.enqueue("/b", analyze)]
@@ -196,7 +196,7 @@ async def test_an_idempotency_key_holds_for_one_route(
         assert first["duplicate"] is False
 
 
-async def test_somebody_else_may_answer_first(api: Api, jobs: Windlass, analyze: Any) -> None:
+async def test_somebody_else_may_answer_first(api: Api, jobs: Gantline, analyze: Any) -> None:
     async def before(request: Request, payload: AnalysisRequest) -> Response | None:
         assert request.state.principal == PRINCIPALS["alice"]
         assert await request.json() == {**BODY, "type": payload.type}
@@ -223,7 +223,7 @@ async def test_somebody_else_may_answer_first(api: Api, jobs: Windlass, analyze:
         assert (await ask("alice", "POST", "/analyze", BODY)).status_code == 202
 
 
-async def test_the_answers_can_be_shaped(api: Api, jobs: Windlass, analyze: Any) -> None:
+async def test_the_answers_can_be_shaped(api: Api, jobs: Gantline, analyze: Any) -> None:
     class Ours(Responses):
         def submitted(self, accepted: AcceptedDocument, headers: Any) -> Answer:
             body = msgspec.json.encode({"ticket": accepted.job_id})
@@ -245,7 +245,7 @@ async def test_the_answers_can_be_shaped(api: Api, jobs: Windlass, analyze: Any)
         assert (await ask("alice", "POST", "/plain", {})).json()["title"] != "Oh no"
 
 
-async def test_a_whole_api_can_answer_in_ones_own_way(jobs: Windlass) -> None:
+async def test_a_whole_api_can_answer_in_ones_own_way(jobs: Gantline) -> None:
     class Wrapped(Responses):
         def status(self, status: Any, headers: Any) -> Answer:
             body = msgspec.json.encode({"data": status})
@@ -257,7 +257,7 @@ async def test_a_whole_api_can_answer_in_ones_own_way(jobs: Windlass) -> None:
         assert (await ask("alice", "GET", url)).json()["data"]["status"] == "Queued"
 
 
-async def test_payloads_of_every_kind_can_be_sent(api: Api, jobs: Windlass) -> None:
+async def test_payloads_of_every_kind_can_be_sent(api: Api, jobs: Gantline) -> None:
     class Model(pydantic.BaseModel):
         name: str = pydantic.Field(alias="theName")
         size: int = 1
@@ -305,10 +305,10 @@ async def test_payloads_of_every_kind_can_be_sent(api: Api, jobs: Windlass) -> N
         assert (await ask("alice", "POST", "/nothing", {"a": 1})).status_code == 422
 
 
-async def test_the_status_is_found_where_the_api_is_mounted(jobs: Windlass, analyze: Any) -> None:
-    api = jobs.api(authenticator=ByName(), settings=ApiSettings(mounted_at="/windlass"))
+async def test_the_status_is_found_where_the_api_is_mounted(jobs: Gantline, analyze: Any) -> None:
+    api = jobs.api(authenticator=ByName(), settings=ApiSettings(mounted_at="/gantline"))
     inner = Starlette(routes=[api.enqueue("/analyze", analyze)])
-    app = Starlette(routes=[Mount("/windlass", api), Mount("/v1", inner)])
+    app = Starlette(routes=[Mount("/gantline", api), Mount("/v1", inner)])
     async with asker_of(app) as ask:
         body = (await ask("alice", "POST", "/v1/analyze", BODY)).json()
         assert (await ask("alice", "GET", body["statusUrl"])).status_code == 200
@@ -328,7 +328,7 @@ def may_see(principal: Principal, action: Action, target: Target) -> bool:
     return target.owner == principal.id
 
 
-async def test_fastapi_by_its_own_dependencies(jobs: Windlass, analyze: Any) -> None:
+async def test_fastapi_by_its_own_dependencies(jobs: Gantline, analyze: Any) -> None:
     app = FastAPI()
     app.include_router(jobs.router(principal=Depends(current_user), authorize=may_see))
     enqueue(app, "/d/{document_id}/analysis", analyze, principal=Depends(current_user))
@@ -387,7 +387,7 @@ async def test_fastapi_leaves_a_path_value_to_the_dependency_that_reads_it(analy
     assert [one["name"] for one in told["parameters"]] == ["document_id"]
 
 
-async def test_fastapi_by_an_authenticator(jobs: Windlass, analyze: Any) -> None:
+async def test_fastapi_by_an_authenticator(jobs: Gantline, analyze: Any) -> None:
     app = FastAPI()
     app.include_router(jobs.router(authenticator=ByName()))
     enqueue(app, "/analysis", analyze, api=jobs.api(authenticator=ByName()), methods=["PUT"])
@@ -398,7 +398,7 @@ async def test_fastapi_by_an_authenticator(jobs: Windlass, analyze: Any) -> None
         assert (await ask(None, "GET", url)).status_code == 401
 
 
-async def test_fastapi_under_a_prefix(jobs: Windlass, analyze: Any) -> None:
+async def test_fastapi_under_a_prefix(jobs: Gantline, analyze: Any) -> None:
     app = FastAPI()
     app.include_router(jobs.router(authenticator=ByName()), prefix="/v1/api")
     async with asker_of(app) as ask:
@@ -411,7 +411,7 @@ async def test_fastapi_under_a_prefix(jobs: Windlass, analyze: Any) -> None:
         assert (await ask(None, "GET", problem["type"])).status_code == 200
 
 
-async def test_fastapi_must_know_who_asks(jobs: Windlass, analyze: Any) -> None:
+async def test_fastapi_must_know_who_asks(jobs: Gantline, analyze: Any) -> None:
     with pytest.raises(AuthMisconfigured, match="authenticator"):
         jobs.router()
     with pytest.raises(AuthMisconfigured, match="Depends"):
@@ -420,7 +420,7 @@ async def test_fastapi_must_know_who_asks(jobs: Windlass, analyze: Any) -> None:
         enqueue(FastAPI(), "/analysis", analyze)
 
 
-async def test_a_handle_becomes_the_202_of_the_contract(jobs: Windlass, analyze: Any) -> None:
+async def test_a_handle_becomes_the_202_of_the_contract(jobs: Gantline, analyze: Any) -> None:
     app = FastAPI()
 
     @app.post("/analysis", status_code=202)
@@ -442,7 +442,7 @@ async def test_a_handle_becomes_the_202_of_the_contract(jobs: Windlass, analyze:
         assert (again.json()["jobId"], again.json()["duplicate"]) == (body["jobId"], True)
 
 
-async def test_the_worker_can_live_in_the_web_application(jobs: Windlass) -> None:
+async def test_the_worker_can_live_in_the_web_application(jobs: Gantline) -> None:
     ran = asyncio.Event()
 
     @jobs.job("ring")

@@ -5,23 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantline import Gantline
+from gantline.api.application import Api
+from gantline.audit.chain import NAMESPACE, AuditChains
+from gantline.audit.event import AuditEvent
+from gantline.audit.verifier import Verifier
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.records import RecordWrite
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance.bench import HOUR
+from gantline.testing.faults import Call, intercepted
 from tests.api.application import ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.test_submit import DOCUMENT, submit
-from windlass import Windlass
-from windlass.api.application import Api
-from windlass.audit.chain import NAMESPACE, AuditChains
-from windlass.audit.event import AuditEvent
-from windlass.audit.verifier import Verifier
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.records import RecordWrite
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance.bench import HOUR
-from windlass.testing.faults import Call, intercepted
 
 
 @pytest.fixture
-def api(jobs: Windlass) -> Api:
+def api(jobs: Gantline) -> Api:
     """With the sink that one gets without asking for it."""
     return jobs.api(authenticator=ByName())
 
@@ -73,7 +73,7 @@ async def test_who_tried_is_in_his_own_tenants_trail_and_learns_nothing(
 
 
 async def test_who_could_not_be_told_is_in_no_tenants_trail(
-    ask: Asker, jobs: Windlass, done: str
+    ask: Asker, jobs: Gantline, done: str
 ) -> None:
     assert await AuditChains(jobs.store).tenants() == ["", "acme", "evil"]
 
@@ -95,7 +95,7 @@ async def test_another_tenants_trail_is_for_the_system_alone(ask: Asker, done: s
     assert len(await listed(ask, "system", "?tenantId=acme")) == 5  # and that the others did
 
 
-async def test_it_is_filtered(ask: Asker, jobs: Windlass, clock: FakeClock, done: str) -> None:
+async def test_it_is_filtered(ask: Asker, jobs: Gantline, clock: FakeClock, done: str) -> None:
     between = clock.now() + HOUR / 2
     clock.advance(HOUR)
     await ask("operator", "POST", f"/api/jobs/{done}/cancel")
@@ -112,7 +112,7 @@ async def test_it_is_filtered(ask: Asker, jobs: Windlass, clock: FakeClock, done
         assert [item["version"] for item in await listed(ask, "admin", f"?{query}")] == versions
 
 
-async def test_it_comes_in_pages_that_fit_together(ask: Asker, jobs: Windlass, done: str) -> None:
+async def test_it_comes_in_pages_that_fit_together(ask: Asker, jobs: Gantline, done: str) -> None:
     for number in range(5):
         await ask("system", "POST", f"/api/queues/q{number}/pause")
     everything = await listed(ask, "system")
@@ -151,7 +151,7 @@ async def test_switches_say_what_was_switched_and_how(ask: Asker) -> None:
     assert items[1]["payload"]["details"] == {"maxDepth": 7}
 
 
-async def test_a_store_that_cannot_keep_it_refuses_the_action(jobs: Windlass) -> None:
+async def test_a_store_that_cannot_keep_it_refuses_the_action(jobs: Gantline) -> None:
     async def around(verb: str, call: Call) -> Any:
         if verb == "write_records":
             raise StoreUnavailable("the disk is full")
@@ -166,7 +166,7 @@ async def test_a_store_that_cannot_keep_it_refuses_the_action(jobs: Windlass) ->
         assert status.json()["status"] == "Queued"
 
 
-async def test_a_flood_of_denials_is_few_writes(ask: Asker, jobs: Windlass, done: str) -> None:
+async def test_a_flood_of_denials_is_few_writes(ask: Asker, jobs: Gantline, done: str) -> None:
     for _ in range(300):
         await ask("eve", "GET", f"/api/jobs/{done}")
     records = await jobs.store.read_records(NAMESPACE, prefix="evil/")
@@ -179,7 +179,7 @@ async def test_a_flood_of_denials_is_few_writes(ask: Asker, jobs: Windlass, done
 
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_what_somebody_put_in_by_hand_does_not_lead_in_circles(
-    ask: Asker, jobs: Windlass, limit: int
+    ask: Asker, jobs: Gantline, limit: int
 ) -> None:
     for number in range(6):
         await ask("system", "POST", f"/api/queues/q{number}/pause")

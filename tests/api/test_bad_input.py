@@ -10,14 +10,14 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.application import Api
+from gantline.contract.errors import StoreUnavailable
 from tests.api.application import ByName
 from tests.api.conftest import Asker, asker_of, check_answer
 from tests.api.playing import stored
 from tests.api.test_submit import DOCUMENT, MAIL
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.api.application import Api
-from windlass.contract.errors import StoreUnavailable
 
 GOOD = b'{"jobType": "mail", "payload": "a@example.org"}'
 
@@ -66,7 +66,7 @@ def deep(levels: int) -> bytes:
     ],
 )
 async def test_a_body_that_is_wrong_is_refused(
-    ask: Asker, jobs: Windlass, content: bytes, status: int, code: str
+    ask: Asker, jobs: Gantline, content: bytes, status: int, code: str
 ) -> None:
     response = await ask("alice", "POST", "/api/jobs", content=content)
     assert (response.status_code, response.json()["errorCode"]) == (status, code)
@@ -83,7 +83,7 @@ async def test_a_body_that_is_wrong_is_refused(
     ],
 )
 async def test_what_cannot_be_read_has_no_idempotency_key(
-    ask: Asker, jobs: Windlass, payload: bytes, status: int, code: str
+    ask: Asker, jobs: Gantline, payload: bytes, status: int, code: str
 ) -> None:
     """The key goes with all that was sent, also with what the job's type would not look at."""
     content = b'{"jobType": "sweep", "payload": ' + payload + b"}"
@@ -102,7 +102,7 @@ async def test_what_cannot_be_read_has_no_idempotency_key(
     ["", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"],
 )
 async def test_a_body_that_is_not_declared_as_json_is_415(
-    ask: Asker, jobs: Windlass, content_type: str
+    ask: Asker, jobs: Gantline, content_type: str
 ) -> None:
     headers = {"content-type": content_type}
     response = await ask("alice", "POST", "/api/jobs", content=GOOD, headers=headers)
@@ -110,7 +110,7 @@ async def test_a_body_that_is_not_declared_as_json_is_415(
     assert await stored(jobs) == []
 
 
-async def test_a_body_that_is_packed_is_415(ask: Asker, jobs: Windlass) -> None:
+async def test_a_body_that_is_packed_is_415(ask: Asker, jobs: Gantline) -> None:
     for content in (gzip.compress(GOOD), GOOD):
         headers = {"content-encoding": "gzip"}
         response = await ask("alice", "POST", "/api/jobs", content=content, headers=headers)
@@ -127,7 +127,7 @@ async def test_json_in_utf_8_may_be_said_in_so_many_words(ask: Asker) -> None:
     assert response.status_code == 202
 
 
-async def test_a_giant_body_is_413_before_it_is_read(jobs: Windlass) -> None:
+async def test_a_giant_body_is_413_before_it_is_read(jobs: Gantline) -> None:
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(max_body_bytes=1000))
     sent = 0
 
@@ -169,7 +169,7 @@ async def test_a_giant_body_is_413_before_it_is_read(jobs: Windlass) -> None:
     ],
 )
 async def test_a_header_that_is_malformed_is_named(
-    ask: Asker, jobs: Windlass, header: str, value: str
+    ask: Asker, jobs: Gantline, header: str, value: str
 ) -> None:
     headers = {header: value}
     response = await ask("alice", "POST", "/api/jobs", MAIL, headers=headers)
@@ -210,7 +210,7 @@ async def raw(api: Api, headers: list[tuple[bytes, bytes]]) -> tuple[int, dict[b
     "value", [b"a\r\nSet-Cookie: b=c", b"a\nb", b"a\x00b", b"\r\n\r\n<html>", b"\xe9"]
 )
 async def test_nothing_can_be_injected_into_our_headers(
-    api: Api, jobs: Windlass, name: bytes, value: bytes
+    api: Api, jobs: Gantline, name: bytes, value: bytes
 ) -> None:
     status, headers = await raw(api, [(name, value)])
     for key, text in headers.items():
@@ -311,7 +311,7 @@ async def test_no_other_origin_is_let_in_by_default(ask: Asker) -> None:
         assert not [name for name in response.headers if name.startswith("access-control")]
 
 
-async def test_an_origin_that_is_named_is_let_in(jobs: Windlass) -> None:
+async def test_an_origin_that_is_named_is_let_in(jobs: Gantline) -> None:
     settings = ApiSettings(cors_origins=("https://shop.example",))
     transport = httpx2.ASGITransport(app=jobs.api(authenticator=ByName(), settings=settings))
     async with httpx2.AsyncClient(transport=transport, base_url="http://api.test") as client:
@@ -322,7 +322,7 @@ async def test_an_origin_that_is_named_is_let_in(jobs: Windlass) -> None:
 
 
 async def test_a_request_that_takes_too_long_is_503(
-    jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*args: Any, **kwargs: Any) -> Any:
         await asyncio.Event().wait()
@@ -334,7 +334,7 @@ async def test_a_request_that_takes_too_long_is_503(
         assert (response.status_code, response.json()["errorCode"]) == (503, "REQUEST_TIMEOUT")
 
 
-async def test_a_body_that_does_not_arrive_is_408(jobs: Windlass) -> None:
+async def test_a_body_that_does_not_arrive_is_408(jobs: Gantline) -> None:
     async def stuck() -> Any:
         yield b"{"
         await asyncio.Event().wait()
@@ -349,10 +349,10 @@ async def test_a_body_that_does_not_arrive_is_408(jobs: Windlass) -> None:
 
 
 async def test_an_error_of_ours_tells_nothing_of_itself(
-    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    ask: Asker, jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("password=secret at /srv/windlass.db")
+        raise RuntimeError("password=secret at /srv/gantline.db")
 
     monkeypatch.setattr(jobs.store, "get", broken)
     response = await ask("alice", "GET", f"/api/jobs/{uuid4()}/status")
@@ -362,7 +362,7 @@ async def test_an_error_of_ours_tells_nothing_of_itself(
 
 
 async def test_a_store_that_is_gone_is_503_without_its_address(
-    ask: Asker, jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    ask: Asker, jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone(*args: Any, **kwargs: Any) -> Any:
         raise StoreUnavailable("db.internal:5432 refuses connections")
@@ -376,7 +376,7 @@ async def test_a_store_that_is_gone_is_503_without_its_address(
         assert "db.internal" not in response.text
 
 
-async def test_only_names_that_are_allowed_reach_an_api_that_says_so(jobs: Windlass) -> None:
+async def test_only_names_that_are_allowed_reach_an_api_that_says_so(jobs: Gantline) -> None:
     settings = ApiSettings(allowed_hosts=("localhost", "::1"))
     api = jobs.api(authenticator=ByName(), settings=settings)
     async with asker_of(api) as ask:
@@ -391,11 +391,11 @@ async def test_only_names_that_are_allowed_reach_an_api_that_says_so(jobs: Windl
             assert response.status_code == status
 
 
-def as_it_is(jobs: Windlass, settings: ApiSettings) -> Any:
+def as_it_is(jobs: Gantline, settings: ApiSettings) -> Any:
     return jobs.api(authenticator=ByName(), settings=settings)
 
 
-def as_a_router(jobs: Windlass, settings: ApiSettings) -> Any:
+def as_a_router(jobs: Gantline, settings: ApiSettings) -> Any:
     web = FastAPI()
     web.include_router(jobs.router(authenticator=ByName(), settings=settings))
     return web
@@ -403,7 +403,7 @@ def as_a_router(jobs: Windlass, settings: ApiSettings) -> Any:
 
 @pytest.mark.parametrize("mounted", [as_it_is, as_a_router])
 async def test_more_requests_than_can_be_served_at_once_are_503(
-    jobs: Windlass, mounted: Callable[..., Any]
+    jobs: Gantline, mounted: Callable[..., Any]
 ) -> None:
     accepted = asyncio.Event()
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from gantline.api import ApiSettings
+from gantline.api.application import Api
 from tests.api.conftest import asker_of
 from tests.test_documentation import blocks
-from windlass.api import ApiSettings
-from windlass.api.application import Api
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "http.md").read_text(encoding="utf-8")

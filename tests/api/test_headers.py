@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from windlass.api.call import Call
-from windlass.api.headers import merged
+from gantline.api.call import Call
+from gantline.api.headers import merged
 
 LARGE = 60_000
 

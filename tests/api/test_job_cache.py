@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.testing.clock import FakeClock
 from tests.api.application import ByName
 from tests.api.conftest import asker_of
 from tests.api.playing import PERMANENT, run_all
 from tests.api.test_submit import DOCUMENT, submit
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.testing.clock import FakeClock
 
 
 class Reads:
     """Counts the reads of single jobs."""
 
-    def __init__(self, jobs: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, jobs: Gantline, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         get = jobs.store.get
 
@@ -30,7 +30,7 @@ class Reads:
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 async def test_an_ended_job_is_read_once_in_its_moment(
-    jobs: Windlass, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+    jobs: Gantline, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(cache_seconds=seconds))
     reads = Reads(jobs, monkeypatch)
@@ -51,7 +51,7 @@ async def test_an_ended_job_is_read_once_in_its_moment(
         assert reads.count == (10 if seconds == 0 else 2)
 
 
-async def test_a_redrive_here_is_seen_at_once(jobs: Windlass) -> None:
+async def test_a_redrive_here_is_seen_at_once(jobs: Gantline) -> None:
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(cache_seconds=60))
     async with asker_of(api) as ask:
         accepted = (await submit(ask, DOCUMENT)).json()
@@ -66,7 +66,7 @@ async def test_a_redrive_here_is_seen_at_once(jobs: Windlass) -> None:
         assert (await ask("alice", "GET", url)).status_code == 404
 
 
-async def test_the_cache_keeps_only_so_many(jobs: Windlass) -> None:
+async def test_the_cache_keeps_only_so_many(jobs: Gantline) -> None:
     settings = ApiSettings(cache_seconds=60, cache_jobs=2)
     api = jobs.api(authenticator=ByName(), settings=settings)
     async with asker_of(api) as ask:

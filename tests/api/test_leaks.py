@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.outcome import ErrorInfo, Failure
+from gantline.testing.faults import Call, intercepted
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, settle, success
 from tests.api.test_submit import submit
-from windlass import Windlass
-from windlass.contract.outcome import ErrorInfo, Failure
-from windlass.testing.faults import Call, intercepted
 
 WHO = ("alice", "bob", "viewer", "operator", "admin", "mailer", "submitter", "eve", "system")
 TENANTS = {"eve": "evil", "system": "default"}
@@ -65,7 +65,7 @@ def _is_for(who: str, job: Marked, by_role: set[str]) -> bool:
 
 
 @pytest.fixture
-async def marked(ask: Asker, jobs: Windlass) -> list[Marked]:
+async def marked(ask: Asker, jobs: Gantline) -> list[Marked]:
     """Jobs of everybody, queued, running, completed and dead."""
     owners = ("alice", "bob", "operator", "mailer", "eve")
     made = [await _made(ask, owner, number) for owner in owners for number in range(4)]
@@ -137,7 +137,7 @@ async def test_one_job_at_a_time(ask: Asker, marked: list[Marked], who: str) -> 
 
 @pytest.mark.parametrize("who", WHO)
 async def test_every_action_on_a_job(
-    ask: Asker, jobs: Windlass, marked: list[Marked], audit: AuditKept, who: str
+    ask: Asker, jobs: Gantline, marked: list[Marked], audit: AuditKept, who: str
 ) -> None:
     for job in marked:
         allowed = may_act(who, job)
@@ -163,7 +163,7 @@ async def test_every_action_on_a_job(
 
 
 async def test_the_audit_trail_tells_nobody_of_what_is_anothers(
-    jobs: Windlass, marked: list[Marked]
+    jobs: Gantline, marked: list[Marked]
 ) -> None:
     """With the sink that one gets without asking: everybody has tried everything."""
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
@@ -234,7 +234,7 @@ async def test_naming_another_tenant(ask: Asker, marked: list[Marked], who: str)
 
 @pytest.mark.parametrize("who", WHO)
 async def test_a_redrive_by_filter_touches_nobody_elses(
-    ask: Asker, jobs: Windlass, marked: list[Marked], who: str
+    ask: Asker, jobs: Gantline, marked: list[Marked], who: str
 ) -> None:
     own = TENANTS.get(who, "acme")
     before = {job.job_id: await _version(jobs, job) for job in marked}
@@ -251,7 +251,7 @@ async def test_a_redrive_by_filter_touches_nobody_elses(
 
 @pytest.mark.parametrize("who", WHO)
 async def test_submitting_what_is_there_already(
-    ask: Asker, jobs: Windlass, marked: list[Marked], who: str
+    ask: Asker, jobs: Gantline, marked: list[Marked], who: str
 ) -> None:
     """By the same id, by the same key, in batches: only the id of the tenant's own comes back."""
     for job in marked:
@@ -289,7 +289,7 @@ async def test_who_may_not_submit_is_not_told_what_it_would_have_to_be(
 
 
 async def test_a_job_that_is_not_there_costs_the_same_calls_as_another_tenants(
-    ask: Asker, jobs: Windlass, marked: list[Marked]
+    ask: Asker, jobs: Gantline, marked: list[Marked]
 ) -> None:
     calls: list[str] = []
 
@@ -320,7 +320,7 @@ def _uuid(job: Marked) -> Any:
     return UUID(job.job_id)
 
 
-async def _version(jobs: Windlass, job: Marked) -> int:
+async def _version(jobs: Gantline, job: Marked) -> int:
     (found,) = await jobs.store.get([_uuid(job)], tenant_id=None)
     assert found is not None
     return found.version

@@ -7,15 +7,15 @@ from typing import Any
 import httpx2
 import pytest
 
+from gantline import Gantline, InvalidInput
+from gantline.api import ApiSettings
+from gantline.contract.errors import AuthMisconfigured
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import asker_of
 from tests.api.test_submit import DOCUMENT
-from windlass import InvalidInput, Windlass
-from windlass.api import ApiSettings
-from windlass.contract.errors import AuthMisconfigured
 
 
-def test_an_api_without_an_authenticator_does_not_start(jobs: Windlass) -> None:
+def test_an_api_without_an_authenticator_does_not_start(jobs: Gantline) -> None:
     with pytest.raises(AuthMisconfigured) as raised:
         jobs.api()
     for choice in ("ApiKeyAuthenticator", "JwtAuthenticator", "AnyOf", "allow_anonymous"):
@@ -24,7 +24,7 @@ def test_an_api_without_an_authenticator_does_not_start(jobs: Windlass) -> None:
         jobs.api(authenticator=ByName(), allow_anonymous=True)
 
 
-async def test_who_allows_everybody_says_so(jobs: Windlass) -> None:
+async def test_who_allows_everybody_says_so(jobs: Gantline) -> None:
     async with asker_of(jobs.api(allow_anonymous=True)) as ask:
         response = await ask(None, "POST", "/api/jobs", DOCUMENT)
         assert response.status_code == 202
@@ -32,7 +32,7 @@ async def test_who_allows_everybody_says_so(jobs: Windlass) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"cors_origins": ("*",)}, {"mounted_at": "windlass"}, {"mounted_at": "/a/"}]
+    "settings", [{"cors_origins": ("*",)}, {"mounted_at": "gantline"}, {"mounted_at": "/a/"}]
 )
 def test_settings_that_are_not_safe_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
@@ -41,7 +41,7 @@ def test_settings_that_are_not_safe_are_refused(settings: dict[str, object]) -> 
 
 async def test_the_first_request_opens_the_store(tmp_path: Path) -> None:
     """A mounted application is told nothing of the start of the one that it is mounted in."""
-    jobs = make_jobs(f"sqlite:///{tmp_path}/windlass.db")
+    jobs = make_jobs(f"sqlite:///{tmp_path}/gantline.db")
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
         assert (await ask("alice", "GET", "/api/jobs")).status_code == 200
     assert jobs.is_open
@@ -49,14 +49,14 @@ async def test_the_first_request_opens_the_store(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_cannot_be_opened_is_503(tmp_path: Path) -> None:
-    jobs = make_jobs(f"sqlite:///{tmp_path}/no/such/folder/windlass.db")
+    jobs = make_jobs(f"sqlite:///{tmp_path}/no/such/folder/gantline.db")
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
         response = await ask("alice", "GET", "/api/jobs")
         assert response.status_code == 503
         assert str(tmp_path) not in response.text
 
 
-async def test_health_is_served_without_credentials(jobs: Windlass) -> None:
+async def test_health_is_served_without_credentials(jobs: Gantline) -> None:
     app = jobs.api(authenticator=ByName())
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://api.test") as client:
@@ -66,11 +66,11 @@ async def test_health_is_served_without_credentials(jobs: Windlass) -> None:
     shown = jobs.api(authenticator=ByName(), settings=ApiSettings(show_metrics=True))
     transport = httpx2.ASGITransport(app=shown)
     async with httpx2.AsyncClient(transport=transport, base_url="http://api.test") as client:
-        assert "windlass_queue_depth" in (await client.get("/metrics")).text
+        assert "gantline_queue_depth" in (await client.get("/metrics")).text
 
 
 async def test_the_lifespan_opens_and_closes(tmp_path: Path) -> None:
-    jobs = make_jobs(f"sqlite:///{tmp_path}/windlass.db")
+    jobs = make_jobs(f"sqlite:///{tmp_path}/gantline.db")
     api = jobs.api(authenticator=ByName())
     received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
     told: list[str] = []
@@ -89,7 +89,7 @@ async def test_the_lifespan_opens_and_closes(tmp_path: Path) -> None:
 
 
 async def test_a_start_that_fails_is_told_to_the_server(tmp_path: Path) -> None:
-    jobs = make_jobs(f"sqlite:///{tmp_path}/no/such/folder/windlass.db")
+    jobs = make_jobs(f"sqlite:///{tmp_path}/no/such/folder/gantline.db")
     told: list[str] = []
 
     async def receive() -> dict[str, str]:
@@ -102,7 +102,7 @@ async def test_a_start_that_fails_is_told_to_the_server(tmp_path: Path) -> None:
     assert told == ["lifespan.startup.failed"]
 
 
-async def test_what_cannot_be_audited_is_not_done(jobs: Windlass) -> None:
+async def test_what_cannot_be_audited_is_not_done(jobs: Gantline) -> None:
     class Broken:
         async def record(self, entry: Any) -> None:
             raise OSError("the audit log is full")

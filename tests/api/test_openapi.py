@@ -21,17 +21,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.application import Api
+from gantline.api.problems import KINDS
+from gantline.api.streams.settings import StreamSettings
+from gantline.auth.peppers import Peppers
+from gantline.auth.stream_tokens import StreamTokens
+from gantline.contract.clock import SystemClock
 from tests.api.application import AuditKept, ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.serving import served
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.api.application import Api
-from windlass.api.problems import KINDS
-from windlass.api.streams.settings import StreamSettings
-from windlass.auth.peppers import Peppers
-from windlass.auth.stream_tokens import StreamTokens
-from windlass.contract.clock import SystemClock
 
 ROOT = Path(__file__).parent.parent.parent
 CHECKS = [
@@ -94,7 +94,7 @@ async def test_every_type_of_problem_has_its_page(ask: Asker) -> None:
     assert (await ask(None, "GET", "/api/problems/nonsense")).status_code == 404
 
 
-async def test_the_documentation_can_be_left_out(jobs: Windlass) -> None:
+async def test_the_documentation_can_be_left_out(jobs: Gantline) -> None:
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(show_documentation=False))
     async with asker_of(api) as ask:
         for path in ("/api/docs", "/api/openapi.json"):

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from gantline import Gantline
+from gantline.auth.action import Action
+from gantline.auth.authorizer import DefaultAuthorizer, Target
+from gantline.auth.principal import Principal
+from gantline.contract.query import Visibility
+from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, claim, run_all
 from tests.api.test_read import submitted
 from tests.api.test_submit import DOCUMENT, MAIL, submit
-from windlass import Windlass
-from windlass.auth.action import Action
-from windlass.auth.authorizer import DefaultAuthorizer, Target
-from windlass.auth.principal import Principal
-from windlass.contract.query import Visibility
-from windlass.testing.clock import FakeClock
 
 
 async def read(ask: Asker, path: str, who: str = "operator") -> Any:
@@ -25,7 +25,7 @@ async def read(ask: Asker, path: str, who: str = "operator") -> Any:
 
 
 async def test_queues_are_counted_for_the_tenant_alone(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     await submitted(ask)
     await submitted(ask, {**DOCUMENT, "payload": {"documentId": "x"}, "delaySeconds": 3600})
@@ -38,7 +38,7 @@ async def test_queues_are_counted_for_the_tenant_alone(
     assert (queue["queue"], queue["queued"]) == ("default", 1)
 
 
-async def test_a_queue_is_paused_and_resumed(ask: Asker, jobs: Windlass, audit: AuditKept) -> None:
+async def test_a_queue_is_paused_and_resumed(ask: Asker, jobs: Gantline, audit: AuditKept) -> None:
     await submitted(ask)
     response = await ask("system", "POST", "/api/queues/documents/pause")
     assert response.json() == {"queue": "documents", "paused": True, "maxDepth": None}
@@ -49,14 +49,14 @@ async def test_a_queue_is_paused_and_resumed(ask: Asker, jobs: Windlass, audit: 
     assert response.json()["paused"] is False
 
 
-async def test_a_queue_with_a_slash_in_its_name_is_reached(ask: Asker, jobs: Windlass) -> None:
+async def test_a_queue_with_a_slash_in_its_name_is_reached(ask: Asker, jobs: Gantline) -> None:
     response = await ask("system", "POST", "/api/queues/a%2Fb%20c/pause")
     assert response.json()["queue"] == "a/b c"
     assert (await ask("system", "POST", "/api/queues//pause")).status_code == 400
     assert (await ask("system", "POST", "/api/queues/a%00b/pause")).status_code == 400
 
 
-async def test_a_queue_is_capped(ask: Asker, jobs: Windlass) -> None:
+async def test_a_queue_is_capped(ask: Asker, jobs: Gantline) -> None:
     path = "/api/queues/documents/depth-cap"
     response = await ask("system", "PUT", path, {"maxDepth": 0})
     assert response.json()["maxDepth"] == 0
@@ -70,7 +70,7 @@ async def test_a_queue_is_capped(ask: Asker, jobs: Windlass) -> None:
 
 
 async def test_how_a_queue_is_switched_is_told_to_those_who_use_it(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     """A name may be another tenant's own; those of declared types are nobody's secret."""
     await submitted(ask, {**MAIL, "queue": "big-deal"}, "eve")
@@ -90,7 +90,7 @@ async def test_how_a_queue_is_switched_is_told_to_those_who_use_it(
 
 @pytest.mark.parametrize("who", ["alice", "viewer", "operator", "admin", "eve"])
 async def test_what_touches_all_tenants_needs_who_operates_the_installation(
-    ask: Asker, jobs: Windlass, who: str
+    ask: Asker, jobs: Gantline, who: str
 ) -> None:
     for verb in ("pause", "resume"):
         refused = await ask(who, "POST", f"/api/queues/documents/{verb}")
@@ -133,7 +133,7 @@ async def test_who_is_bound_to_some_types_sees_those(ask: Asker) -> None:
     assert (await ask("submitter", "GET", "/api/job-types")).status_code == 403
 
 
-async def test_the_kill_switch(ask: Asker, jobs: Windlass, audit: AuditKept) -> None:
+async def test_the_kill_switch(ask: Asker, jobs: Gantline, audit: AuditKept) -> None:
     response = await ask("system", "POST", "/api/job-types/mail/disable")
     assert response.json() == {"jobType": "mail", "disabled": True, "paused": False}
     assert (await submit(ask, MAIL)).status_code == 503
@@ -149,7 +149,7 @@ async def test_the_kill_switch(ask: Asker, jobs: Windlass, audit: AuditKept) -> 
     assert (await ask("system", "POST", "/api/job-types/nonsense/pause")).status_code == 404
 
 
-async def test_statistics_count_every_status(ask: Asker, jobs: Windlass, clock: FakeClock) -> None:
+async def test_statistics_count_every_status(ask: Asker, jobs: Gantline, clock: FakeClock) -> None:
     await submitted(ask, MAIL)
     await run_all(jobs)
     await submitted(ask)
@@ -173,7 +173,7 @@ async def test_statistics_count_every_status(ask: Asker, jobs: Windlass, clock: 
 
 
 async def test_of_queues_that_submitters_invent_the_fullest_are_told(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     """However many names there are: the numbers are of all, and what is left out is counted."""
     queues = [f"invented-{n:03}" for n in range(300)] + ["invented-007", "invented-250"]
@@ -200,7 +200,7 @@ async def test_of_queues_that_submitters_invent_the_fullest_are_told(
 
 
 async def test_who_is_bound_to_some_types_is_told_the_numbers_of_those(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     await submitted(ask)
     await submitted(ask, MAIL)
@@ -220,7 +220,7 @@ async def test_who_is_bound_to_some_types_is_told_the_numbers_of_those(
 
 
 async def test_numbers_are_narrowed_by_the_scope_of_an_authorizer_of_ones_own(
-    jobs: Windlass,
+    jobs: Gantline,
 ) -> None:
     """What it says of a tenant does not open what its scope leaves out."""
 

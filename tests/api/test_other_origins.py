@@ -3,11 +3,11 @@
 import pytest
 from fastapi import FastAPI
 
+from gantline import Gantline
+from gantline.api import ApiSettings
 from tests.api.application import ByName
 from tests.api.conftest import asker_of
 from tests.api.test_submit import MAIL
-from windlass import Windlass
-from windlass.api import ApiSettings
 
 PAUSE = "/api/queues/default/pause"
 SHOP = "https://shop.example"
@@ -27,7 +27,7 @@ HERE: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("headers", ELSEWHERE)
-async def test_a_page_elsewhere_changes_nothing(jobs: Windlass, headers: dict[str, str]) -> None:
+async def test_a_page_elsewhere_changes_nothing(jobs: Gantline, headers: dict[str, str]) -> None:
     async with asker_of(jobs.api(allow_anonymous=True)) as ask:
         for path, body in ((PAUSE, None), ("/api/jobs", MAIL)):
             response = await ask(None, "POST", path, body, headers=headers)
@@ -37,27 +37,27 @@ async def test_a_page_elsewhere_changes_nothing(jobs: Windlass, headers: dict[st
 
 
 @pytest.mark.parametrize("headers", HERE)
-async def test_a_page_of_ones_own_does(jobs: Windlass, headers: dict[str, str]) -> None:
+async def test_a_page_of_ones_own_does(jobs: Gantline, headers: dict[str, str]) -> None:
     async with asker_of(jobs.api(allow_anonymous=True)) as ask:
         assert (await ask(None, "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
 
 
 @pytest.mark.parametrize("headers", ELSEWHERE)
 async def test_what_no_browser_sends_by_itself_may_come_from_everywhere(
-    jobs: Windlass, headers: dict[str, str]
+    jobs: Gantline, headers: dict[str, str]
 ) -> None:
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
         assert (await ask("alice", "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
 
 
-async def test_an_origin_that_was_named_may(jobs: Windlass) -> None:
+async def test_an_origin_that_was_named_may(jobs: Gantline) -> None:
     settings = ApiSettings(cors_origins=(SHOP,))
     headers = {"origin": SHOP, "sec-fetch-site": "cross-site"}
     async with asker_of(jobs.api(allow_anonymous=True, settings=settings)) as ask:
         assert (await ask(None, "POST", "/api/jobs", MAIL, headers=headers)).status_code == 202
 
 
-async def test_it_holds_for_a_router_too(jobs: Windlass) -> None:
+async def test_it_holds_for_a_router_too(jobs: Gantline) -> None:
     web = FastAPI()
     web.include_router(jobs.router(allow_anonymous=True))
     async with asker_of(web) as ask:

@@ -8,11 +8,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount, Route
 
-from tests.api.application import ByName
-from tests.api.conftest import asker_of
-from windlass import SubmitConflict, Windlass, WindlassError
-from windlass.api.application import Api
-from windlass.contract.errors import (
+from gantline import Gantline, GantlineError, SubmitConflict
+from gantline.api.application import Api
+from gantline.contract.errors import (
     Forbidden,
     InvalidPayload,
     JobTypeDisabled,
@@ -22,18 +20,20 @@ from windlass.contract.errors import (
     QueueFull,
     StoreUnavailable,
 )
-from windlass.integrations.fastapi import Accepted
+from gantline.integrations.fastapi import Accepted
+from tests.api.application import ByName
+from tests.api.conftest import asker_of
 
 
 @pytest.fixture
-def api(jobs: Windlass) -> Api:
+def api(jobs: Gantline) -> Api:
     return jobs.api(authenticator=ByName())
 
 
 def in_fastapi(api: Api, route: Any) -> Any:
     app = FastAPI()
     app.add_api_route("/own", route, methods=["POST"], response_class=Accepted)
-    app.add_exception_handler(WindlassError, api.problem)
+    app.add_exception_handler(GantlineError, api.problem)
     app.mount("/", api)
     return app
 
@@ -44,7 +44,7 @@ def in_starlette(api: Api, route: Any) -> Any:
 
     return Starlette(
         routes=[Route("/own", own, methods=["POST"]), Mount("/", api)],
-        exception_handlers={WindlassError: api.problem},
+        exception_handlers={GantlineError: api.problem},
     )
 
 
@@ -52,7 +52,7 @@ BOTH = pytest.mark.parametrize("within", [in_fastapi, in_starlette])
 
 
 @BOTH
-async def test_a_type_that_is_switched_off_is_503(jobs: Windlass, api: Api, within: Any) -> None:
+async def test_a_type_that_is_switched_off_is_503(jobs: Gantline, api: Api, within: Any) -> None:
     sweep = jobs.find_type("sweep")
     assert sweep is not None
 
@@ -79,11 +79,11 @@ async def test_a_type_that_is_switched_off_is_503(jobs: Windlass, api: Api, with
         (QueueFull("Too many wait."), 503),
         (JobTypeDisabled("It is off."), 503),
         (StoreUnavailable("db.internal:5432 is away"), 503),
-        (WindlassError("something inside"), 500),
+        (GantlineError("something inside"), 500),
     ],
 )
 async def test_every_error_has_the_status_that_it_has_in_the_api(
-    api: Api, within: Any, error: WindlassError, status: int
+    api: Api, within: Any, error: GantlineError, status: int
 ) -> None:
     async def own() -> Accepted:
         raise error

@@ -13,31 +13,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.leased_bucket import LeasedBucket
+from gantline.api.rate_limiter import RateLimiter
+from gantline.api.rate_limits import RateLimits
+from gantline.api.shared_bucket import NAMESPACE, SharedBucket
+from gantline.auth.authenticator import Credentials
+from gantline.auth.principal import Principal
+from gantline.auth.rate_limit import RateLimit, read_rate_limit
+from gantline.contract.errors import InvalidInput, StoreUnavailable
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Conflict
+from gantline.contract.store import JobStore
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted, losing_answers
 from tests.api.application import PRINCIPALS, ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.test_submit import DOCUMENT
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.api.leased_bucket import LeasedBucket
-from windlass.api.rate_limiter import RateLimiter
-from windlass.api.rate_limits import RateLimits
-from windlass.api.shared_bucket import NAMESPACE, SharedBucket
-from windlass.auth.authenticator import Credentials
-from windlass.auth.principal import Principal
-from windlass.auth.rate_limit import RateLimit, read_rate_limit
-from windlass.contract.errors import InvalidInput, StoreUnavailable
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import Conflict
-from windlass.contract.store import JobStore
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted, losing_answers
 
 FIVE = RateLimit(1.0, 5)
 STATS = ("GET", "/api/stats")
 
 
-def limited(jobs: Windlass, **limits: Any) -> asker_of:
+def limited(jobs: Gantline, **limits: Any) -> asker_of:
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(rate_limits=RateLimits(**limits)))
     return asker_of(api)
 
@@ -76,7 +76,7 @@ class Watched:
 
 
 async def test_without_limits_nothing_is_said_and_nothing_stored(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     response = await ask("operator", *STATS)
     assert response.status_code == 200
@@ -85,7 +85,7 @@ async def test_without_limits_nothing_is_said_and_nothing_stored(
 
 
 async def test_who_asks_too_often_is_told_when_to_come_again(
-    jobs: Windlass, clock: FakeClock
+    jobs: Gantline, clock: FakeClock
 ) -> None:
     async with limited(jobs, per_key=FIVE) as ask:
         first = await ask("operator", *STATS)
@@ -103,7 +103,7 @@ async def test_who_asks_too_often_is_told_when_to_come_again(
 
 
 async def test_a_limit_of_less_than_one_a_second_says_how_long(
-    jobs: Windlass, clock: FakeClock
+    jobs: Gantline, clock: FakeClock
 ) -> None:
     async with limited(jobs, per_key=RateLimit(1 / 60, 1)) as ask:
         assert await statuses(ask, "operator", 1) == [200]
@@ -114,13 +114,13 @@ async def test_a_limit_of_less_than_one_a_second_says_how_long(
         assert await statuses(ask, "operator", 2) == [200, 429]
 
 
-async def test_every_key_has_its_own_bucket(jobs: Windlass) -> None:
+async def test_every_key_has_its_own_bucket(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE) as ask:
         assert await statuses(ask, "operator", 6) == [200] * 5 + [429]
         assert await statuses(ask, "admin", 6) == [200] * 5 + [429]
 
 
-async def test_the_same_name_in_another_tenant_is_somebody_else(jobs: Windlass) -> None:
+async def test_the_same_name_in_another_tenant_is_somebody_else(jobs: Gantline) -> None:
     class Namesakes(ByName):
         async def authenticate(self, credentials: Credentials) -> Principal | None:
             principal = await super().authenticate(credentials)
@@ -132,7 +132,7 @@ async def test_the_same_name_in_another_tenant_is_somebody_else(jobs: Windlass) 
         assert await statuses(ask, "eve", 6) == [200] * 5 + [429]
 
 
-async def test_the_keys_of_a_tenant_share_its_bucket(jobs: Windlass) -> None:
+async def test_the_keys_of_a_tenant_share_its_bucket(jobs: Gantline) -> None:
     async with limited(jobs, per_tenant=FIVE) as ask:
         assert await statuses(ask, "operator", 3) == [200] * 3
         assert await statuses(ask, "admin", 3) == [200, 200, 429]
@@ -140,7 +140,7 @@ async def test_the_keys_of_a_tenant_share_its_bucket(jobs: Windlass) -> None:
         assert await statuses(ask, "eve", 1) == [200]
 
 
-async def test_a_tenant_may_have_a_limit_of_its_own(jobs: Windlass) -> None:
+async def test_a_tenant_may_have_a_limit_of_its_own(jobs: Gantline) -> None:
     limits = {"per_tenant": FIVE, "tenants": {"evil": RateLimit(1.0, 1)}}
     async with limited(jobs, **limits) as ask:
         assert await statuses(ask, "eve", 2) == [200, 429]
@@ -155,7 +155,7 @@ class WithLimit(ByName):
         return msgspec.structs.replace(principal, rate_limit=RateLimit(1.0, 2))
 
 
-async def test_the_limit_of_a_key_itself_counts_before_that_of_all(jobs: Windlass) -> None:
+async def test_the_limit_of_a_key_itself_counts_before_that_of_all(jobs: Gantline) -> None:
     for limits in (RateLimits(), RateLimits(per_key=FIVE)):
         api = jobs.api(authenticator=WithLimit(), settings=ApiSettings(rate_limits=limits))
         async with asker_of(api) as ask:
@@ -165,14 +165,14 @@ async def test_the_limit_of_a_key_itself_counts_before_that_of_all(jobs: Windlas
             await jobs.store.write_records([RecordWrite(NAMESPACE, record.key, None)])
 
 
-async def test_the_headers_tell_of_the_bucket_of_which_less_is_left(jobs: Windlass) -> None:
+async def test_the_headers_tell_of_the_bucket_of_which_less_is_left(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE, per_tenant=RateLimit(1.0, 100)) as ask:
         assert quota(await ask("operator", *STATS))[0] == 5
     async with limited(jobs, per_key=RateLimit(1.0, 1000), per_tenant=RateLimit(1.0, 7)) as ask:
         assert quota(await ask("admin", *STATS))[0] == 7
 
 
-async def test_problems_tell_the_quota_too(jobs: Windlass) -> None:
+async def test_problems_tell_the_quota_too(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE) as ask:
         missing = await ask("operator", "GET", "/api/jobs/x")
         assert (missing.status_code, quota(missing)[1]) == (400, 4)
@@ -180,7 +180,7 @@ async def test_problems_tell_the_quota_too(jobs: Windlass) -> None:
         assert (forbidden.status_code, quota(forbidden)[1]) == (403, 4)
 
 
-async def test_what_a_tenant_is_denied_does_not_cost_its_key(jobs: Windlass) -> None:
+async def test_what_a_tenant_is_denied_does_not_cost_its_key(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE, per_tenant=RateLimit(1 / 3600, 1)) as ask:
         assert await statuses(ask, "operator", 10) == [200] + [429] * 9
     async with limited(jobs, per_key=FIVE) as ask:
@@ -188,7 +188,7 @@ async def test_what_a_tenant_is_denied_does_not_cost_its_key(jobs: Windlass) -> 
         assert (await statuses(ask, "operator", 10)).count(200) >= 3
 
 
-async def test_a_denied_request_is_not_even_read(jobs: Windlass) -> None:
+async def test_a_denied_request_is_not_even_read(jobs: Gantline) -> None:
     async with limited(jobs, per_key=RateLimit(1.0, 1)) as ask:
         assert await statuses(ask, "operator", 1) == [200]
         for content in (b"{", b"x" * 5_000_000, b"[" * 100_000):
@@ -198,7 +198,7 @@ async def test_a_denied_request_is_not_even_read(jobs: Windlass) -> None:
         assert response.status_code == 429
 
 
-async def test_who_is_not_known_has_no_bucket(jobs: Windlass) -> None:
+async def test_who_is_not_known_has_no_bucket(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE, per_tenant=FIVE) as ask:
         response = await ask("mallory", *STATS)
         assert response.status_code == 401
@@ -207,7 +207,7 @@ async def test_who_is_not_known_has_no_bucket(jobs: Windlass) -> None:
     assert await jobs.store.read_records(NAMESPACE) == []
 
 
-async def test_two_apis_on_one_store_share_a_limit(jobs: Windlass) -> None:
+async def test_two_apis_on_one_store_share_a_limit(jobs: Gantline) -> None:
     limits = {"per_tenant": RateLimit(1.0, 40)}
     async with limited(jobs, **limits) as one, limited(jobs, **limits) as two:
         answers = [
@@ -216,13 +216,13 @@ async def test_two_apis_on_one_store_share_a_limit(jobs: Windlass) -> None:
     assert answers.count(200) == 40
 
 
-async def test_a_submit_counts_like_any_request(jobs: Windlass) -> None:
+async def test_a_submit_counts_like_any_request(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE) as ask:
         codes = [(await ask("alice", "POST", "/api/jobs", DOCUMENT)).status_code for _ in range(6)]
     assert codes == [202] * 5 + [429]
 
 
-async def test_a_stream_tells_the_quota_and_goes_on(jobs: Windlass) -> None:
+async def test_a_stream_tells_the_quota_and_goes_on(jobs: Gantline) -> None:
     async with limited(jobs, per_key=FIVE) as ask:
         accepted = (await ask("alice", "POST", "/api/jobs", DOCUMENT)).json()
         await ask("alice", "POST", f"/api/jobs/{accepted['jobId']}/cancel")
@@ -302,7 +302,7 @@ async def test_a_small_limit_is_not_closed_by_a_broken_store(clock: FakeClock) -
 async def test_a_store_that_hangs_holds_nobody_for_long(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.api.leased_bucket._ASK_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.api.leased_bucket._ASK_SECONDS", 0.01)
     watched = Watched(MemoryStore(clock=clock))
     watched.hangs = asyncio.Event()
     bucket = bucket_on(watched.store, RateLimit(10.0, 20), clock)
@@ -451,9 +451,9 @@ def test_a_fleet_never_admits_more_than_the_bucket_ever_held(
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Windlass]:
+def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Gantline]:
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/windlass.db"
+        url = f"sqlite:///{tmp_path}/gantline.db"
     else:
         server = request.getfixturevalue("postgres")
         url = server.url(schema="rate_limits")
@@ -461,7 +461,7 @@ def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], W
 
 
 async def test_processes_on_a_real_store_share_a_limit(
-    real_store: Callable[[], Windlass],
+    real_store: Callable[[], Gantline],
 ) -> None:
     limit = RateLimit(1 / 86_400, 200)
     async with real_store() as one, real_store() as two:
@@ -523,9 +523,9 @@ def _counting(admit: Any, kept: list[int]) -> Any:
 
 
 async def test_buckets_of_many_are_not_all_kept(
-    jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.api.rate_limiter._MOST_BUCKETS", 2)
+    monkeypatch.setattr("gantline.api.rate_limiter._MOST_BUCKETS", 2)
     kept: list[int] = []
     monkeypatch.setattr(RateLimiter, "admit", _counting(RateLimiter.admit, kept))
     async with limited(jobs, per_key=RateLimit(1.0, 2)) as ask:

@@ -6,16 +6,16 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.classify import classify
+from gantline.contract.outcome import Failure
+from gantline.contract.query import PruneRule
+from gantline.contract.snapshot import Progress
+from gantline.contract.status import JobStatus
+from gantline.testing.clock import FakeClock
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, RETRYABLE, claim, run_all, settle, standing, success
 from tests.api.test_submit import DOCUMENT, MAIL, submit
-from windlass import Windlass
-from windlass.contract.classify import classify
-from windlass.contract.outcome import Failure
-from windlass.contract.query import PruneRule
-from windlass.contract.snapshot import Progress
-from windlass.contract.status import JobStatus
-from windlass.testing.clock import FakeClock
 
 
 async def status_of(ask: Asker, job_id: str, who: str = "alice") -> Any:
@@ -50,7 +50,7 @@ async def test_the_status_has_what_the_contract_says(ask: Asker) -> None:
     assert "payload" not in status
 
 
-async def test_the_status_follows_the_job_to_its_end(ask: Asker, jobs: Windlass) -> None:
+async def test_the_status_follows_the_job_to_its_end(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     (run,) = await claim(jobs)
     await jobs.manager.progress([Progress(run.ref, 40, "parsing")])
@@ -63,7 +63,7 @@ async def test_the_status_follows_the_job_to_its_end(ask: Asker, jobs: Windlass)
     assert status["completedAt"] is not None
 
 
-async def test_an_error_is_shown_safely_and_never_its_detail(ask: Asker, jobs: Windlass) -> None:
+async def test_an_error_is_shown_safely_and_never_its_detail(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     await run_all(jobs, PERMANENT)
     status = await status_of(ask, job_id)
@@ -86,7 +86,7 @@ async def test_an_error_is_shown_safely_and_never_its_detail(ask: Asker, jobs: W
     ],
 )
 async def test_operators_are_told_of_which_type_an_error_was_and_nobody_else(
-    ask: Asker, jobs: Windlass, who: str, told: str | None
+    ask: Asker, jobs: Gantline, who: str, told: str | None
 ) -> None:
     """It says where to look; what the exception said may be anybody's data."""
     job_id = await submitted(ask)
@@ -114,7 +114,7 @@ async def test_operators_are_told_of_which_type_an_error_was_and_nobody_else(
     assert "errorType" not in (await ask(who, "GET", f"{whole}/status")).json()
 
 
-async def test_an_unchanged_job_is_304(ask: Asker, jobs: Windlass) -> None:
+async def test_an_unchanged_job_is_304(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(ask)
     path = f"/api/jobs/{job_id}/status"
     tag = (await ask("alice", "GET", path)).headers["etag"]
@@ -151,7 +151,7 @@ async def test_a_head_request_has_the_headers_and_no_body(ask: Asker) -> None:
 
 
 async def test_a_purged_job_is_410_while_its_request_is_remembered(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     job_id = (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"]
     forgotten = (await submit(ask, {**MAIL, "payload": "b"})).json()["jobId"]
@@ -187,7 +187,7 @@ async def test_the_whole_job_shows_its_payload_to_those_who_may_read_it(ask: Ask
 
 
 async def test_history_and_attempts_tell_every_run(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     job_id = await submitted(ask)
     await run_all(jobs, RETRYABLE)
@@ -261,7 +261,7 @@ async def test_pages_lead_from_one_to_the_next_and_lose_nothing(
     assert found == ids[::-1]
 
 
-async def test_filters_narrow_a_list(ask: Asker, jobs: Windlass, clock: FakeClock) -> None:
+async def test_filters_narrow_a_list(ask: Asker, jobs: Gantline, clock: FakeClock) -> None:
     document = await submitted(ask)
     await run_all(jobs)
     clock.advance(timedelta(minutes=1))
@@ -280,29 +280,29 @@ async def test_filters_narrow_a_list(ask: Asker, jobs: Windlass, clock: FakeCloc
     assert await listed(ask, f"?parentJobId={uuid4()}") == []
 
 
-async def test_the_mount_and_the_proxy_are_in_every_url(jobs: Windlass) -> None:
+async def test_the_mount_and_the_proxy_are_in_every_url(jobs: Gantline) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
     from tests.api.application import ByName
     from tests.api.conftest import asker_of
 
-    app = Starlette(routes=[Mount("/windlass", jobs.api(authenticator=ByName()))])
+    app = Starlette(routes=[Mount("/gantline", jobs.api(authenticator=ByName()))])
     async with asker_of(app) as ask:
-        response = await ask("alice", "POST", "/windlass/api/jobs", DOCUMENT)
+        response = await ask("alice", "POST", "/gantline/api/jobs", DOCUMENT)
         url = response.json()["statusUrl"]
-        assert url == f"/windlass/api/jobs/{response.json()['jobId']}/status"
+        assert url == f"/gantline/api/jobs/{response.json()['jobId']}/status"
         assert (await ask("alice", "GET", url)).status_code == 200
-        await ask("alice", "POST", "/windlass/api/jobs", MAIL)
-        link = (await ask("alice", "GET", "/windlass/api/jobs?limit=1")).headers["link"]
-        assert link.startswith("</windlass/api/jobs?limit=1&cursor=")
-        problem = (await ask("alice", "GET", "/windlass/api/nothing")).json()
-        assert problem["type"] == "/windlass/api/problems/not-found"
-        assert problem["instance"] == "/windlass/api/nothing"
+        await ask("alice", "POST", "/gantline/api/jobs", MAIL)
+        link = (await ask("alice", "GET", "/gantline/api/jobs?limit=1")).headers["link"]
+        assert link.startswith("</gantline/api/jobs?limit=1&cursor=")
+        problem = (await ask("alice", "GET", "/gantline/api/nothing")).json()
+        assert problem["type"] == "/gantline/api/problems/not-found"
+        assert problem["instance"] == "/gantline/api/nothing"
 
 
 @pytest.mark.parametrize("status", ["Completed", "Failed", "Cancelled"])
-async def test_every_end_is_told(ask: Asker, jobs: Windlass, status: str) -> None:
+async def test_every_end_is_told(ask: Asker, jobs: Gantline, status: str) -> None:
     job_id = await submitted(ask)
     match status:
         case "Completed":

@@ -6,17 +6,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.recurrence import Every
+from gantline.contract.schedule import Schedule
+from gantline.manager.manager import JobManager
+from gantline.manager.scheduler import Scheduler
+from gantline.manager.schedules import key_of, synchronise
+from gantline.manager.sessions import Session, register, unregister
+from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept
 from tests.api.conftest import Asker
 from tests.manager.schedule_bench import admit_all
-from windlass import Windlass
-from windlass.contract.recurrence import Every
-from windlass.contract.schedule import Schedule
-from windlass.manager.manager import JobManager
-from windlass.manager.scheduler import Scheduler
-from windlass.manager.schedules import key_of, synchronise
-from windlass.manager.sessions import Session, register, unregister
-from windlass.testing.clock import FakeClock
 
 NIGHTLY = {
     "name": "nightly",
@@ -34,7 +34,7 @@ async def make(ask: Asker, who: str = "operator", **changes: Any) -> dict[str, A
     return made
 
 
-async def fire(jobs: Windlass) -> None:
+async def fire(jobs: Gantline) -> None:
     scheduler = Scheduler(jobs.store, JobManager(jobs.store), "leader", admit=admit_all)
     await scheduler.run_once()
 
@@ -61,7 +61,7 @@ async def test_a_schedule_is_made_and_shown_whole(ask: Asker) -> None:
 
 
 async def test_its_job_is_submitted_when_it_is_due(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     await make(ask)
     clock.advance(timedelta(days=1))
@@ -120,7 +120,7 @@ async def test_a_schedule_is_replaced_under_its_etag(ask: Asker) -> None:
 
 
 async def test_a_pause_holds_until_it_is_resumed(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     await make(ask)
     paused = (await ask("operator", "POST", "/api/schedules/nightly/pause")).json()
@@ -133,7 +133,7 @@ async def test_a_pause_holds_until_it_is_resumed(
 
 
 async def test_a_run_by_hand_is_audited_and_submitted_in_the_name_of_who_asks(
-    ask: Asker, jobs: Windlass, audit: AuditKept, clock: FakeClock
+    ask: Asker, jobs: Gantline, audit: AuditKept, clock: FakeClock
 ) -> None:
     await make(ask)
     audit.entries.clear()
@@ -154,7 +154,7 @@ async def test_a_run_by_hand_is_audited_and_submitted_in_the_name_of_who_asks(
     assert [(one["by"], one["jobId"]) for one in shown["fires"]] == [("user:admin", job_id)]
 
 
-async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs: Windlass) -> None:
+async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs: Gantline) -> None:
     await make(ask)
     await jobs.switches.disable_type("document-indexing")
     response = await ask("operator", "POST", "/api/schedules/nightly/run")
@@ -209,7 +209,7 @@ async def test_a_run_of_a_type_that_is_switched_off_is_refused(ask: Asker, jobs:
     ],
 )
 async def test_what_is_wrong_is_refused_when_it_is_sent(
-    ask: Asker, jobs: Windlass, changes: dict[str, Any], status: int, code: str
+    ask: Asker, jobs: Gantline, changes: dict[str, Any], status: int, code: str
 ) -> None:
     response = await ask("operator", "POST", "/api/schedules", {**NIGHTLY, **changes})
     assert (response.status_code, response.json()["errorCode"]) == (status, code)
@@ -223,7 +223,7 @@ async def test_a_name_is_taken_once_in_a_tenant(ask: Asker) -> None:
     assert (response.status_code, response.json()["errorCode"]) == (409, "SCHEDULE_CONFLICT")
 
 
-async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Windlass) -> None:
+async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Gantline) -> None:
     jobs.schedules._most = 1
     await make(ask)
     refused = await ask("operator", "POST", "/api/schedules", {**NIGHTLY, "name": "second"})
@@ -234,7 +234,7 @@ async def test_more_than_a_tenant_may_have_are_refused(ask: Asker, jobs: Windlas
 
 
 async def test_what_code_declares_can_be_paused_and_not_changed(
-    ask: Asker, jobs: Windlass, clock: FakeClock
+    ask: Asker, jobs: Gantline, clock: FakeClock
 ) -> None:
     declared = Schedule(
         name="of-code", tenant_id="acme", recurrence=Every(60), job_type="sweep", owner=""
@@ -290,7 +290,7 @@ WHO = (
 
 @pytest.mark.parametrize("who", WHO)
 async def test_who_may_do_what_and_who_learns_nothing(
-    ask: Asker, jobs: Windlass, audit: AuditKept, who: str
+    ask: Asker, jobs: Gantline, audit: AuditKept, who: str
 ) -> None:
     secret = f"secret{uuid4().hex}"
     await make(ask, payload={"documentId": secret}, subjectId="catalogue")

@@ -9,10 +9,10 @@ from contextlib import suppress
 import httpx2
 import pytest
 
+from gantline.api.server import ImpatientProtocol
 from tests.api.application import AuditKept, ByName, make_jobs
 from tests.api.serving import served
 from tests.api.test_submit import DOCUMENT
-from windlass.api.server import ImpatientProtocol
 
 ALICE = {"authorization": "Bearer alice"}
 
@@ -52,7 +52,7 @@ def test_the_server_does_not_tell_what_it_is(url: str) -> None:
 def test_a_client_that_does_not_end_its_head_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("windlass.api.server._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("gantline.api.server._HEAD_SECONDS", 0.2)
     with served(make_jobs("memory://").api(authenticator=ByName())) as url:
         for first in (b"", b"GET /api/jobs HTTP/1.1\r\nHost: a\r\nX-Slow: "):
             with connected(url) as connection:
@@ -119,8 +119,8 @@ def test_an_answer_that_is_not_read_is_not_kept(monkeypatch: pytest.MonkeyPatch)
             super().connection_lost(error)
             lost.set()
 
-    monkeypatch.setattr("windlass.api.server.ImpatientProtocol", Telling)
-    monkeypatch.setattr("windlass.api.server._READ_SECONDS", 0.2)
+    monkeypatch.setattr("gantline.api.server.ImpatientProtocol", Telling)
+    monkeypatch.setattr("gantline.api.server._READ_SECONDS", 0.2)
     with served(make_jobs("memory://").api(authenticator=ByName())) as url, connected(url) as idle:
         idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         idle.sendall(100 * b"GET /api/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -7,13 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.job import read_job
+from gantline.moving.closing import reopen
+from gantline.testing.clock import FakeClock
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, run_all, standing, stored
 from tests.moving_stores import PLACES, close
-from windlass import Windlass
-from windlass.contract.job import read_job
-from windlass.manager.moving.closing import reopen
-from windlass.testing.clock import FakeClock
 
 DOCUMENT = {"jobType": "document-indexing", "payload": {"documentId": "d1", "rowVersion": 5}}
 OTHER = {"jobType": "document-indexing", "payload": {"documentId": "d2", "rowVersion": 5}}
@@ -25,7 +25,7 @@ async def submit(ask: Asker, body: Any = DOCUMENT, who: str = "alice", **headers
     return await ask(who, "POST", "/api/jobs", body, headers=sent)
 
 
-async def test_a_submit_answers_202_with_the_five_keys_in_order(ask: Asker, jobs: Windlass) -> None:
+async def test_a_submit_answers_202_with_the_five_keys_in_order(ask: Asker, jobs: Gantline) -> None:
     response = await submit(ask)
     body = response.json()
     assert response.status_code == 202
@@ -43,14 +43,14 @@ async def test_a_submit_answers_202_with_the_five_keys_in_order(ask: Asker, jobs
 
 
 async def test_without_credentials_nothing_is_told_and_nothing_stored(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     assert (await ask(None, "POST", "/api/jobs", DOCUMENT)).status_code == 401
     assert (await ask("mallory", "POST", "/api/jobs", DOCUMENT)).status_code == 401
     assert await stored(jobs) == []
 
 
-async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: Windlass) -> None:
+async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: Gantline) -> None:
     """The JSON example of the Job Contract, with an alias of the type."""
     envelope = {
         "jobId": "00000000-0000-0000-0000-000000000001",
@@ -74,7 +74,7 @@ async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: 
     assert kept.created_at == jobs.clock.now()  # when it was accepted
 
 
-async def test_what_the_caller_may_choose_is_stored(ask: Asker, jobs: Windlass) -> None:
+async def test_what_the_caller_may_choose_is_stored(ask: Asker, jobs: Gantline) -> None:
     chosen = {"priority": 0, "queue": "urgent", "maxAttempts": 7, "delaySeconds": 90}
     response = await submit(ask, {**DOCUMENT, **chosen}, x_correlation_id="corr-1")
     assert response.headers["retry-after"] == "90"
@@ -94,7 +94,7 @@ async def test_a_job_for_later_is_scheduled(ask: Asker, clock: FakeClock) -> Non
     assert both.status_code == 422
 
 
-async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs: Windlass) -> None:
+async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs: Gantline) -> None:
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     await submit(ask, DOCUMENT, traceparent=parent, tracestate="a=1")
     await submit(ask, OTHER, traceparent="00-nonsense")
@@ -103,7 +103,7 @@ async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs:
     assert newest.job.trace_context is None
 
 
-async def test_a_depth_cap_holds_for_many_at_once(ask: Asker, jobs: Windlass) -> None:
+async def test_a_depth_cap_holds_for_many_at_once(ask: Asker, jobs: Gantline) -> None:
     answers = await asyncio.gather(
         *(submit(ask, {**MAIL, "payload": str(number)}) for number in range(30))
     )
@@ -114,7 +114,7 @@ async def test_a_depth_cap_holds_for_many_at_once(ask: Asker, jobs: Windlass) ->
 # -- once and again -----------------------------------------------------------------------------
 
 
-async def test_the_same_job_again_is_the_existing_one(ask: Asker, jobs: Windlass) -> None:
+async def test_the_same_job_again_is_the_existing_one(ask: Asker, jobs: Gantline) -> None:
     first = (await submit(ask)).json()
     again = await submit(ask)
     assert again.status_code == 202
@@ -122,7 +122,7 @@ async def test_the_same_job_again_is_the_existing_one(ask: Asker, jobs: Windlass
     assert len(await stored(jobs)) == 1
 
 
-async def test_the_jobs_key_with_another_payload_is_409(ask: Asker, jobs: Windlass) -> None:
+async def test_the_jobs_key_with_another_payload_is_409(ask: Asker, jobs: Gantline) -> None:
     await submit(ask, {**DOCUMENT, "idempotencyKey": "k"})
     response = await submit(ask, {**OTHER, "idempotencyKey": "k"})
     assert response.status_code == 409
@@ -131,7 +131,7 @@ async def test_the_jobs_key_with_another_payload_is_409(ask: Asker, jobs: Windla
 
 
 @pytest.mark.parametrize("key", ['"a key with blanks"', "bare-key_1", r'"with \"quotes\""'])
-async def test_a_repeated_request_finds_the_first_job(ask: Asker, jobs: Windlass, key: str) -> None:
+async def test_a_repeated_request_finds_the_first_job(ask: Asker, jobs: Gantline, key: str) -> None:
     first = (await submit(ask, MAIL, idempotency_key=key)).json()
     again = await submit(ask, MAIL, idempotency_key=key)
     assert (again.status_code, again.json()) == (202, {**first, "duplicate": True})
@@ -152,7 +152,7 @@ async def test_a_repeated_request_may_be_written_otherwise(ask: Asker) -> None:
     assert again.json()["jobId"] == first["jobId"]
 
 
-async def test_another_body_under_the_same_key_is_422(ask: Asker, jobs: Windlass) -> None:
+async def test_another_body_under_the_same_key_is_422(ask: Asker, jobs: Gantline) -> None:
     await submit(ask, MAIL, idempotency_key="abc")
     response = await submit(ask, {**MAIL, "payload": "b@example.org"}, idempotency_key="abc")
     assert response.status_code == 422
@@ -160,7 +160,7 @@ async def test_another_body_under_the_same_key_is_422(ask: Asker, jobs: Windlass
     assert len(await stored(jobs)) == 1
 
 
-async def test_the_header_decides_before_the_jobs_own_key(ask: Asker, jobs: Windlass) -> None:
+async def test_the_header_decides_before_the_jobs_own_key(ask: Asker, jobs: Gantline) -> None:
     """A repeat is told by its request, though the job failed and another has its key."""
     first = (await submit(ask, DOCUMENT, idempotency_key="abc")).json()
     await run_all(jobs, PERMANENT)
@@ -190,7 +190,7 @@ async def test_a_key_is_forgotten_after_its_time(ask: Asker, clock: FakeClock) -
     assert (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"] != first["jobId"]
 
 
-async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Windlass) -> None:
+async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Gantline) -> None:
     job_id = str(uuid4())
     first = (await submit(ask, {**MAIL, "jobId": job_id})).json()
     assert first["jobId"] == job_id
@@ -205,7 +205,7 @@ async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Windla
 
 
 async def test_of_a_colleagues_job_a_duplicate_tells_nothing_but_the_id(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     first = (await submit(ask, {**DOCUMENT, "subjectId": "secret-subject"})).json()
     await run_all(jobs)
@@ -220,7 +220,7 @@ async def test_of_a_colleagues_job_a_duplicate_tells_nothing_but_the_id(
 # -- refusals -------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_type_is_refused(ask: Asker, jobs: Windlass) -> None:
+async def test_an_unknown_type_is_refused(ask: Asker, jobs: Gantline) -> None:
     response = await submit(ask, {"jobType": "nonsense", "payload": {}})
     assert (response.status_code, response.json()["errorCode"]) == (422, "UNKNOWN_JOB_TYPE")
     assert response.json()["errors"][0]["pointer"] == "#/jobType"
@@ -238,7 +238,7 @@ async def test_an_unknown_type_is_refused(ask: Asker, jobs: Windlass) -> None:
     ],
 )
 async def test_a_payload_that_is_not_of_its_type_is_pointed_at(
-    ask: Asker, jobs: Windlass, payload: Any, pointer: str
+    ask: Asker, jobs: Gantline, payload: Any, pointer: str
 ) -> None:
     response = await submit(ask, {**DOCUMENT, "payload": payload})
     assert (response.status_code, response.json()["errorCode"]) == (422, "VALIDATION_ERROR")
@@ -246,7 +246,7 @@ async def test_a_payload_that_is_not_of_its_type_is_pointed_at(
     assert await stored(jobs) == []
 
 
-async def test_the_stored_payload_is_what_the_type_makes_of_it(ask: Asker, jobs: Windlass) -> None:
+async def test_the_stored_payload_is_what_the_type_makes_of_it(ask: Asker, jobs: Gantline) -> None:
     """So that a submit over HTTP and one in Python of the same document are the same job."""
     payload = {"documentId": "d1", "rowVersion": 5, "unknown": "dropped"}
     await submit(ask, {**DOCUMENT, "payload": payload})
@@ -254,20 +254,20 @@ async def test_the_stored_payload_is_what_the_type_makes_of_it(ask: Asker, jobs:
     assert job.job.data() == {"documentId": "d1", "rowVersion": 5, "flags": []}
 
 
-async def test_a_payload_that_is_too_large_is_413(ask: Asker, jobs: Windlass) -> None:
+async def test_a_payload_that_is_too_large_is_413(ask: Asker, jobs: Gantline) -> None:
     response = await submit(ask, {**MAIL, "payload": "x" * 70_000})
     assert (response.status_code, response.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
     assert await stored(jobs) == []
 
 
-async def test_a_type_that_is_switched_off_is_503(ask: Asker, jobs: Windlass) -> None:
+async def test_a_type_that_is_switched_off_is_503(ask: Asker, jobs: Gantline) -> None:
     await jobs.switches.disable_type("mail")
     response = await submit(ask, MAIL)
     assert (response.status_code, response.json()["errorCode"]) == (503, "JOB_TYPE_DISABLED")
     assert await stored(jobs) == []
 
 
-async def test_a_type_that_is_full_is_503(ask: Asker, jobs: Windlass) -> None:
+async def test_a_type_that_is_full_is_503(ask: Asker, jobs: Gantline) -> None:
     for number in range(5):
         assert (await submit(ask, {**MAIL, "payload": str(number)})).status_code == 202
     response = await submit(ask, MAIL)
@@ -276,7 +276,7 @@ async def test_a_type_that_is_full_is_503(ask: Asker, jobs: Windlass) -> None:
 
 
 async def test_what_was_accepted_before_is_found_though_no_more_is_taken(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     given = {**MAIL, "jobId": str(uuid4())}
     first = (await submit(ask, MAIL, idempotency_key="abc")).json()
@@ -289,7 +289,7 @@ async def test_what_was_accepted_before_is_found_though_no_more_is_taken(
     assert len(await stored(jobs)) == 2
 
 
-async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: Windlass) -> None:
+async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: Gantline) -> None:
     await jobs.switches.cap_queue("documents", 1)
     assert (await submit(ask)).status_code == 202
     assert (await submit(ask, OTHER)).json()["errorCode"] == "QUEUE_FULL"
@@ -299,7 +299,7 @@ async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: W
     assert (await submit(ask, OTHER)).status_code == 202
 
 
-async def test_nobody_submits_for_another_tenant_but_the_system(ask: Asker, jobs: Windlass) -> None:
+async def test_nobody_submits_for_another_tenant_but_the_system(ask: Asker, jobs: Gantline) -> None:
     body = {**MAIL, "tenantId": "acme"}
     assert (await submit(ask, body, "eve")).status_code == 404
     assert await stored(jobs) == []
@@ -309,7 +309,7 @@ async def test_nobody_submits_for_another_tenant_but_the_system(ask: Asker, jobs
     assert (await submit(ask, {**MAIL, "createdBy": "user:alice"})).status_code == 422
 
 
-async def test_a_caller_bound_to_other_types_is_403(ask: Asker, jobs: Windlass) -> None:
+async def test_a_caller_bound_to_other_types_is_403(ask: Asker, jobs: Gantline) -> None:
     assert (await submit(ask, DOCUMENT, "mailer")).status_code == 403
     assert await stored(jobs) == []
     assert (await submit(ask, MAIL, "mailer")).status_code == 202
@@ -319,7 +319,7 @@ async def test_a_caller_bound_to_other_types_is_403(ask: Asker, jobs: Windlass) 
 
 
 async def test_each_job_of_a_batch_is_taken_or_refused_on_its_own(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     batch = {
         "jobs": [
@@ -354,7 +354,7 @@ async def test_each_job_of_a_batch_is_taken_or_refused_on_its_own(
     assert len(await stored(jobs)) == 2
 
 
-async def test_a_repeated_batch_finds_its_jobs(ask: Asker, jobs: Windlass) -> None:
+async def test_a_repeated_batch_finds_its_jobs(ask: Asker, jobs: Gantline) -> None:
     headers = {"idempotency-key": "batch-1"}
     batch = {"jobs": [MAIL, {**MAIL, "payload": "b@example.org"}]}
     first = (await ask("alice", "POST", "/api/jobs/batch", batch, headers=headers)).json()
@@ -368,7 +368,7 @@ async def test_a_repeated_batch_finds_its_jobs(ask: Asker, jobs: Windlass) -> No
 
 
 async def test_what_a_full_queue_refuses_of_a_batch_is_told_item_by_item(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     batch = {"jobs": [{**MAIL, "payload": str(number)} for number in range(7)]}
     body = (await ask("alice", "POST", "/api/jobs/batch", batch)).json()
@@ -379,13 +379,13 @@ async def test_what_a_full_queue_refuses_of_a_batch_is_told_item_by_item(
 
 @pytest.mark.parametrize("batch", [{"jobs": []}, {}, {"jobs": [MAIL] * 1001}, []])
 async def test_a_batch_that_is_none_is_refused_whole(
-    ask: Asker, jobs: Windlass, batch: Any
+    ask: Asker, jobs: Gantline, batch: Any
 ) -> None:
     assert (await ask("alice", "POST", "/api/jobs/batch", batch)).status_code == 422
     assert await stored(jobs) == []
 
 
-async def test_an_older_payload_is_upgraded_and_a_newer_refused(ask: Asker, jobs: Windlass) -> None:
+async def test_an_older_payload_is_upgraded_and_a_newer_refused(ask: Asker, jobs: Gantline) -> None:
     def upgrade(data: Any, version: int) -> Any:
         return {"to": data} if version == 1 else data
 
@@ -401,7 +401,7 @@ async def test_an_older_payload_is_upgraded_and_a_newer_refused(ask: Asker, jobs
 
 
 async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     job_id = (await submit(ask, MAIL)).json()["jobId"]
     await close(jobs.store)

@@ -9,23 +9,23 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.application import Api
+from gantline.api.endings import Endings
+from gantline.api.server import ApiServer
+from gantline.contract.wakeup import Hint
+from gantline.integrations.fastapi import enqueue
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, run_all, stored
 from tests.api.test_submit import DOCUMENT, MAIL, submit
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.api.application import Api
-from windlass.api.endings import Endings
-from windlass.api.server import ApiServer
-from windlass.contract.wakeup import Hint
-from windlass.integrations.fastapi import enqueue
 
 
 class Submitted:
     """Tells when a job was accepted."""
 
-    def __init__(self, jobs: Windlass) -> None:
+    def __init__(self, jobs: Gantline) -> None:
         self._event = asyncio.Event()
         jobs.after_submit = self._told
 
@@ -40,7 +40,7 @@ class Submitted:
         self._event.clear()
 
 
-async def test_a_job_that_ends_in_time_is_answered_with_its_end(ask: Asker, jobs: Windlass) -> None:
+async def test_a_job_that_ends_in_time_is_answered_with_its_end(ask: Asker, jobs: Gantline) -> None:
     submitted = Submitted(jobs)
     waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
     await submitted.wait()
@@ -78,21 +78,21 @@ async def test_a_job_that_does_not_is_answered_202(
     assert response.headers.get("preference-applied") == applied
 
 
-async def test_nobody_waits_longer_than_the_api_allows(jobs: Windlass) -> None:
+async def test_nobody_waits_longer_than_the_api_allows(jobs: Gantline) -> None:
     settings = ApiSettings(longest_wait_seconds=0.01)
     async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
         response = await submit(ask, DOCUMENT, prefer="wait=1000")
         assert response.status_code == 202
 
 
-async def test_a_duplicate_waits_for_the_job_that_there_is(ask: Asker, jobs: Windlass) -> None:
+async def test_a_duplicate_waits_for_the_job_that_there_is(ask: Asker, jobs: Gantline) -> None:
     first = (await submit(ask)).json()
     await run_all(jobs)
     response = await submit(ask, DOCUMENT, prefer="wait=30")
     assert (response.status_code, response.json()["jobId"]) == (200, first["jobId"])
 
 
-async def test_who_may_not_read_does_not_wait(ask: Asker, jobs: Windlass) -> None:
+async def test_who_may_not_read_does_not_wait(ask: Asker, jobs: Gantline) -> None:
     response = await submit(ask, MAIL, "submitter", prefer="wait=30")
     assert response.status_code == 202
     await submit(ask, DOCUMENT)
@@ -101,7 +101,7 @@ async def test_who_may_not_read_does_not_wait(ask: Asker, jobs: Windlass) -> Non
     assert (response.status_code, response.json()["status"]) == (202, None)
 
 
-async def test_a_cancelled_job_ends_the_wait(ask: Asker, jobs: Windlass) -> None:
+async def test_a_cancelled_job_ends_the_wait(ask: Asker, jobs: Gantline) -> None:
     submitted = Submitted(jobs)
     waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
     await submitted.wait()
@@ -110,7 +110,7 @@ async def test_a_cancelled_job_ends_the_wait(ask: Asker, jobs: Windlass) -> None
     assert (await waiting).json()["status"] == "Cancelled"
 
 
-async def test_more_than_may_wait_are_answered_at_once(jobs: Windlass) -> None:
+async def test_more_than_may_wait_are_answered_at_once(jobs: Gantline) -> None:
     settings = ApiSettings(most_waiting=1)
     submitted = Submitted(jobs)
     async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
@@ -160,7 +160,7 @@ class Caller:
         self._gone.set()
 
 
-def in_fastapi(api: Api, jobs: Windlass) -> FastAPI:
+def in_fastapi(api: Api, jobs: Gantline) -> FastAPI:
     app = FastAPI()
     sweep = jobs.find_type("sweep")
     assert sweep is not None
@@ -170,7 +170,7 @@ def in_fastapi(api: Api, jobs: Windlass) -> FastAPI:
 
 
 @pytest.mark.parametrize("path", ["/api/jobs", "/sweep"])
-async def test_who_hangs_up_leaves_his_place_to_others(jobs: Windlass, path: str) -> None:
+async def test_who_hangs_up_leaves_his_place_to_others(jobs: Gantline, path: str) -> None:
     submitted = Submitted(jobs)
     api = jobs.api(authenticator=ByName(), settings=ApiSettings(most_waiting=1))
     app = in_fastapi(api, jobs)
@@ -190,7 +190,7 @@ async def test_who_hangs_up_leaves_his_place_to_others(jobs: Windlass, path: str
     assert len(await stored(jobs)) == 3, "what was accepted is kept, whoever hangs up"
 
 
-async def test_the_end_of_a_connection_is_noticed_by_a_real_server(jobs: Windlass) -> None:
+async def test_the_end_of_a_connection_is_noticed_by_a_real_server(jobs: Gantline) -> None:
     submitted = Submitted(jobs)
     api = jobs.api(authenticator=ByName())
     server = ApiServer(api, host="127.0.0.1", port=0)
@@ -214,9 +214,9 @@ async def test_a_worker_of_another_process_ends_the_wait_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its hint: looking by ourselves is put off for so long that it could not be it."""
-    monkeypatch.setattr("windlass.api.endings._FIRST_LOOK_SECONDS", 60.0)
-    monkeypatch.setattr("windlass.api.endings._LONGEST_LOOK_SECONDS", 60.0)
-    url = f"sqlite:///{tmp_path}/windlass.db"
+    monkeypatch.setattr("gantline.api.endings._FIRST_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("gantline.api.endings._LONGEST_LOOK_SECONDS", 60.0)
+    url = f"sqlite:///{tmp_path}/gantline.db"
     async with (
         make_jobs(url) as jobs,
         make_jobs(url) as elsewhere,
@@ -230,7 +230,7 @@ async def test_a_worker_of_another_process_ends_the_wait_at_once(
         assert (response.status_code, response.json()["result"]) == (200, {"pages": 3})
 
 
-async def test_without_any_hint_it_is_found_by_looking(jobs: Windlass) -> None:
+async def test_without_any_hint_it_is_found_by_looking(jobs: Gantline) -> None:
     class Deaf:
         is_listening = False
 
@@ -254,7 +254,7 @@ async def test_without_any_hint_it_is_found_by_looking(jobs: Windlass) -> None:
 
 
 async def test_a_look_that_fails_is_tried_again(
-    jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = jobs.find_type("sweep")
     assert job is not None

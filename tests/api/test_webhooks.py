@@ -6,14 +6,14 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.outcome import ErrorInfo, Failure, Success
+from gantline.webhooks.tried import Tried
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import run_all
-from windlass import Windlass
-from windlass.contract.outcome import ErrorInfo, Failure, Success
-from windlass.webhooks.tried import Tried
 
-URL = "https://hooks.example.com/windlass"
+URL = "https://hooks.example.com/gantline"
 
 
 async def made(ask: Asker, who: str = "operator", **spec: Any) -> dict[str, Any]:
@@ -180,7 +180,7 @@ async def test_what_is_changed_is_audited_and_looking_is_not(ask: Asker, audit: 
     assert "whsec_" not in repr(audit.entries)
 
 
-async def test_deliveries_are_listed_shown_and_replayed(ask: Asker, jobs: Windlass) -> None:
+async def test_deliveries_are_listed_shown_and_replayed(ask: Asker, jobs: Gantline) -> None:
     webhook_id = (await made(ask))["webhook"]["webhookId"]
     path = f"/api/webhooks/{webhook_id}"
     tried = Tried(http_status=404, latency_seconds=0.25, response_body="who are you?")
@@ -225,7 +225,7 @@ async def test_deliveries_are_listed_shown_and_replayed(ask: Asker, jobs: Windla
 
 
 async def test_what_the_receiver_said_is_only_for_who_manages_webhooks(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     webhook_id = (await made(ask))["webhook"]["webhookId"]
     said = Tried(http_status=500, latency_seconds=0.1, response_body="password: hunter2").text()
@@ -245,11 +245,11 @@ async def test_what_the_receiver_said_is_only_for_who_manages_webhooks(
 
 
 async def test_a_delivery_cannot_be_submitted(ask: Asker) -> None:
-    body = {"jobType": "windlass.webhook-delivery", "payload": {}}
+    body = {"jobType": "gantline.webhook-delivery", "payload": {}}
     refused = await ask("admin", "POST", "/api/jobs", body)
     assert refused.json()["errorCode"] == "UNKNOWN_JOB_TYPE"
     types = (await ask("admin", "GET", "/api/job-types")).text
-    assert "windlass." not in types
+    assert "gantline." not in types
 
 
 async def test_a_job_of_the_tenant_that_is_no_delivery_is_not_found_as_one(
@@ -281,7 +281,7 @@ async def test_a_tenant_may_have_so_many_and_no_more(ask: Asker) -> None:
 
 
 async def test_where_there_is_no_key_webhooks_are_off() -> None:
-    async with Windlass("memory://") as jobs, asker_of(jobs.api(authenticator=ByName())) as ask:
+    async with Gantline("memory://") as jobs, asker_of(jobs.api(authenticator=ByName())) as ask:
         for method, path, body in OPERATIONS:
             where = "/api/webhooks" + path.format(id=uuid4(), delivery=uuid4())
             response = await ask("operator", method, where, body)

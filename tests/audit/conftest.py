@@ -9,16 +9,16 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
+from gantline.audit.appender import Appender
+from gantline.audit.chain import AuditChains, Unreadable
+from gantline.audit.event import AuditEvent, Draft
+from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.verifier import verified
+from gantline.contract.store import JobStore
+from gantline.stores import store_from_url
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
 from tests.servers.postgres import PostgresServer
-from windlass.audit.appender import Appender
-from windlass.audit.chain import AuditChains, Unreadable
-from windlass.audit.event import AuditEvent, Draft
-from windlass.audit.findings import Checkpoint, Verified
-from windlass.audit.verifier import verified
-from windlass.contract.store import JobStore
-from windlass.stores import store_from_url
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted
 
 TENANT = "acme"
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from gantline.audit.appender import Appender
+from gantline.audit.chain import MOST_IN_A_BLOCK, NAMESPACE, AuditChains
+from gantline.audit.event import FIRST_PREVIOUS
+from gantline.contract.errors import StoreCorrupt, StoreUnavailable
+from gantline.contract.records import RecordWrite
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance.bench import HOUR
+from gantline.testing.faults import AnswerLost, Call, intercepted, losing_answers
 from tests.audit.conftest import TENANT, Trail, draft, slow
-from windlass.audit.appender import Appender
-from windlass.audit.chain import MOST_IN_A_BLOCK, NAMESPACE, AuditChains
-from windlass.audit.event import FIRST_PREVIOUS
-from windlass.contract.errors import StoreCorrupt, StoreUnavailable
-from windlass.contract.records import RecordWrite
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance.bench import HOUR
-from windlass.testing.faults import AnswerLost, Call, intercepted, losing_answers
 
 
 async def test_each_event_is_tied_to_the_one_before(trail: Trail) -> None:
@@ -141,7 +141,7 @@ async def test_a_damaged_chain_is_not_the_others_trouble(trail: Trail) -> None:
         return_exceptions=True,
     )
     assert isinstance(bad, StoreCorrupt)
-    assert "windlass audit verify" in str(bad)
+    assert "gantline audit verify" in str(bad)
     assert not isinstance(good, BaseException)
 
 

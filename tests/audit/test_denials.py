@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.audit.denials import Denials
+from gantline.audit.event import AuditEvent
+from gantline.audit.store_audit import StoreAudit
+from gantline.contract.audit import AuditEntry
+from gantline.contract.errors import StoreUnavailable
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
 from tests.audit.conftest import Trail, slow
-from windlass.audit.denials import Denials
-from windlass.audit.event import AuditEvent
-from windlass.audit.store_audit import StoreAudit
-from windlass.contract.audit import AuditEntry
-from windlass.contract.errors import StoreUnavailable
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted
 
 NEVER = 3600.0
 
@@ -135,7 +135,7 @@ async def test_a_number_that_cannot_be_written_is_logged(
     for _ in range(8):
         await denials.add(denial())
     written.error = StoreUnavailable("gone")
-    with caplog.at_level(logging.ERROR, "windlass.audit"):
+    with caplog.at_level(logging.ERROR, "gantline.audit"):
         await denials.flush()
     assert "7 more denials of cancelJob to 'user:eve' could not be audited" in caplog.text
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantline.audit.chain import NAMESPACE
+from gantline.audit.findings import Checkpoint, Removed
+from gantline.audit.retention import AuditPruner, AuditRetention
+from gantline.contract.errors import InvalidInput
+from gantline.contract.records import RecordWrite
+from gantline.manager.maintenance import Maintenance
+from gantline.testing.faults import Crash, CrashPoint
 from tests.audit.conftest import TENANT, Trail, draft
-from windlass.audit.chain import NAMESPACE
-from windlass.audit.findings import Checkpoint, Removed
-from windlass.audit.retention import AuditPruner, AuditRetention
-from windlass.contract.errors import InvalidInput
-from windlass.contract.records import RecordWrite
-from windlass.manager.maintenance import Maintenance
-from windlass.testing.faults import Crash, CrashPoint
 
 DAY = timedelta(days=1)
 
@@ -116,7 +116,7 @@ async def test_blocks_go_whole_or_not_at_all(trail: Trail) -> None:
 async def test_dying_on_the_way_leaves_a_chain_that_verifies(
     trail: Trail, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.audit.retention._DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("gantline.audit.retention._DELETED_AT_ONCE", 1)
     await aged(trail, days=5)
     at = 0
     while True:
@@ -174,7 +174,7 @@ async def test_the_maintenance_tells_what_it_does_not_touch(
     await aged(trail)
     records = await trail.store.read_records(NAMESPACE)
     await trail.store.write_records([RecordWrite(NAMESPACE, records[-3].key, None)])
-    with caplog.at_level(logging.ERROR, "windlass.audit"):
+    with caplog.at_level(logging.ERROR, "gantline.audit"):
         assert await AuditRetention(trail.store, 2 * DAY).run_once() == 0
     assert "the audit chain of 'acme' does not verify (1 findings)" in caplog.text
 

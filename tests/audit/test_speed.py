@@ -4,10 +4,10 @@ import time
 
 import pytest
 
+from gantline.audit.chain import write_of
+from gantline.audit.event import FIRST_PREVIOUS, AuditEvent, sealed
+from gantline.contract.records import RecordWrite
 from tests.audit.conftest import TENANT, Trail, draft
-from windlass.audit.chain import write_of
-from windlass.audit.event import FIRST_PREVIOUS, AuditEvent, sealed
-from windlass.contract.records import RecordWrite
 
 EVENTS = 10_000
 MOST_SECONDS = 10.0

@@ -8,10 +8,10 @@ import msgspec
 import psycopg
 import pytest
 
+from gantline.audit.event import Draft, sealed
+from gantline.audit.findings import Checkpoint, Verified
+from gantline.contract.clock import EPOCH
 from tests.audit.conftest import TENANT, Trail, draft
-from windlass.audit.event import Draft, sealed
-from windlass.audit.findings import Checkpoint, Verified
-from windlass.contract.clock import EPOCH
 
 Rows = list[tuple[str, bytes]]
 
@@ -39,14 +39,14 @@ class Raw:
     def rows(self) -> Rows:
         """Oldest first."""
         found = self._run(
-            "SELECT key, value FROM windlass_record WHERE namespace = 'audit' ORDER BY key DESC",
+            "SELECT key, value FROM gantline_record WHERE namespace = 'audit' ORDER BY key DESC",
             "SELECT key, value FROM SCHEMA.record WHERE namespace = 'audit' ORDER BY key DESC",
         )
         return [(key, bytes(value)) for key, value in found]
 
     def put(self, key: str, value: bytes) -> None:
         self._run(
-            "UPDATE windlass_record SET value = ? WHERE namespace = 'audit' AND key = ?",
+            "UPDATE gantline_record SET value = ? WHERE namespace = 'audit' AND key = ?",
             "UPDATE SCHEMA.record SET value = %s WHERE namespace = 'audit' AND key = %s",
             value,
             key,
@@ -55,7 +55,7 @@ class Raw:
     def add(self, key: str, value: bytes) -> None:
         columns = "(namespace, key, value, replaced)"
         self._run(
-            f"INSERT INTO windlass_record {columns} VALUES ('audit', ?, ?, 0)",  # noqa: S608
+            f"INSERT INTO gantline_record {columns} VALUES ('audit', ?, ?, 0)",  # noqa: S608
             f"INSERT INTO SCHEMA.record {columns} VALUES ('audit', %s, %s, 0)",  # noqa: S608
             key,
             value,
@@ -63,7 +63,7 @@ class Raw:
 
     def remove(self, key: str) -> None:
         self._run(
-            "DELETE FROM windlass_record WHERE namespace = 'audit' AND key = ?",
+            "DELETE FROM gantline_record WHERE namespace = 'audit' AND key = ?",
             "DELETE FROM SCHEMA.record WHERE namespace = 'audit' AND key = %s",
             key,
         )

@@ -10,27 +10,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
-from windlass.auth.action import Action
-from windlass.auth.api_key import KeyGrant, KeyState
-from windlass.auth.api_keys import KEEP_DEAD, KEYS, USES, ApiKeys
-from windlass.auth.authenticator import Credentials
-from windlass.auth.key_authenticator import ApiKeyAuthenticator
-from windlass.auth.key_text import new_key_text, read_key_text
-from windlass.auth.peppers import Peppers
-from windlass.auth.principal import Principal, Role
-from windlass.contract.errors import (
+from gantline.auth.action import Action
+from gantline.auth.api_key import KeyGrant, KeyState
+from gantline.auth.api_keys import KEEP_DEAD, KEYS, USES, ApiKeys
+from gantline.auth.authenticator import Credentials
+from gantline.auth.key_authenticator import ApiKeyAuthenticator
+from gantline.auth.key_text import new_key_text, read_key_text
+from gantline.auth.peppers import Peppers
+from gantline.auth.principal import Principal, Role
+from gantline.contract.errors import (
     InvalidCredentials,
     InvalidInput,
     KeyNotFound,
     StoreUnavailable,
     VersionMismatch,
 )
-from windlass.contract.records import RecordWrite
-from windlass.contract.store import JobStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.conformance import StoreHarness
-from windlass.testing.faults import Call, intercepted, losing_answers
+from gantline.contract.records import RecordWrite
+from gantline.contract.store import JobStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.conformance import StoreHarness
+from gantline.testing.faults import Call, intercepted, losing_answers
+from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
 
 HOUR = timedelta(hours=1)
 PEPPERS = Peppers.read("one:0123456789abcdefghijklmnopqrstuvwxyz")
@@ -127,8 +127,8 @@ async def test_what_is_no_key_is_somebody_else_s(office: Office) -> None:
         {},
         {"authorization": "Basic d2w6eA=="},
         {"authorization": "Bearer a.b.c"},
-        {"cookie": "wl_x"},
-        {"authorization": "wl_abc"},
+        {"cookie": "gl_x"},
+        {"authorization": "gl_abc"},
     ):
         assert await office.authenticator.authenticate(Credentials(headers=headers)) is None
     assert office.calls == []
@@ -147,7 +147,7 @@ async def test_a_typing_error_never_reaches_the_store(office: Office) -> None:
     office.calls.clear()
     await office.refuses(text[:-1] + ("a" if text[-1] != "a" else "b"), "not a whole API key")
     await office.refuses(text[:-1], "not a whole API key")
-    await office.refuses("wl_nonsense", "not a whole API key")
+    await office.refuses("gl_nonsense", "not a whole API key")
     assert office.calls == []
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.auth.action import INSTALLATION_WIDE, Action
-from windlass.auth.authorizer import DefaultAuthorizer, Target
-from windlass.auth.principal import Principal, Role
-from windlass.contract.job import Job
-from windlass.contract.query import JobFilter, Visibility
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_new
+from gantline.auth.action import INSTALLATION_WIDE, Action
+from gantline.auth.authorizer import DefaultAuthorizer, Target
+from gantline.auth.principal import Principal, Role
+from gantline.contract.job import Job
+from gantline.contract.query import JobFilter, Visibility
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_new
 
 AUTHORIZER = DefaultAuthorizer()
 

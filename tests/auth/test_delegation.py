@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from windlass.auth.action import Action
-from windlass.auth.api_key import KeyGrant
-from windlass.auth.delegation import may_grant
-from windlass.auth.principal import Principal, Role
-from windlass.auth.rate_limit import RateLimit
+from gantline.auth.action import Action
+from gantline.auth.api_key import KeyGrant
+from gantline.auth.delegation import may_grant
+from gantline.auth.principal import Principal, Role
+from gantline.auth.rate_limit import RateLimit
 
 READ = frozenset({Action.READ})
 

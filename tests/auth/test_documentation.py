@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass
-from windlass.auth.action import Action
-from windlass.auth.authenticator import AllowAnonymous, AnyOf, Credentials
-from windlass.auth.authorizer import DefaultAuthorizer, Target
-from windlass.auth.key_text import PATTERN
-from windlass.auth.peppers import PEPPER_VARIABLE
-from windlass.auth.principal import Principal, Role
+from gantline import Gantline
+from gantline.auth.action import Action
+from gantline.auth.authenticator import AllowAnonymous, AnyOf, Credentials
+from gantline.auth.authorizer import DefaultAuthorizer, Target
+from gantline.auth.key_text import PATTERN
+from gantline.auth.peppers import PEPPER_VARIABLE
+from gantline.auth.principal import Principal, Role
 
 PAGE = (Path(__file__).parents[2] / "docs" / "authentication.md").read_text(encoding="utf-8")
 COLUMNS = (None, Role.VIEWER, Role.OPERATOR, Role.ADMIN)
@@ -52,7 +52,7 @@ async def test_the_table_says_what_is_decided() -> None:
 async def test_the_python_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEPPER_VARIABLE, "1:0123456789abcdefghijklmnopqrstuvwxyz")
     monkeypatch.setenv("TOKEN_SECRET", "0123456789abcdefghijklmnopqrstuvwxyz")
-    names: dict[str, Any] = {"jobs": Windlass("memory://"), "sessions": {"x": "ada"}}
+    names: dict[str, Any] = {"jobs": Gantline("memory://"), "sessions": {"x": "ada"}}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
         exec(compile(block, "authentication.md", "exec"), names)  # noqa: S102  # our own page
     door = names["any_of_them"]
@@ -66,12 +66,12 @@ async def test_the_python_works(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_work(tmp_path: Path) -> None:
     commands = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
     bin_folder = Path(sys.executable).parent
-    ours = {name: text for name, text in os.environ.items() if "WINDLASS" not in name}
+    ours = {name: text for name, text in os.environ.items() if "GANTLINE" not in name}
     script = "\n".join(
         [
             "set -eu",
             *commands[:5],
-            "KEY_ID=$(windlass key list | sed -n '2s/ .*//p')",
+            "KEY_ID=$(gantline key list | sed -n '2s/ .*//p')",
             *commands[5:],
         ]
     ).replace(" KEY_ID ", " $KEY_ID ")

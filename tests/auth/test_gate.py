@@ -7,17 +7,17 @@ from uuid import uuid4
 
 import pytest
 
-from windlass.audit.log import AuditLog
-from windlass.auth.action import Action
-from windlass.auth.authorizer import DefaultAuthorizer, Target
-from windlass.auth.gate import Asker, Gate, Verdict
-from windlass.auth.principal import Principal, Role
-from windlass.contract.audit import AuditEntry
-from windlass.contract.errors import InvalidCredentials
-from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.status import JobStatus
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_job
+from gantline.audit.log import AuditLog
+from gantline.auth.action import Action
+from gantline.auth.authorizer import DefaultAuthorizer, Target
+from gantline.auth.gate import Asker, Gate, Verdict
+from gantline.auth.principal import Principal, Role
+from gantline.contract.audit import AuditEntry
+from gantline.contract.errors import InvalidCredentials
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_job
 
 ASKER = Asker(correlation_id="c1", client="192.0.2.1")
 
@@ -120,7 +120,7 @@ async def test_the_default_sink_writes_one_line_of_json(
 ) -> None:
     gate = Gate(DefaultAuthorizer(), AuditLog(), clock=FakeClock())
     forged = Asker(correlation_id='x"\n{"actor":"admin"}', client="192.0.2.1")
-    with caplog.at_level(logging.INFO, "windlass.audit"):
+    with caplog.at_level(logging.INFO, "gantline.audit"):
         await gate.nobody("POST /api/jobs", InvalidCredentials("No."), asker=forged)
         own = job(tenant_id="a", created_by="user:1")
         await gate.to_job(MEMBER, Action.CANCEL, own.job.job_id, own, asker=forged)

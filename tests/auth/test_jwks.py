@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.auth.tokens import AUDIENCE, ISSUER, Claims, SigningKey, bearing
-from tests.servers.web import Answer, WebServer, body
-from windlass.auth import fetch as fetching
-from windlass.auth.fetch import LARGEST, fetch
-from windlass.auth.jwks import PublishedKeys
-from windlass.auth.jwt_authenticator import JwtAuthenticator
-from windlass.contract.errors import (
+from gantline.auth import fetch as fetching
+from gantline.auth.fetch import LARGEST, fetch
+from gantline.auth.jwks import PublishedKeys
+from gantline.auth.jwt_authenticator import JwtAuthenticator
+from gantline.contract.errors import (
     AuthMisconfigured,
     IdentityProviderUnavailable,
     InvalidCredentials,
 )
-from windlass.testing.clock import FakeClock
+from gantline.testing.clock import FakeClock
+from tests.auth.tokens import AUDIENCE, ISSUER, Claims, SigningKey, bearing
+from tests.servers.web import Answer, WebServer, body
 
 FIRST, SECOND = SigningKey.of("ES256", "first"), SigningKey.of("ES256", "second")
 

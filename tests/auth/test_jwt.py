@@ -12,6 +12,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gantline.auth.action import Action
+from gantline.auth.authenticator import AllowAnonymous, AnyOf, Credentials
+from gantline.auth.jwt_authenticator import LARGEST, JwtAuthenticator
+from gantline.auth.jwt_claims import ClaimMapping
+from gantline.auth.jwt_keys import StaticKeys, key_from_jwk, public_key, shared_secret
+from gantline.auth.principal import Principal, Role
+from gantline.contract.errors import AuthMisconfigured, InvalidCredentials
+from gantline.testing.clock import FakeClock
 from tests.auth.tokens import (
     AUDIENCE,
     ISSUER,
@@ -21,14 +29,6 @@ from tests.auth.tokens import (
     encoded,
     signed_by_hmac,
 )
-from windlass.auth.action import Action
-from windlass.auth.authenticator import AllowAnonymous, AnyOf, Credentials
-from windlass.auth.jwt_authenticator import LARGEST, JwtAuthenticator
-from windlass.auth.jwt_claims import ClaimMapping
-from windlass.auth.jwt_keys import StaticKeys, key_from_jwk, public_key, shared_secret
-from windlass.auth.principal import Principal, Role
-from windlass.contract.errors import AuthMisconfigured, InvalidCredentials
-from windlass.testing.clock import FakeClock
 
 CLOCK = FakeClock()
 CLAIMS = Claims(CLOCK.now())
@@ -222,7 +222,7 @@ async def test_a_changed_token_is_refused() -> None:
 async def test_what_is_no_token_of_this_issuer_is_somebody_else_s() -> None:
     for credentials in (
         Credentials(),
-        bearing("wl_abcdefghijkl_x.y.z"),
+        bearing("gl_abcdefghijkl_x.y.z"),
         bearing("opaque"),
         bearing("a.b"),
         bearing("a.b.c.d"),
@@ -249,7 +249,7 @@ async def test_two_issuers_can_stand_beside_each_other() -> None:
     forged = other.sign(CLAIMS.of())  # signed by one, in the name of the other
     with pytest.raises(InvalidCredentials):
         await both.authenticate(bearing(forged))
-    assert both.challenge == 'Bearer realm="windlass"'
+    assert both.challenge == 'Bearer realm="gantline"'
 
 
 async def test_who_sends_credentials_is_not_let_in_as_nobody() -> None:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from windlass.auth import key_cache
-from windlass.auth.api_key import KeyGrant, StoredKey
-from windlass.auth.key_cache import KeyCache
-from windlass.contract.errors import StoreUnavailable
-from windlass.testing.clock import FakeClock
+from gantline.auth import key_cache
+from gantline.auth.api_key import KeyGrant, StoredKey
+from gantline.auth.key_cache import KeyCache
+from gantline.contract.errors import StoreUnavailable
+from gantline.testing.clock import FakeClock
 
 
 class Shelf:

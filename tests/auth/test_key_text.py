@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.auth.key_text import PATTERN, new_key_id, new_key_text, read_key_text
-from windlass.contract.errors import InvalidCredentials
+from gantline.auth.key_text import PATTERN, new_key_id, new_key_text, read_key_text
+from gantline.contract.errors import InvalidCredentials
 
 
 def test_a_key_is_read_as_it_was_made() -> None:
@@ -43,7 +43,7 @@ def test_a_part_of_a_key_is_told(cut: int) -> None:
     refused(text + text[:cut])
 
 
-@given(st.text() | st.text("wl_09azAZ").map("wl_".__add__))
+@given(st.text() | st.text("gl_09azAZ").map("gl_".__add__))
 def test_anything_else_is_told(text: str) -> None:
     refused(text)
 

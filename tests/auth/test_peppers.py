@@ -2,8 +2,8 @@
 
 import pytest
 
-from windlass.auth.peppers import PEPPER_VARIABLE, Peppers, new_pepper
-from windlass.contract.errors import AuthMisconfigured
+from gantline.auth.peppers import PEPPER_VARIABLE, Peppers, new_pepper
+from gantline.contract.errors import AuthMisconfigured
 
 GOOD = "correct-horse-battery-staple-0123456789"
 
@@ -46,7 +46,7 @@ def test_every_pepper_and_every_purpose_has_a_key_of_its_own() -> None:
 def test_what_is_wrong_is_told_and_the_secret_is_not(text: str, problem: str) -> None:
     with pytest.raises(AuthMisconfigured, match=problem) as caught:
         Peppers.from_environment({PEPPER_VARIABLE: text})
-    assert "windlass key pepper" in caught.value.next_step
+    assert "gantline key pepper" in caught.value.next_step
     assert GOOD not in str(caught.value)
     assert "short" not in str(caught.value)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.auth.action import Action
-from windlass.auth.peppers import Peppers
-from windlass.auth.principal import Principal, Role
-from windlass.auth.stream_tokens import LONGEST, StreamTokens
-from windlass.contract.errors import InvalidCredentials, InvalidInput
-from windlass.testing.clock import FakeClock
+from gantline.auth.action import Action
+from gantline.auth.peppers import Peppers
+from gantline.auth.principal import Principal, Role
+from gantline.auth.stream_tokens import LONGEST, StreamTokens
+from gantline.contract.errors import InvalidCredentials, InvalidInput
+from gantline.testing.clock import FakeClock
 
 OLD = "old:0123456789abcdefghijklmnopqrstuvwxyz"
 NEW = "new:zyxwvutsrqponmlkjihgfedcba9876543210"

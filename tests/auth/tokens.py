@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from windlass.auth.authenticator import Credentials
+from gantline.auth.authenticator import Credentials
 
 ISSUER = "https://login.example"
-AUDIENCE = "windlass"
+AUDIENCE = "gantline"
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 
 @jobs.job("index")

@@ -5,16 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass import Windlass
-from windlass.app.handle import Handle
-from windlass.bridge.envelope import MOST_BYTES
-from windlass.bridge.intake import Intake
-from windlass.bridge.location import parse_location
-from windlass.bridge.message import Message, Rejected, Rejection, envelope_message
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.job import read_job
-from windlass.contract.query import JobFilter
-from windlass.contract.snapshot import JobSnapshot
+from gantline import Gantline
+from gantline.app.handle import Handle
+from gantline.bridge.envelope import MOST_BYTES
+from gantline.bridge.intake import Intake
+from gantline.bridge.location import parse_location
+from gantline.bridge.message import Message, Rejected, Rejection, envelope_message
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.job import read_job
+from gantline.contract.query import JobFilter
+from gantline.contract.snapshot import JobSnapshot
 
 EXAMPLE = {
     "jobId": "00000000-0000-0000-0000-000000000001",
@@ -40,8 +40,8 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def jobs() -> Windlass:
-    app = Windlass("memory://")
+def jobs() -> Gantline:
+    app = Gantline("memory://")
 
     @app.job("ai-indexing", queue="ai", priority=1, aliases=("indexing",))
     async def index(payload: dict[str, Any]) -> None: ...
@@ -50,18 +50,18 @@ def jobs() -> Windlass:
 
 
 @pytest.fixture
-def intake(jobs: Windlass) -> Intake:
+def intake(jobs: Gantline) -> Intake:
     return Intake(jobs, tenant="default")
 
 
-async def only(jobs: Windlass) -> JobSnapshot:
+async def only(jobs: Gantline) -> JobSnapshot:
     page = await jobs.store.find(JobFilter(tenant_id=None), limit=10)
     (found,) = page.items
     return found
 
 
 async def test_the_envelope_of_the_contract_becomes_that_job(
-    jobs: Windlass, intake: Intake
+    jobs: Gantline, intake: Intake
 ) -> None:
     await intake.take(message(EXAMPLE))
     job = (await only(jobs)).job
@@ -70,7 +70,7 @@ async def test_the_envelope_of_the_contract_becomes_that_job(
     assert job.data() == {"action": "index"}
 
 
-async def test_what_an_envelope_leaves_out_is_the_types_own(jobs: Windlass, intake: Intake) -> None:
+async def test_what_an_envelope_leaves_out_is_the_types_own(jobs: Gantline, intake: Intake) -> None:
     await intake.take(message(changed(maxAttempts=None)))
     job = (await only(jobs)).job
     index = jobs.find_type("ai-indexing")
@@ -79,7 +79,7 @@ async def test_what_an_envelope_leaves_out_is_the_types_own(jobs: Windlass, inta
     assert job.max_attempts == index.handler.policy.retry.attempts
 
 
-async def test_an_envelope_that_comes_twice_is_one_job(jobs: Windlass, intake: Intake) -> None:
+async def test_an_envelope_that_comes_twice_is_one_job(jobs: Gantline, intake: Intake) -> None:
     for _ in range(3):
         await intake.take(message(EXAMPLE))
     await only(jobs)
@@ -97,7 +97,7 @@ async def test_an_envelope_that_comes_twice_is_one_job(jobs: Windlass, intake: I
     ],
 )
 async def test_without_a_job_id_the_message_tells_which_job_it_is(
-    jobs: Windlass, intake: Intake, fields: dict[str, Any], properties: dict[str, Any]
+    jobs: Gantline, intake: Intake, fields: dict[str, Any], properties: dict[str, Any]
 ) -> None:
     for _ in range(2):
         await intake.take(message(fields, **properties))
@@ -105,7 +105,7 @@ async def test_without_a_job_id_the_message_tells_which_job_it_is(
 
 
 async def test_properties_say_what_the_body_leaves_out_and_never_overrule_it(
-    jobs: Windlass, intake: Intake
+    jobs: Gantline, intake: Intake
 ) -> None:
     sent = message(
         changed(correlationId=None),
@@ -118,7 +118,7 @@ async def test_properties_say_what_the_body_leaves_out_and_never_overrule_it(
     assert (job.job_type, job.correlation_id, job.attempt) == ("ai-indexing", "c-9", 1)
 
 
-async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Windlass, intake: Intake) -> None:
+async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Gantline, intake: Intake) -> None:
     job = read_job(msgspec.json.encode(EXAMPLE))
     sent = envelope_message(job)
     assert sent.message_id == EXAMPLE["idempotencyKey"]
@@ -161,7 +161,7 @@ async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Windlass, intake: Int
     ],
 )
 async def test_what_is_no_envelope_is_rejected_and_nothing_is_stored(
-    jobs: Windlass, intake: Intake, body: bytes
+    jobs: Gantline, intake: Intake, body: bytes
 ) -> None:
     with pytest.raises(Rejected) as caught:
         await intake.take(message(body))
@@ -192,7 +192,7 @@ async def test_a_type_that_is_not_declared_has_no_handler(intake: Intake) -> Non
 
 @pytest.mark.parametrize("changes", [{}, {"jobId": "00000000-0000-0000-0000-000000000009"}])
 async def test_an_id_or_a_key_with_another_payload_is_a_conflict(
-    jobs: Windlass, intake: Intake, changes: dict[str, Any]
+    jobs: Gantline, intake: Intake, changes: dict[str, Any]
 ) -> None:
     await intake.take(message(EXAMPLE))
     with pytest.raises(Rejected) as caught:
@@ -201,14 +201,14 @@ async def test_an_id_or_a_key_with_another_payload_is_a_conflict(
     await only(jobs)
 
 
-async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Windlass) -> None:
+async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Gantline) -> None:
     trusting = Intake(jobs, tenant="default", trusts_tenant=True)
     await trusting.take(message(changed(tenantId="acme")))
     assert (await only(jobs)).job.tenant_id == "acme"
 
 
 async def test_a_payload_that_is_not_of_its_type_is_taken_in_and_fails_there(
-    jobs: Windlass, intake: Intake
+    jobs: Gantline, intake: Intake
 ) -> None:
     await intake.take(message(changed(payload=[1, 2])))
     async with jobs.running() as worker:
@@ -220,7 +220,7 @@ async def test_a_payload_that_is_not_of_its_type_is_taken_in_and_fails_there(
     assert (found.status, found.last.error.code) == ("Failed", "VALIDATION_ERROR")
 
 
-async def jobs_ended(jobs: Windlass) -> None:
+async def jobs_ended(jobs: Gantline) -> None:
     job = (await only(jobs)).job
     index = jobs.find_type("ai-indexing")
     assert index is not None
@@ -258,4 +258,4 @@ def test_a_url_names_exchanges_and_hides_its_password() -> None:
 )
 def test_a_url_that_leads_nowhere_is_refused_at_once(url: str) -> None:
     with pytest.raises(StoreMisconfigured):
-        Windlass("memory://", bridge=url)
+        Gantline("memory://", bridge=url)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 from pamqp.header import ContentHeader
 
+from gantline.wakeups.amqp_frames import UNREADABLE, readable_delivery, readable_header
 from tests.bridge.raw_publisher import DELIVERY_MODE, MESSAGE_ID, short
-from windlass.wakeups.amqp_frames import UNREADABLE, readable_delivery, readable_header
 
 BODY_BYTES = 7
 

@@ -20,6 +20,15 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
+from gantline import Gantline
+from gantline.bridge.bridge import Bridge
+from gantline.bridge.intake import Intake
+from gantline.bridge.location import Location, parse_location
+from gantline.bridge.message import Message
+from gantline.bridge.port import Topic
+from gantline.bridge.rabbitmq import RabbitBroker
+from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.contract.query import JobFilter
 from tests.bridge.raw_publisher import (
     APP_ID,
     CONTENT_TYPE,
@@ -37,15 +46,6 @@ from tests.ear import PATIENCE_SECONDS, LogEar, log_ear
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.telemetry.asking import ask
-from windlass import Windlass
-from windlass.bridge.bridge import Bridge
-from windlass.bridge.intake import Intake
-from windlass.bridge.location import Location, parse_location
-from windlass.bridge.message import Message
-from windlass.bridge.port import Topic
-from windlass.bridge.rabbitmq import RabbitBroker
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.query import JobFilter
 
 pytestmark = pytest.mark.xdist_group("rabbitmq")
 
@@ -66,8 +66,8 @@ def url(broker: RabbitServer) -> str:
     return f"{broker.url}?exchange=in-{name}&outcomes=out-{name}"
 
 
-def shop(store: str, bridge: str) -> Windlass:
-    jobs = Windlass(store, bridge=bridge)
+def shop(store: str, bridge: str) -> Gantline:
+    jobs = Gantline(store, bridge=bridge)
 
     @jobs.job("index")
     async def index(payload: dict[str, Any]) -> dict[str, int]:
@@ -89,22 +89,22 @@ async def stranger(url: str) -> AsyncIterator[AbstractChannel]:
 @pytest.fixture(autouse=True)
 def count_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands for `Counter[str]`."""
-    monkeypatch.setattr("windlass.bridge.intake.Counter", {str: Taken})
+    monkeypatch.setattr("gantline.bridge.intake.Counter", {str: Taken})
 
 
 @asynccontextmanager
-async def bridged(jobs: Windlass) -> AsyncIterator[Bridge]:
+async def bridged(jobs: Gantline) -> AsyncIterator[Bridge]:
     async with jobs, jobs.bridging() as bridge:
         await connected(bridge)
         yield bridge
 
 
 @asynccontextmanager
-async def watched(jobs: Windlass, location: Location) -> AsyncIterator[tuple[Bridge, LogEar]]:
+async def watched(jobs: Gantline, location: Location) -> AsyncIterator[tuple[Bridge, LogEar]]:
     """A bridge that looks for its queues all the time, and what it says."""
     bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
     async with jobs:
-        with log_ear("windlass.bridge") as ear:
+        with log_ear("gantline.bridge") as ear:
             running = asyncio.create_task(bridge.run())
             await hears(ear, "takes messages in")
             yield bridge, ear
@@ -162,7 +162,7 @@ async def outcomes_at(channel: AbstractChannel, location: Location) -> AbstractQ
     return queue
 
 
-async def stored(jobs: Windlass, most: int = 20_000) -> list[int]:
+async def stored(jobs: Gantline, most: int = 20_000) -> list[int]:
     """The numbers of all jobs that are there, each as often as it is."""
     numbers, after = list[int](), None
     while len(numbers) < most:
@@ -173,7 +173,7 @@ async def stored(jobs: Windlass, most: int = 20_000) -> list[int]:
     return sorted(numbers)
 
 
-async def stored_many(jobs: Windlass, number: int, seconds: float) -> list[int]:
+async def stored_many(jobs: Gantline, number: int, seconds: float) -> list[int]:
     """As `stored`, when there are so many of them."""
     async with asyncio.timeout(seconds):
         while len(found := await stored(jobs)) < number:  # noqa: ASYNC110  # others write
@@ -225,7 +225,7 @@ async def test_an_envelope_becomes_a_job_and_its_outcome_comes_back(url: str) ->
     assert outcome.correlation_id == "c-3"
     assert (outcome.type, outcome.headers["JobType"]) == ("job.completed", "index")
     event = JSONFormat().read(CloudEvent, outcome.body)
-    assert event.get_type() == "windlass.job.completed"
+    assert event.get_type() == "gantline.job.completed"
     assert event.get_id() == outcome.message_id
     told = event.get_data()
     assert isinstance(told, dict)
@@ -243,12 +243,12 @@ async def test_what_can_never_be_a_job_is_in_the_dead_letters_with_the_reason(ur
         dead = await channel.declare_queue(location.dead_letters, durable=True)
         buried = await received_many(dead, 3)
         assert await stored(jobs) == [5]
-    assert {(message.body, message.headers["x-windlass-reason"]) for message in buried} == {
+    assert {(message.body, message.headers["x-gantline-reason"]) for message in buried} == {
         (b"{garbage", "InvalidFormat"),
         (unknown, "NoHandler"),
         (json.dumps(clash).encode(), "IdempotencyConflict"),
     }
-    assert {message.headers["x-windlass-routing-key"] for message in buried} == {"index"}
+    assert {message.headers["x-gantline-routing-key"] for message in buried} == {"index"}
 
 
 async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str) -> None:
@@ -265,7 +265,7 @@ async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str)
         await taken(bridge, 2)
         assert bridge.taken == {"rejected": 1, "accepted": 1}
     assert (buried.body, buried.message_id) == (b"{garbage", "m-1")
-    assert buried.headers["x-windlass-reason"] == "InvalidFormat"
+    assert buried.headers["x-gantline-reason"] == "InvalidFormat"
     assert "x-much" not in buried.headers
 
 
@@ -310,8 +310,8 @@ async def test_properties_that_the_driver_cannot_read_hold_up_nothing(
         assert await is_empty(channel, location.queue("index"))
     told = {json.loads(one.body)["payload"]["n"] - 100: one.headers for one in buried}
     for number, (_, properties) in enumerate(UNREADABLE.values()):
-        assert told[number]["x-windlass-reason"] == "InvalidFormat"
-        kept = told[number]["x-windlass-properties"]
+        assert told[number]["x-gantline-reason"] == "InvalidFormat"
+        kept = told[number]["x-gantline-properties"]
         assert isinstance(kept, bytearray)
         assert kept.endswith(properties)
 
@@ -328,7 +328,7 @@ async def test_headers_that_the_driver_reads_and_cannot_write_hold_up_nothing(
             )
         buried = await received(await channel.declare_queue(location.dead_letters, durable=True))
         assert await is_empty(channel, location.queue("index"))
-    assert (buried.body, buried.headers["x-windlass-reason"]) == (b"{garbage", "InvalidFormat")
+    assert (buried.body, buried.headers["x-gantline-reason"]) == (b"{garbage", "InvalidFormat")
 
 
 async def test_a_key_that_is_no_text_is_no_reason_to_reject(broker: RabbitServer, url: str) -> None:
@@ -439,7 +439,7 @@ async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
         assert (await ask(page, "/readyz")).json["checks"]["bridge"] == {"ok": True}
         metrics = (await ask(page, "/metrics")).body.decode()
     for outcome in ("accepted", "duplicate", "rejected"):
-        assert f'windlass_bridge_messages_total{{outcome="{outcome}"}} 1.0' in metrics
+        assert f'gantline_bridge_messages_total{{outcome="{outcome}"}} 1.0' in metrics
     unreached = shop("memory://", "amqp://127.0.0.1:1/")
     async with unreached, unreached.bridging():
         assert "bridge" in (await ask(unreached.health_app(), "/readyz")).failed
@@ -532,10 +532,10 @@ async def test_no_name_of_a_job_keeps_outcomes_from_being_told(url: str) -> None
 
 
 class Bridges:
-    """`windlass bridge` processes that are killed and started anew."""
+    """`gantline bridge` processes that are killed and started anew."""
 
     def __init__(self, store: str, url: str) -> None:
-        self._environment = os.environ | {"WINDLASS_STORE": store, "WINDLASS_BRIDGE": url}
+        self._environment = os.environ | {"GANTLINE_STORE": store, "GANTLINE_BRIDGE": url}
         self.killed = 0
 
     async def keep_one_running(self, kills: int) -> None:
@@ -554,7 +554,7 @@ class Bridges:
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "windlass.cli.main", "bridge", "tests.bridge.bridged_app:jobs"),
+            *(sys.executable, "-m", "gantline.cli.main", "bridge", "tests.bridge.bridged_app:jobs"),
             cwd=REPOSITORY,
             env=self._environment,
             stderr=asyncio.subprocess.DEVNULL,
@@ -576,7 +576,7 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
     server = PostgresServer() if engine == "postgres" else None
     store = server.url() if server else f"sqlite:///{tmp_path}/jobs.db"
     location, bridges = parse_location(url), Bridges(store, url)
-    jobs = Windlass(store, bridge="")
+    jobs = Gantline(store, bridge="")
     try:
         async with jobs:
             running = [asyncio.create_task(bridges.keep_one_running(8)) for _ in range(2)]

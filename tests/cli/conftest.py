@@ -18,13 +18,13 @@ from uuid import UUID, uuid4
 import pytest
 from click.testing import CliRunner, Result
 
-from windlass.cli.main import main
-from windlass.contract.clock import SystemClock
-from windlass.contract.outcome import ErrorInfo, Failure
-from windlass.contract.store import JobStore
-from windlass.manager.manager import Ending, JobManager, Submission
-from windlass.stores import store_from_url
-from windlass.testing.factories import make_job, wanting
+from gantline.cli.main import main
+from gantline.contract.clock import SystemClock
+from gantline.contract.outcome import ErrorInfo, Failure
+from gantline.contract.store import JobStore
+from gantline.manager.manager import Ending, JobManager, Submission
+from gantline.stores import store_from_url
+from gantline.testing.factories import make_job, wanting
 
 PATIENCE_SECONDS = 30
 _LEASE = timedelta(minutes=5)
@@ -33,7 +33,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class Program:
-    """A running `windlass` process whose output can be waited for."""
+    """A running `gantline` process whose output can be waited for."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -73,6 +73,11 @@ class Program:
         self.read_to_the_end()
         return code
 
+    @property
+    def is_read_from(self) -> bool:
+        """Whether some process, of this program or started by it, still has its output open."""
+        return any(reader.is_alive() for reader in self._readers)
+
     def read_to_the_end(self) -> None:
         for reader in self._readers:
             reader.join(PATIENCE_SECONDS)
@@ -83,7 +88,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = folder / "windlass.db"
+        self.database = folder / "gantline.db"
 
     def make_store(self) -> None:
         """Looking does not make one."""
@@ -161,12 +166,13 @@ class Place:
     def process(self, *words: str, stdin: int = subprocess.DEVNULL) -> Iterator[Program]:
         """Run a command in a process (group) of its own."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "windlass.cli.main", *words],
+            [sys.executable, "-m", "gantline.cli.main", *words],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            # The same code as in this process, wherever that was found.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
             start_new_session=True,
         )
         with process:
@@ -235,7 +241,7 @@ def empty_store(place: Place) -> Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name in list(os.environ):
-        if name.startswith("WINDLASS_") or name in ("NO_COLOR", "FORCE_COLOR"):
+        if name.startswith("GANTLINE_") or name in ("NO_COLOR", "FORCE_COLOR"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return Place(tmp_path)

@@ -2,4 +2,4 @@
 
 from tests.api.application import make_jobs
 
-jobs = make_jobs("sqlite:///windlass.db")
+jobs = make_jobs("sqlite:///gantline.db")

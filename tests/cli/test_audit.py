@@ -1,4 +1,4 @@
-"""windlass audit: what commands do is written down; the trail is read, proved, kept and pruned."""
+"""gantline audit: what commands do is written down; the trail is read, proved, kept and pruned."""
 
 import json
 import sqlite3
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from gantline.audit.event import Draft, sealed
+from gantline.audit.files import line_of
+from gantline.auth.peppers import PEPPER_VARIABLE
 from tests.cli.conftest import Place, assert_bad_option, assert_refused
 from tests.cli.test_keys import PEPPER
-from windlass.audit.event import Draft, sealed
-from windlass.audit.files import line_of
-from windlass.auth.peppers import PEPPER_VARIABLE
 
 FUTURE = "2100-01-01"
 
@@ -38,7 +38,7 @@ def rewrite(place: Place, old: str, new: str) -> None:
     """Change the text of the trail in the database itself."""
     changed = "CAST(replace(CAST(value AS TEXT), ?, ?) AS BLOB)"
     where = "WHERE namespace = 'audit'"
-    change(place, f"UPDATE windlass_record SET value = {changed} {where}", old, new)  # noqa: S608
+    change(place, f"UPDATE gantline_record SET value = {changed} {where}", old, new)  # noqa: S608
 
 
 def paused(place: Place, count: int) -> None:
@@ -91,7 +91,7 @@ def test_every_command_that_changes_something_is_written_down(place: Place) -> N
     text = json.dumps(events)
     assert "hush" not in text
     assert "person" not in text
-    assert "wl_" not in text
+    assert "gl_" not in text
 
 
 def test_who_did_it_is_told_with_his_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +111,9 @@ def test_looking_is_not_written_down(place: Place) -> None:
 def test_what_cannot_be_written_down_is_not_done(place: Place) -> None:
     job_id = place.submit("t")
     place.json("queue", "pause", "q")
-    change(place, "UPDATE windlass_record SET value = x'00' WHERE namespace = 'audit'")
+    change(place, "UPDATE gantline_record SET value = x'00' WHERE namespace = 'audit'")
     result = place.run("job", "cancel", job_id)
-    assert_refused(result, 5, "cannot be read", "windlass audit verify")
+    assert_refused(result, 5, "cannot be read", "gantline audit verify")
     assert place.status(job_id) == "Queued"
     assert_refused(place.run("key", "create", "ci"), 5, "cannot be read")
     assert place.json("key", "list") == []
@@ -121,11 +121,11 @@ def test_what_cannot_be_written_down_is_not_done(place: Place) -> None:
 
 def test_the_sink_of_the_application_is_used(place: Place) -> None:
     (place.folder / "shop.py").write_text(
-        "from windlass import Windlass\n"
+        "from gantline import Gantline\n"
         "class Mine:\n"
         "    async def record(self, entry):\n"
         "        print(entry.operation, entry.what)\n"
-        "jobs = Windlass('sqlite:///windlass.db', audit=Mine())\n",
+        "jobs = Gantline('sqlite:///gantline.db', audit=Mine())\n",
         encoding="utf-8",
     )
     with place.process("--app", "shop:jobs", "queue", "pause", "q") as program:
@@ -226,26 +226,26 @@ def test_a_cut_tail_shows_against_a_checkpoint(place: Place) -> None:
     kept.write_text(place.run("audit", "checkpoint").stdout, encoding="utf-8")
     paused(place, 1)
     assert place.run("audit", "verify", "--checkpoint", str(kept)).exit_code == 0
-    change(place, "DELETE FROM windlass_record WHERE namespace = 'audit' AND key LIKE '%5'")
-    change(place, "DELETE FROM windlass_record WHERE namespace = 'audit' AND key LIKE '%6'")
+    change(place, "DELETE FROM gantline_record WHERE namespace = 'audit' AND key LIKE '%5'")
+    change(place, "DELETE FROM gantline_record WHERE namespace = 'audit' AND key LIKE '%6'")
     assert place.run("audit", "verify").exit_code == 0
     result = place.run("-o", "json", "audit", "verify", "--checkpoint", str(kept))
     (finding,) = json.loads(result.stdout)
     assert (result.exit_code, finding["what"], finding["version"]) == (1, "tail-cut", 3)
-    change(place, "DELETE FROM windlass_record WHERE namespace = 'audit'")
+    change(place, "DELETE FROM gantline_record WHERE namespace = 'audit'")
     result = place.run("-o", "json", "audit", "verify", "--all-tenants", "--checkpoint", str(kept))
     (finding,) = json.loads(result.stdout)
     assert (finding["what"], finding["version"], finding["lastVersion"]) == ("tail-cut", 1, 3)
     kept.write_text("{}", encoding="utf-8")
     refused = place.run("audit", "verify", "--checkpoint", str(kept))
-    assert_refused(refused, 2, "Line 1", "windlass audit checkpoint")
+    assert_refused(refused, 2, "Line 1", "gantline audit checkpoint")
 
 
 def test_an_export_is_a_checkpoint_too(place: Place) -> None:
     paused(place, 3)
     kept = place.folder / "trail.jsonl"
     kept.write_text(place.run("audit", "export").stdout, encoding="utf-8")
-    change(place, "DELETE FROM windlass_record WHERE namespace = 'audit' AND key LIKE '%6'")
+    change(place, "DELETE FROM gantline_record WHERE namespace = 'audit' AND key LIKE '%6'")
     result = place.run("audit", "verify", "--checkpoint", str(kept))
     assert (result.exit_code, "tail-cut" in result.stdout) == (1, True)
 
@@ -254,7 +254,7 @@ def test_a_damaged_trail_is_exported_as_far_as_it_goes(place: Place) -> None:
     paused(place, 3)
     change(
         place,
-        "UPDATE windlass_record SET value = x'00' WHERE namespace = 'audit' AND key LIKE '%7'",
+        "UPDATE gantline_record SET value = x'00' WHERE namespace = 'audit' AND key LIKE '%7'",
     )
     result = place.run("audit", "export")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 2)
@@ -265,7 +265,7 @@ def test_a_damaged_trail_is_exported_as_far_as_it_goes(place: Place) -> None:
 
 
 def test_long_work_tells_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.cli.audit._TELL_EVERY", 2)
+    monkeypatch.setattr("gantline.cli.audit._TELL_EVERY", 2)
     paused(place, 5)
     assert "4 events verified" in place.run("audit", "verify").stderr
     assert "4 events looked at" in place.run("audit", "list").stderr

@@ -1,12 +1,12 @@
-"""windlass consumer: which consumers there are, how far they are, and how one is forgotten."""
+"""gantline consumer: which consumers there are, how far they are, and how one is forgotten."""
 
 from datetime import UTC, datetime
 
+from gantline.contract.store import JobStore
+from gantline.manager.cursors import ConsumerCursor, begin_cursor, write_cursor
+from gantline.manager.sessions import Session, register
 from tests.cli.conftest import Place, assert_refused
 from tests.cli.test_doctor import checked
-from windlass.contract.store import JobStore
-from windlass.manager.cursors import ConsumerCursor, begin_cursor, write_cursor
-from windlass.manager.sessions import Session, register
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 RUN = "every consumer of events has a worker"
@@ -80,7 +80,7 @@ def test_the_doctor_warns_of_consumers_that_nobody_runs_and_of_failing_ones(
     checks = checked(empty_store)
     assert checks[RUN]["result"] == "warn"
     assert "webhooks" in checks[RUN]["advice"]
-    assert "windlass consumer delete" in checks[RUN]["advice"]
+    assert "gantline consumer delete" in checks[RUN]["advice"]
     assert checks[WELL]["advice"] == "webhooks: OSError: away."
     a_worker_with(empty_store, "webhooks")
     assert checked(empty_store)[RUN]["result"] == "ok"

@@ -1,4 +1,4 @@
-"""windlass db on every store with a schema."""
+"""gantline db on every store with a schema."""
 
 import asyncio
 import sqlite3
@@ -9,10 +9,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.stores import store_from_url
 from tests.cli.conftest import Place, assert_refused
 from tests.servers.postgres import PostgresServer
-from windlass.contract.clock import SystemClock
-from windlass.stores import store_from_url
 
 SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 
@@ -20,18 +20,18 @@ SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(place: Place, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "sqlite":
-        url = "sqlite:///windlass.db"
+        url = "sqlite:///gantline.db"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.url(schema=f"w{uuid4().hex}", auto_migrate="false")
-    monkeypatch.setenv("WINDLASS_STORE", url)
+    monkeypatch.setenv("GANTLINE_STORE", url)
     return url
 
 
 def run_script(url: str, script: str) -> None:
     """As a DBA does."""
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(Path("windlass.db"))) as connection:
+        with closing(sqlite3.connect(Path("gantline.db"))) as connection:
             connection.executescript(script)
     else:
         with psycopg.connect(url.split("?")[0], autocommit=True) as connection:
@@ -120,7 +120,7 @@ def test_the_sql_names_the_schema_of_the_store(place: Place) -> None:
     url = "postgresql://u@h/d?schema=other"
     printed = place.run("--store", url, "db", "sql", "--all").stdout
     assert "CREATE TABLE other.job" in printed
-    assert "windlass." not in printed
+    assert "gantline." not in printed
 
 
 def test_a_store_without_a_schema_has_nothing_to_migrate(place: Place) -> None:
@@ -139,7 +139,7 @@ def test_a_server_that_is_away_is_5_and_its_password_is_not_shown(place: Place) 
 def test_a_newer_schema_is_refused(place: Place, store: str) -> None:
     place.run("db", "migrate")
     if store.startswith("sqlite"):
-        run_script(store, "INSERT INTO windlass_migration VALUES (99, 'future', 'x', '2030')")
+        run_script(store, "INSERT INTO gantline_migration VALUES (99, 'future', 'x', 99, '2030')")
     else:
         schema = store.partition("schema=")[2].partition("&")[0]
         row = "(99, 'future', 'x', 99)"

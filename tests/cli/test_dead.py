@@ -1,4 +1,4 @@
-"""windlass dead: counts first, asks first, and touches only what was chosen."""
+"""gantline dead: counts first, asks first, and touches only what was chosen."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_who_names_a_cancelled_job_is_told_which_command_is_for_it(place: Place,
     job_id = place.submit("index", "1")
     place.json("job", "cancel", job_id)
     result = place.run("dead", verb, job_id, "--yes")
-    assert_refused(result, 1, "not a dead letter", "windlass job redrive")
+    assert_refused(result, 1, "not a dead letter", "gantline job redrive")
     assert place.json("job", "redrive", job_id)[0]["status"] == "Queued"
 
 

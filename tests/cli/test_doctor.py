@@ -1,4 +1,4 @@
-"""windlass doctor: what it looks at, what it says is wrong, and what it advises."""
+"""gantline doctor: what it looks at, what it says is wrong, and what it advises."""
 
 import json
 import platform
@@ -11,17 +11,17 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline.contract.outcome import ErrorInfo
+from gantline.contract.query import LaneRequest
+from gantline.contract.status import Reason
+from gantline.contract.store import JobStore
+from gantline.contract.transition import Transition
+from gantline.contract.version import __version__
+from gantline.manager.relay import OUTBOX
+from gantline.manager.sessions import Session, register
+from gantline.testing.factories import make_new
 from tests.cli.conftest import Place
 from tests.servers.postgres import PostgresServer
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.query import LaneRequest
-from windlass.contract.status import Reason
-from windlass.contract.store import JobStore
-from windlass.contract.transition import Transition
-from windlass.contract.version import __version__
-from windlass.manager.relay import OUTBOX
-from windlass.manager.sessions import Session, register
-from windlass.testing.factories import make_new
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -65,7 +65,7 @@ HELD = "no waiting job is held back by a switch"
 
 def test_the_versions_are_told_before_the_store_is_opened(place: Place) -> None:
     said = place.run("doctor").stderr.splitlines()[0]
-    assert said == f"windlass {__version__}, Python {platform.python_version()}"
+    assert said == f"gantline {__version__}, Python {platform.python_version()}"
 
 
 def test_the_software_of_a_sqlite_store_is_named(empty_store: Place) -> None:
@@ -101,11 +101,11 @@ def test_a_clock_that_differs_is_told_by_how_much(place: Place, postgres: Postgr
 @pytest.mark.parametrize(
     ("switch", "advice"),
     [
-        ("queue pause docs", "2 jobs in the paused queue docs: windlass queue resume docs."),
-        ("type pause index", "2 jobs of the paused type index: windlass type resume index."),
+        ("queue pause docs", "2 jobs in the paused queue docs: gantline queue resume docs."),
+        ("type pause index", "2 jobs of the paused type index: gantline type resume index."),
         (
             "type disable index --yes",
-            "2 jobs of the disabled type index will fail: windlass type enable index.",
+            "2 jobs of the disabled type index will fail: gantline type enable index.",
         ),
     ],
 )
@@ -119,7 +119,7 @@ def test_jobs_that_a_switch_holds_back_are_told_with_the_command_that_lets_them_
     place.run(*switch.split())
     row = checked(place)[HELD]
     assert (row["result"], row["advice"]) == ("warn", advice)
-    place.run(*advice.rpartition(": windlass ")[2].removesuffix(".").split())
+    place.run(*advice.rpartition(": gantline ")[2].removesuffix(".").split())
     assert checked(place)[HELD]["result"] == "ok"
 
 
@@ -167,7 +167,7 @@ def test_a_warning_alone_is_no_failure(place: Place) -> None:
 def test_the_doctor_speaks_of_the_store_though_the_application_cannot_be_imported(
     empty_store: Place,
 ) -> None:
-    flags = ("--app", "nope:jobs", "--store", "sqlite:///windlass.db")
+    flags = ("--app", "nope:jobs", "--store", "sqlite:///gantline.db")
     rows = checked(empty_store, *flags)
     assert rows["the application imports"]["result"] == "bad"
     assert any(name.startswith("jobs are kept in") for name in rows)
@@ -178,13 +178,24 @@ def test_a_variable_that_looks_like_a_setting_is_told(
 ) -> None:
     """Or the store that it was to name is never looked at, and nobody says so."""
     place.run("db", "migrate")
-    monkeypatch.setenv("WINDLASS_STOER", "sqlite:///other.db")
-    monkeypatch.setenv("WINDLASS_LOGFORMAT", "json")
-    monkeypatch.setenv("WINDLASS_API_KEY", "no setting, and like none")
+    monkeypatch.setenv("GANTLINE_STOER", "sqlite:///other.db")
+    monkeypatch.setenv("GANTLINE_LOGFORMAT", "json")
+    monkeypatch.setenv("GANTLINE_API_KEY", "no setting, and like none")
     told = {name: row["advice"] for name, row in checked(place).items() if row["result"] == "warn"}
-    assert told["WINDLASS_STOER is a setting"] == "Is WINDLASS_STORE meant?"
-    assert told["WINDLASS_LOGFORMAT is a setting"] == "Is WINDLASS_LOG_FORMAT meant?"
+    assert told["GANTLINE_STOER is a setting"] == "Is GANTLINE_STORE meant?"
+    assert told["GANTLINE_LOGFORMAT is a setting"] == "Is GANTLINE_LOG_FORMAT meant?"
     assert not any("API_KEY" in name for name in told)
+
+
+@pytest.mark.parametrize(("late", "result"), [(4, "ok"), (12, "warn")])
+def test_old_jobs_that_nobody_removes_are_reported(place: Place, late: int, result: str) -> None:
+    place.run("job", "cancel", place.submit("index", "1"))
+    ended = timedelta(days=90, minutes=late, seconds=30) // timedelta(microseconds=1)
+    with sqlite3.connect(place.database) as connection:
+        connection.execute("UPDATE gantline_log SET at = at - ?", (ended,))
+    row = checked(place)["old jobs are removed in time"]
+    assert row["result"] == result
+    assert result == "ok" or "should have been gone 12 minutes ago" in row["advice"]
 
 
 def test_jobs_that_do_not_leave_the_outbox_are_told(
@@ -197,7 +208,7 @@ def test_jobs_that_do_not_leave_the_outbox_are_told(
         f"jobs leave the outbox {outbox.database}",
         "all that left the outbox was taken",
     )
-    monkeypatch.setenv("WINDLASS_OUTBOX", f"sqlite:///{outbox.database}")
+    monkeypatch.setenv("GANTLINE_OUTBOX", f"sqlite:///{outbox.database}")
     assert checked(place)["the outbox can be opened"]["result"] == "bad"
 
     async def put(store: JobStore) -> None:
@@ -211,7 +222,7 @@ def test_jobs_that_do_not_leave_the_outbox_are_told(
 
     outbox.stored(put)
     assert {checked(place)[name]["result"] for name in (leaving, taken)} == {"ok"}
-    monkeypatch.setattr("windlass.cli.doctor._MOVED_WITHIN", timedelta(0))
+    monkeypatch.setattr("gantline.cli.doctor._MOVED_WITHIN", timedelta(0))
     stuck = checked(place)[leaving]
     assert stuck["result"] == "bad"
     assert "1 job there" in stuck["advice"]

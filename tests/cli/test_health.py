@@ -1,4 +1,4 @@
-"""windlass worker --health: real workers whose store goes away, whose loop stands still."""
+"""gantline worker --health: real workers whose store goes away, whose loop stands still."""
 
 import http.client
 import json
@@ -23,9 +23,9 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 @jobs.job("block")
 async def block(flag: str) -> None:
@@ -98,8 +98,8 @@ def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     # A module is imported once for all tests, and remembers the store that it was imported with.
     name = f"shop_{uuid4().hex}"
     (place.folder / f"{name}.py").write_text(SHOP)
-    monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
-    monkeypatch.setenv("WINDLASS_APP", f"{name}:jobs")
+    monkeypatch.setenv("GANTLINE_POLL_SECONDS", "0.1")
+    monkeypatch.setenv("GANTLINE_APP", f"{name}:jobs")
     return place
 
 
@@ -119,11 +119,11 @@ def test_a_worker_is_alive_and_ready_and_has_metrics(shop: Place) -> None:
         assert list(checks) == ["loop", "store", "migrations", "draining", "consuming"]
         assert health.get("/healthz").status == 200
         shop.eventually(lambda: shop.status(job_id) == "Completed", "the job is done")
-        done = "windlass_jobs_finished_total"
+        done = "gantline_jobs_finished_total"
         page = Samples(health.get("/metrics").body)
         assert page.get(done, job_type="add", status="Completed") == 1
-        assert page.get("windlass_loop_lag_seconds") is not None
-        assert page.get("windlass_queue_depth", queue="default", job_type="add") is not None
+        assert page.get("gantline_loop_lag_seconds") is not None
+        assert page.get("gantline_queue_depth", queue="default", job_type="add") is not None
 
 
 def test_a_blocked_loop_is_unready_and_unhealthy_and_mends_itself(shop: Place) -> None:
@@ -161,7 +161,7 @@ def test_a_worker_without_its_store_is_unready_and_ready_again_by_itself(
 ) -> None:
     server = PostgresServer()
     try:
-        monkeypatch.setenv("WINDLASS_STORE", server.url(schema=f"w{uuid4().hex}"))
+        monkeypatch.setenv("GANTLINE_STORE", server.url(schema=f"w{uuid4().hex}"))
         with worker(shop) as (_, health):
             health.until("/readyz", 200)
             server.halt("immediate") if trouble == "stopped" else server.pause()
@@ -169,7 +169,7 @@ def test_a_worker_without_its_store_is_unready_and_ready_again_by_itself(
             health.until("/readyz", 503, {"store", "migrations", "consuming"})
             assert health.get("/healthz").status == 200, "a restart would not mend it"
             page = Samples(health.get("/metrics").body)
-            assert page.get("windlass_store_up") == 0
+            assert page.get("gantline_store_up") == 0
             assert str(server.port) not in health.get("/readyz").body.decode()
             server.start() if trouble == "stopped" else server.resume()
             health.until("/readyz", 200)
@@ -193,12 +193,12 @@ def test_all_processes_of_a_worker_are_watched_through_one_port(shop: Place) -> 
         page = Samples(health.get("/metrics").body)
         done = [
             page.get(
-                "windlass_jobs_finished_total", job_type="add", status="Completed", process=number
+                "gantline_jobs_finished_total", job_type="add", status="Completed", process=number
             )
             for number in "01"
         ]
         assert sum(count or 0 for count in done) == 20
-        assert len(page.labels("windlass_queue_depth")) == 1, "told once, not by each"
+        assert len(page.labels("gantline_queue_depth")) == 1, "told once, not by each"
         blocked = shop.submit("block", f'"{flag}"')
         answer = health.until("/readyz", 503).json
         assert sorted(one["ok"] for one in answer["processes"]) == [False, True]
@@ -216,13 +216,13 @@ def test_a_killed_process_is_unready_until_it_was_started_anew(shop: Place) -> N
         answer = health.until("/readyz", 503)
         assert "It does not answer." in answer.body.decode()
         page = Samples(health.get("/metrics").body)
-        assert [page.get("windlass_process_up", process=number) for number in "01"].count(0) <= 1
+        assert [page.get("gantline_process_up", process=number) for number in "01"].count(0) <= 1
         program.wait_for("Working on", times=3)
         health.until("/readyz", 200)
 
 
 def test_the_setting_names_the_port_too(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDLASS_HEALTH", "127.0.0.1:0")
+    monkeypatch.setenv("GANTLINE_HEALTH", "127.0.0.1:0")
     with shop.process("worker") as program:
         health = Health(shop, program)
         health.until("/readyz", 200)
@@ -245,17 +245,17 @@ def test_what_cannot_be_watched_is_refused_before_the_worker_starts(
 ) -> None:
     many = ("--processes", processes)
     assert_refused(shop.run("worker", *many, "--health", "8081"), 2, ":8081")
-    monkeypatch.setenv("WINDLASS_REQUIRE_BROKER", "perhaps")
+    monkeypatch.setenv("GANTLINE_REQUIRE_BROKER", "perhaps")
     assert_refused(shop.run("worker", *many, "--health", ":0"), 2, "yes or no")
-    monkeypatch.setenv("WINDLASS_REQUIRE_BROKER", "yes")
-    assert_refused(shop.run("worker", *many, "--health", ":0"), 2, "WINDLASS_TRIGGER")
+    monkeypatch.setenv("GANTLINE_REQUIRE_BROKER", "yes")
+    assert_refused(shop.run("worker", *many, "--health", ":0"), 2, "GANTLINE_TRIGGER")
 
 
 def test_a_worker_whose_broker_is_required_waits_for_it(
     shop: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_TRIGGER", f"amqp://127.0.0.1:{free_port()}/")
-    monkeypatch.setenv("WINDLASS_REQUIRE_BROKER", "yes")
+    monkeypatch.setenv("GANTLINE_TRIGGER", f"amqp://127.0.0.1:{free_port()}/")
+    monkeypatch.setenv("GANTLINE_REQUIRE_BROKER", "yes")
     with worker(shop) as (_, health):
         health.until("/readyz", 503, {"broker"})
 
@@ -269,5 +269,5 @@ def test_without_the_library_there_are_no_metrics_and_all_else_works(shop: Place
         with worker(shop, "bare:jobs", "--processes", processes) as (_, health):
             health.until("/readyz", 200)
             answer = health.get("/metrics")
-            assert (answer.status, "windlass[prometheus]" in answer.json["message"]) == (404, True)
+            assert (answer.status, "gantline[prometheus]" in answer.json["message"]) == (404, True)
             shop.eventually(lambda: shop.status(job_id) == "Completed", "the job is done")

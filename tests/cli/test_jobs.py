@@ -1,4 +1,4 @@
-"""windlass job: what it prints, what it refuses, and with which exit code."""
+"""gantline job: what it prints, what it refuses, and with which exit code."""
 
 import json
 import signal

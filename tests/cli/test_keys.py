@@ -1,4 +1,4 @@
-"""windlass key: keys are made, shown once, rotated and revoked."""
+"""gantline key: keys are made, shown once, rotated and revoked."""
 
 import asyncio
 import json
@@ -6,17 +6,17 @@ import logging
 
 import pytest
 
+from gantline.auth.action import Action
+from gantline.auth.api_keys import ApiKeys
+from gantline.auth.authenticator import Credentials
+from gantline.auth.key_authenticator import ApiKeyAuthenticator
+from gantline.auth.peppers import PEPPER_VARIABLE, Peppers
+from gantline.auth.principal import Principal, Role
+from gantline.auth.rate_limit import RateLimit
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import InvalidCredentials
+from gantline.stores import store_from_url
 from tests.cli.conftest import Place
-from windlass.auth.action import Action
-from windlass.auth.api_keys import ApiKeys
-from windlass.auth.authenticator import Credentials
-from windlass.auth.key_authenticator import ApiKeyAuthenticator
-from windlass.auth.peppers import PEPPER_VARIABLE, Peppers
-from windlass.auth.principal import Principal, Role
-from windlass.auth.rate_limit import RateLimit
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import InvalidCredentials
-from windlass.stores import store_from_url
 
 PEPPER = "1:0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -161,7 +161,7 @@ def test_without_a_pepper_keys_are_looked_at_but_not_made(
     for words in (("create", "new"), ("rotate", made["keyId"])):
         result = place.run("key", *words)
         assert result.exit_code == 2
-        assert "windlass key pepper" in result.stderr
+        assert "gantline key pepper" in result.stderr
     assert len(place.json("key", "list")) == 1
     assert place.run("key", "revoke", made["keyId"], "--yes").exit_code == 0
 

@@ -1,4 +1,4 @@
-"""windlass worker --log-format json: nothing but JSON on stderr, from all its processes."""
+"""gantline worker --log-format json: nothing but JSON on stderr, from all its processes."""
 
 import json
 import signal
@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
 
 SHOP = """
 import logging
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 log = logging.getLogger("shop")
 
 @jobs.job("add")
@@ -36,7 +36,7 @@ PAYLOAD = '"hush"'
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     name = f"shop_{uuid4().hex}"  # a module is imported once for all tests
     (place.folder / f"{name}.py").write_text(SHOP.replace("on the loop", "\\x1b[31mon the loop"))
-    monkeypatch.setenv("WINDLASS_APP", f"{name}:jobs")
+    monkeypatch.setenv("GANTLINE_APP", f"{name}:jobs")
     return place
 
 
@@ -50,7 +50,7 @@ def test_every_line_is_an_event_and_those_of_a_run_say_which(
     if source == "flag":
         words += ["--log-format", "json"]
     else:
-        monkeypatch.setenv("WINDLASS_LOG_FORMAT", "json")
+        monkeypatch.setenv("GANTLINE_LOG_FORMAT", "json")
     with shop.process(*words) as program:
         program.wait_for('"event": "completed"', times=2)
         program.wait_for('"event": "retried"')
@@ -60,10 +60,10 @@ def test_every_line_is_an_event_and_those_of_a_run_say_which(
     by_message = {event["message"]: event for event in events}
     assert any(message.startswith("Working on") for message in by_message)
     assert any(message.startswith("Health, readiness") for message in by_message)
-    assert by_message["Stopped."]["logger"] == "windlass.cli"
+    assert by_message["Stopped."]["logger"] == "gantline.cli"
     assert by_message["\x1b[31mon the loop"]["jobId"] == jobs["add"]
     assert by_message["in a process"]["jobId"] == jobs["add-in-a-process"]
-    ended = {event["jobId"] for event in events if event["logger"] == "windlass.worker"}
+    ended = {event["jobId"] for event in events if event["logger"] == "gantline.worker"}
     assert ended >= set(jobs.values())
     assert "hush" not in program.stderr
 
@@ -82,7 +82,7 @@ def test_the_api_says_nothing_but_events_either(shop: Place) -> None:
 def test_an_unknown_format_is_refused_with_the_choices(
     shop: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_LOG_FORMAT", "xml")
+    monkeypatch.setenv("GANTLINE_LOG_FORMAT", "xml")
     assert_refused(shop.run("worker"), 2, "log_format", "text or json")
 
 

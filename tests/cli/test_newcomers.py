@@ -10,9 +10,9 @@ from tests.cli.conftest import Place, assert_refused
 
 SHOP = """
 import msgspec
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 class Document(msgspec.Struct, rename="camel"):
     document_id: str
@@ -30,7 +30,7 @@ async def count(number: int) -> None: ...
 def first_day(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.delitem(sys.modules, "first_day", raising=False)
     Path("first_day.py").write_text(SHOP)
-    monkeypatch.setenv("WINDLASS_APP", "first_day:jobs")
+    monkeypatch.setenv("GANTLINE_APP", "first_day:jobs")
     return place
 
 
@@ -55,7 +55,7 @@ def test_a_job_that_is_not_declared_is_refused_with_those_that_are(first_day: Pl
 @pytest.mark.parametrize("words", ["sessions", "doctor"])
 def test_who_has_no_worker_is_told_how_to_start_one_here(first_day: Place, words: str) -> None:
     first_day.make_store()
-    assert "Start one: windlass worker first_day:jobs" in first_day.run(words).output
+    assert "Start one: gantline worker first_day:jobs" in first_day.run(words).output
 
 
 def test_a_module_that_is_not_found_is_told_with_the_command_that_would_find_it(
@@ -68,7 +68,7 @@ def test_a_module_that_is_not_found_is_told_with_the_command_that_would_find_it(
 WITHOUT_DRIVER = """
 import sys
 sys.modules["psycopg"] = None
-from windlass.cli.main import main
+from gantline.cli.main import main
 main()
 """
 
@@ -79,7 +79,7 @@ def test_a_driver_that_is_not_installed_is_told_with_the_extra_that_has_it(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_DRIVER, *words.split()],
-        env={"WINDLASS_STORE": "postgresql://u@h/d", "PATH": "/usr/bin:/bin"},
+        env={"GANTLINE_STORE": "postgresql://u@h/d", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -88,7 +88,7 @@ def test_a_driver_that_is_not_installed_is_told_with_the_extra_that_has_it(
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
         "Error: A postgresql store needs the module psycopg, which is not installed. "
-        "Run `pip install 'windlass[postgres]'`.\n"
+        "Run `pip install 'gantline[postgres]'`.\n"
     )
 
 

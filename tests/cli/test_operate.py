@@ -1,4 +1,4 @@
-"""windlass queue, stats, sessions, doctor and db."""
+"""gantline queue, stats, sessions, doctor and db."""
 
 import json
 import sqlite3
@@ -64,7 +64,7 @@ def test_the_doctor_names_what_is_bad_and_what_to_do(place: Place) -> None:
     assert all(row.keys() == CHECKS for row in rows)
     assert all(row["advice"] for row in rows if row["result"] == "bad")
     assert any("index" in row["advice"] for row in rows)
-    assert result.stderr.startswith("windlass ")
+    assert result.stderr.startswith("gantline ")
 
 
 def test_the_doctor_says_when_the_application_cannot_be_imported(place: Place) -> None:
@@ -140,7 +140,7 @@ def test_the_printed_sql_makes_the_schema(place: Place) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(result.stdout)
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-    assert "windlass_job" in names
+    assert "gantline_job" in names
     assert place.run("db", "sql", "1").stdout == result.stdout
 
 
@@ -155,32 +155,32 @@ def test_the_status_of_a_file_that_is_not_ours_yet_is_nothing_applied(place: Pla
     assert [row["applied"] for row in place.json("db", "status")] == [False]
 
 
-NEWER = "INSERT INTO windlass_migration VALUES (99, 'future', 'x', '2030-01-01T00:00:00Z')"
+NEWER = "INSERT INTO gantline_migration VALUES (99, 'future', 'x', 99, '2030-01-01T00:00:00Z')"
 
 
 def newer(place: Place) -> str:
     place.run("db", "migrate")
     with closing(sqlite3.connect(place.database)) as connection, connection:
         connection.execute(NEWER)
-    return "sqlite:///windlass.db"
+    return "sqlite:///gantline.db"
 
 
 def no_database(place: Place) -> str:
     place.database.write_bytes(b"not a database at all" * 100)
-    return "sqlite:///windlass.db"
+    return "sqlite:///gantline.db"
 
 
 BAD_STORES: dict[str, Any] = {
     "unknown scheme": lambda place: "nope://x",
-    "no scheme": lambda place: "windlass.db",
+    "no scheme": lambda place: "gantline.db",
     "empty": lambda place: "",
     "no file": lambda place: "sqlite://",
     "host": lambda place: "sqlite://host/x",
     "bad port": lambda place: "sqlite://[x/y",
-    "unknown option": lambda place: "sqlite:///windlass.db?nope=1",
+    "unknown option": lambda place: "sqlite:///gantline.db?nope=1",
     "folder": lambda place: f"sqlite:///{place.folder}",
-    "missing folder": lambda place: "sqlite:///missing/windlass.db",
-    "unwritable folder": lambda place: "sqlite:////proc/windlass.db",
+    "missing folder": lambda place: "sqlite:///missing/gantline.db",
+    "unwritable folder": lambda place: "sqlite:////proc/gantline.db",
     "long name": lambda place: f"sqlite:///{'x' * 300}.db",
     "no database": no_database,
     "newer schema": newer,
@@ -253,14 +253,14 @@ def test_looking_at_a_file_that_is_not_there_is_5_and_does_not_make_it(
     assert (result.exit_code, result.stdout) == (5, "")
     error = result.stderr.splitlines()[-1]
     assert error.startswith(f"Error: There is no store file {place.database} (the default).")
-    assert "windlass db migrate" in error
+    assert "gantline db migrate" in error
     assert list(Path().iterdir()) == []
 
 
 def test_looking_does_not_make_our_tables_in_a_database_of_somebody_else(place: Place) -> None:
     with closing(sqlite3.connect(place.database)) as connection:
         connection.execute("CREATE TABLE theirs (x)")
-    assert_refused(place.run("job", "list"), 5, "no schema of ours", "windlass db migrate")
+    assert_refused(place.run("job", "list"), 5, "no schema of ours", "gantline db migrate")
     with closing(sqlite3.connect(place.database)) as connection:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
     assert names == {"theirs"}

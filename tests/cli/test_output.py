@@ -15,7 +15,7 @@ ESCAPE = "\x1b"
 
 def piped(place: Place, *words: str, **variables: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.cli.main", *words],
+        [sys.executable, "-m", "gantline.cli.main", *words],
         cwd=place.folder,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
         capture_output=True,
@@ -29,7 +29,7 @@ def at_a_terminal(place: Place, *words: str, columns: int = 80, **variables: str
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, columns))
     process = subprocess.Popen(
-        [sys.executable, "-m", "windlass.cli.main", *words],
+        [sys.executable, "-m", "gantline.cli.main", *words],
         cwd=place.folder,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color"} | variables,
         stdin=theirs,
@@ -136,7 +136,7 @@ def test_a_reader_that_leaves_early_is_no_traceback(place: Place) -> None:
     os.close(reading)
     for form in ("table", "json"):
         done = subprocess.run(
-            [sys.executable, "-m", "windlass.cli.main", "-o", form, "dead", "list"],
+            [sys.executable, "-m", "gantline.cli.main", "-o", form, "dead", "list"],
             cwd=place.folder,
             stdout=writing,
             stderr=subprocess.PIPE,
@@ -211,7 +211,7 @@ def test_an_empty_table_is_a_sentence_for_people_and_nothing_for_a_pipe(empty_st
 def test_a_pipe_that_wants_one_line_gets_it_and_nobody_complains(place: Place) -> None:
     place.submit("index", "1")
     done = subprocess.run(
-        ["bash", "-c", '"$0" -m windlass.cli.main job list | head -1', sys.executable],
+        ["bash", "-c", '"$0" -m gantline.cli.main job list | head -1', sys.executable],
         cwd=place.folder,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""windlass schedule: the same verbs against a store and against a server."""
+"""gantline schedule: the same verbs against a store and against a server."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Chosen:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("served")
-    served = ApiProcess("tests.client.served:app", store=f"sqlite:///{folder}/windlass.db")
+    served = ApiProcess("tests.client.served:app", store=f"sqlite:///{folder}/gantline.db")
     yield served
     served.stop()
 
@@ -47,7 +47,7 @@ def schedule(
     if request.param == "store":
         place.make_store()
         return Chosen(place, "--app", "tests.cli.served_app:jobs", "--store", _url(place.folder))
-    monkeypatch.setenv("WINDLASS_API_KEY", "system")
+    monkeypatch.setenv("GANTLINE_API_KEY", "system")
     api: ApiProcess = request.getfixturevalue("server")
     chosen = Chosen(place, "--url", api.url)
     for one in chosen.json("list"):
@@ -56,7 +56,7 @@ def schedule(
 
 
 def _url(folder: Path) -> str:
-    return f"sqlite:///{folder}/windlass.db"
+    return f"sqlite:///{folder}/gantline.db"
 
 
 def test_a_schedule_is_made_shown_and_listed(schedule: Chosen) -> None:
@@ -157,7 +157,7 @@ def test_how_many_there_may_be_is_a_setting(
     place.make_store()
     schedule = Chosen(place, "--store", _url(place.folder))
     schedule.json("add", "first", *NIGHTLY)
-    monkeypatch.setenv("WINDLASS_SCHEDULES_PER_TENANT", most)
+    monkeypatch.setenv("GANTLINE_SCHEDULES_PER_TENANT", most)
     refused = schedule.run("add", "second", *NIGHTLY)
     assert (refused.exit_code, why in refused.stderr) == (2, True), refused.stderr
 

@@ -1,4 +1,4 @@
-"""windlass api and dev over HTTP: who is let in, and how they stop."""
+"""gantline api and dev over HTTP: who is let in, and how they stop."""
 
 import re
 import signal
@@ -13,9 +13,9 @@ from tests.cli.conftest import Place, Program, assert_refused
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
 
 SHOP = """
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 @jobs.job("add")
 async def add(number: int) -> int:
@@ -35,8 +35,8 @@ app = Starlette(routes=[Mount("/jobs", api)], lifespan=jobs.lifespan(worker=True
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     (place.folder / "shop.py").write_text(SHOP)
     (place.folder / "web.py").write_text(WEB)
-    monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
-    monkeypatch.delenv("WINDLASS_KEY_PEPPER", raising=False)
+    monkeypatch.setenv("GANTLINE_POLL_SECONDS", "0.1")
+    monkeypatch.delenv("GANTLINE_KEY_PEPPER", raising=False)
     return place
 
 
@@ -55,9 +55,9 @@ def stop(program: Program) -> None:
 
 
 def test_the_api_asks_for_a_key(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_refused(shop.run("api", "shop:jobs"), 2, "WINDLASS_KEY_PEPPER", "windlass key pepper")
-    monkeypatch.setenv("WINDLASS_KEY_PEPPER", f"1:{shop.run('key', 'pepper').stdout.strip()}")
-    monkeypatch.setenv("WINDLASS_APP", "shop:jobs")
+    assert_refused(shop.run("api", "shop:jobs"), 2, "GANTLINE_KEY_PEPPER", "gantline key pepper")
+    monkeypatch.setenv("GANTLINE_KEY_PEPPER", f"1:{shop.run('key', 'pepper').stdout.strip()}")
+    monkeypatch.setenv("GANTLINE_APP", "shop:jobs")
     secret = shop.json("key", "create", "tests")["key"]
     with shop.process("api", "--port", "0") as program:
         url = url_of(program, "Serving ")
@@ -109,7 +109,7 @@ def test_a_development_server_serves_no_other_address(shop: Place) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):  # noqa: S104  # which is refused
         result = shop.run("dev", "shop:jobs", "--no-reload", "--host", host)
         assert result.exit_code == 2
-        assert "windlass api" in result.stderr
+        assert "gantline api" in result.stderr
 
 
 def test_a_port_that_is_taken_is_told(shop: Place, tmp_path: Path) -> None:

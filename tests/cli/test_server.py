@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from gantline.app.settings import SETTINGS
 from tests.cli.conftest import NOBODY, Place, assert_refused
 from tests.servers.http_api import ApiProcess
 from tests.servers.scripted import ScriptedServer, answering
-from windlass.app.settings import SETTINGS
 
 # What only the holder of the store knows.
 OF_THE_STORE = ("errorDetail", "workers")
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ApiProcess]:
-    store = f"sqlite:///{folder}/windlass.db"
+    store = f"sqlite:///{folder}/gantline.db"
     served = ApiProcess("tests.client.served:app", store=store)
     yield served
     served.stop()
@@ -51,7 +51,7 @@ def served(
     place: Place, folder: Path, server: ApiProcess, monkeypatch: pytest.MonkeyPatch
 ) -> Served:
     """Asked by who operates the installation; its own tenant is `default`."""
-    monkeypatch.setenv("WINDLASS_API_KEY", "system")
+    monkeypatch.setenv("GANTLINE_API_KEY", "system")
     return Served(folder, server.url)
 
 
@@ -245,7 +245,7 @@ def test_a_type_that_the_server_does_not_have_is_refused_as_usage(served: Served
 def test_without_the_right_it_is_4_and_another_tenant_is_not_there(
     served: Served, monkeypatch: pytest.MonkeyPatch, key: str, words: list[str], code: int
 ) -> None:
-    monkeypatch.setenv("WINDLASS_API_KEY", key)
+    monkeypatch.setenv("GANTLINE_API_KEY", key)
     result = served.run(*served.on_server, *words)
     assert_refused(result, code)
     assert not key or f"{key}." not in result.stderr
@@ -254,9 +254,9 @@ def test_without_the_right_it_is_4_and_another_tenant_is_not_there(
 def test_who_may_act_need_not_be_allowed_to_look(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_API_KEY", "alice")
+    monkeypatch.setenv("GANTLINE_API_KEY", "alice")
     job_id = told(served.run(*served.on_server, "-o", "json", "job", "submit", "sweep"))["jobId"]
-    monkeypatch.setenv("WINDLASS_API_KEY", "canceller")
+    monkeypatch.setenv("GANTLINE_API_KEY", "canceller")
     done = told(served.run(*served.on_server, "-o", "json", "job", "cancel", job_id))
     assert done == [{"jobId": job_id, "status": "Cancelled", "changed": True}]
 
@@ -267,10 +267,10 @@ def test_the_tenant_is_that_of_the_key_unless_one_is_named(
     job_id = told(
         served.run(*served.on_server, "--tenant", "acme", "-o", "json", "job", "submit", "sweep")
     )["jobId"]
-    monkeypatch.setenv("WINDLASS_API_KEY", "operator")
+    monkeypatch.setenv("GANTLINE_API_KEY", "operator")
     row = told(served.run(*served.on_server, "-o", "json", "job", "get", job_id))
     assert row["tenantId"] == "acme"
-    monkeypatch.setenv("WINDLASS_API_KEY", "eve")
+    monkeypatch.setenv("GANTLINE_API_KEY", "eve")
     empty = served.run(*served.on_server, "job", "list")
     assert empty.stderr == "No jobs found for the tenant of the API key.\n"
 
@@ -283,7 +283,7 @@ def test_a_server_that_is_not_there_is_5(place: Place) -> None:
 
 
 @pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])
-def test_what_is_no_windlass_server_is_5(place: Place, status: str) -> None:
+def test_what_is_no_gantline_server_is_5(place: Place, status: str) -> None:
     server = ScriptedServer([answering(status, b"<html>")])
     try:
         assert_refused(place.run("--url", server.url, "stats"), 5)
@@ -301,10 +301,10 @@ def test_a_url_that_cannot_be_used_is_refused_as_usage(place: Place, url: str) -
 def test_the_server_can_be_named_by_the_environment_or_a_file(
     served: Served, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (place.folder / "windlass.toml").write_text(f'url = "{served.url}"\n')
+    (place.folder / "gantline.toml").write_text(f'url = "{served.url}"\n')
     assert served.run("type", "list").exit_code == 0
-    (place.folder / "windlass.toml").unlink()
-    monkeypatch.setenv("WINDLASS_URL", served.url)
+    (place.folder / "gantline.toml").unlink()
+    monkeypatch.setenv("GANTLINE_URL", served.url)
     assert served.run("type", "list").exit_code == 0
     # A flag is for this one command.
     assert told(served.run(*served.on_store, "-o", "json", "stats")) is not None
@@ -328,7 +328,7 @@ def test_the_server_can_be_named_by_the_environment_or_a_file(
 def test_what_needs_the_store_refuses_a_server(
     place: Place, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    monkeypatch.setenv("WINDLASS_KEY_PEPPER", "1:0123456789abcdefghijklmnopqrstuvwxyz")
+    monkeypatch.setenv("GANTLINE_KEY_PEPPER", "1:0123456789abcdefghijklmnopqrstuvwxyz")
     result = place.run("--url", "https://jobs.example.com", *words)
     assert result.exit_code == 2
     assert "needs the store itself" in result.stderr
@@ -338,7 +338,7 @@ def test_what_needs_the_store_refuses_a_server(
 def test_a_server_of_the_environment_does_not_keep_from_the_store(
     empty_store: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_URL", "https://jobs.example.com")
+    monkeypatch.setenv("GANTLINE_URL", "https://jobs.example.com")
     assert empty_store.run("db", "status").exit_code == 0
     assert empty_store.run("sessions").exit_code == 0
 
@@ -346,7 +346,7 @@ def test_a_server_of_the_environment_does_not_keep_from_the_store(
 def test_the_key_is_no_setting_and_never_shown(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_API_KEY", "hush")
+    monkeypatch.setenv("GANTLINE_API_KEY", "hush")
     assert "api_key" not in {setting.name for setting in SETTINGS}
     assert "hush" not in place.run("config", "show").output
     assert "hush" not in place.run("--url", "http://127.0.0.1:9", "stats").output

@@ -1,4 +1,4 @@
-"""Settings: flag before environment before windlass.toml before pyproject.toml before default."""
+"""Settings: flag before environment before gantline.toml before pyproject.toml before default."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Place, assert_refused
 
-ORDER = ["default", "pyproject.toml", "windlass.toml", "WINDLASS_TENANT", "flag"]
+ORDER = ["default", "pyproject.toml", "gantline.toml", "GANTLINE_TENANT", "flag"]
 
 
 def shown(place: Place, name: str, *words: str) -> tuple[str, str]:
@@ -20,29 +20,29 @@ def test_the_highest_source_wins_and_is_named(
 ) -> None:
     words: tuple[str, ...] = ()
     if highest >= 1:
-        Path("pyproject.toml").write_text('[tool.windlass]\ntenant = "pyproject.toml"\n')
+        Path("pyproject.toml").write_text('[tool.gantline]\ntenant = "pyproject.toml"\n')
     if highest >= 2:
-        Path("windlass.toml").write_text('tenant = "windlass.toml"\n')
+        Path("gantline.toml").write_text('tenant = "gantline.toml"\n')
     if highest >= 3:
-        monkeypatch.setenv("WINDLASS_TENANT", "WINDLASS_TENANT")
+        monkeypatch.setenv("GANTLINE_TENANT", "GANTLINE_TENANT")
     if highest >= 4:
         words = ("--tenant", "flag")
     assert shown(place, "tenant", *words) == (ORDER[highest], ORDER[highest])
 
 
-def test_what_windlass_toml_does_not_say_is_taken_from_pyproject_toml(place: Place) -> None:
-    Path("pyproject.toml").write_text('[tool.windlass]\napp = "shop:jobs"\ntenant = "a"\n')
-    Path("windlass.toml").write_text('tenant = "b"\n')
-    assert shown(place, "tenant") == ("b", "windlass.toml")
+def test_what_gantline_toml_does_not_say_is_taken_from_pyproject_toml(place: Place) -> None:
+    Path("pyproject.toml").write_text('[tool.gantline]\napp = "shop:jobs"\ntenant = "a"\n')
+    Path("gantline.toml").write_text('tenant = "b"\n')
+    assert shown(place, "tenant") == ("b", "gantline.toml")
     assert shown(place, "app") == ("shop:jobs", "pyproject.toml")
 
 
 def test_the_settings_decide_which_store_is_used(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("windlass.toml").write_text('store = "sqlite:///from-file.db"\n')
+    Path("gantline.toml").write_text('store = "sqlite:///from-file.db"\n')
     place.submit("index", "1")
-    monkeypatch.setenv("WINDLASS_STORE", "sqlite:///from-variable.db")
+    monkeypatch.setenv("GANTLINE_STORE", "sqlite:///from-variable.db")
     place.submit("index", "1")
     place.json("--store", "sqlite:///from-flag.db", "job", "submit", "index", "1")
     for name in ("from-file.db", "from-variable.db", "from-flag.db"):
@@ -79,7 +79,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
     assert [row["setting"] for row in rows] == names
     for row in rows:
         assert row.keys() == {"setting", "value", "source", "variable", "help"}
-        assert row["variable"] == f"WINDLASS_{row['setting'].upper()}"
+        assert row["variable"] == f"GANTLINE_{row['setting'].upper()}"
     assert not place.database.exists()
 
 
@@ -98,40 +98,40 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
 def test_a_password_is_not_shown(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str, url: str, said: str
 ) -> None:
-    monkeypatch.setenv(f"WINDLASS_{name.upper()}", url)
-    assert shown(place, name) == (said, f"WINDLASS_{name.upper()}")
+    monkeypatch.setenv(f"GANTLINE_{name.upper()}", url)
+    assert shown(place, name) == (said, f"GANTLINE_{name.upper()}")
 
 
 def test_the_trigger_of_the_settings_is_the_one_that_is_used(place: Place) -> None:
-    Path("jobs_here.py").write_text("from windlass import Windlass\njobs = Windlass('memory://')\n")
-    Path("windlass.toml").write_text('app = "jobs_here:jobs"\ntrigger = "http://host"\n')
+    Path("jobs_here.py").write_text("from gantline import Gantline\njobs = Gantline('memory://')\n")
+    Path("gantline.toml").write_text('app = "jobs_here:jobs"\ntrigger = "http://host"\n')
     assert_refused(place.run("worker"), 5, "RabbitMQ", "amqp://")
 
 
 def test_a_job_is_submitted_though_the_trigger_is_wrong(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_TRIGGER", "http://host")
+    monkeypatch.setenv("GANTLINE_TRIGGER", "http://host")
     result = place.run("job", "submit", "index")
     assert (result.exit_code, "they poll" in result.stderr) == (0, True)
     assert len(place.json("job", "list")) == 1
 
 
-@pytest.mark.parametrize("name", ["windlass.toml", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["gantline.toml", "pyproject.toml"])
 def test_an_unknown_setting_is_refused_with_the_known_ones(place: Place, name: str) -> None:
-    head = "[tool.windlass]\n" if name == "pyproject.toml" else ""
+    head = "[tool.gantline]\n" if name == "pyproject.toml" else ""
     Path(name).write_text(f'{head}tennant = "a"\n')
     assert_refused(place.run("config", "show"), 2, name, "tennant", "lease_seconds")
 
 
-@pytest.mark.parametrize("name", ["windlass.toml", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["gantline.toml", "pyproject.toml"])
 @pytest.mark.parametrize("text", [b"tenant = ", b"\xff\xfe", b"[", b"a = 1\na = 2\n"])
 def test_a_file_that_is_no_toml_is_refused_by_name(place: Place, name: str, text: bytes) -> None:
     Path(name).write_bytes(text)
     assert_refused(place.run("job", "list"), 2, name)
 
 
-@pytest.mark.parametrize("text", ["tool = 3\n", '[tool]\nwindlass = "x"\n', "[[tool]]\na = 1\n"])
+@pytest.mark.parametrize("text", ["tool = 3\n", '[tool]\ngantline = "x"\n', "[[tool]]\na = 1\n"])
 def test_a_pyproject_of_another_shape_is_refused_by_name(place: Place, text: str) -> None:
     Path("pyproject.toml").write_text(text)
     assert_refused(place.run("job", "list"), 2, "pyproject.toml")
@@ -139,14 +139,14 @@ def test_a_pyproject_of_another_shape_is_refused_by_name(place: Place, text: str
 
 @pytest.mark.parametrize("text", ['tenant = ["a"]\n', "store = true\n", "[queues]\ndefault = 3\n"])
 def test_a_setting_of_another_type_is_refused_by_name(place: Place, text: str) -> None:
-    Path("windlass.toml").write_text(text)
-    assert_refused(place.run("job", "list"), 2, "windlass.toml", text.split()[0].strip("[]"))
+    Path("gantline.toml").write_text(text)
+    assert_refused(place.run("job", "list"), 2, "gantline.toml", text.split()[0].strip("[]"))
 
 
 def test_a_number_in_a_file_needs_no_quotes(place: Place) -> None:
-    Path("windlass.toml").write_text("lease_seconds = 5\npoll_seconds = 0.5\n")
-    assert shown(place, "lease_seconds") == ("5", "windlass.toml")
-    assert shown(place, "poll_seconds") == ("0.5", "windlass.toml")
+    Path("gantline.toml").write_text("lease_seconds = 5\npoll_seconds = 0.5\n")
+    assert shown(place, "lease_seconds") == ("5", "gantline.toml")
+    assert shown(place, "poll_seconds") == ("0.5", "gantline.toml")
 
 
 def test_a_pyproject_without_our_table_says_nothing(place: Place) -> None:
@@ -157,29 +157,29 @@ def test_a_pyproject_without_our_table_says_nothing(place: Place) -> None:
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
-        ("WINDLASS_PROCESSES", "many"),
-        ("WINDLASS_PROCESSES", "nan"),
-        ("WINDLASS_PROCESSES", "inf"),
-        ("WINDLASS_PROCESSES", "0"),
-        ("WINDLASS_PROCESSES", "-2"),
-        ("WINDLASS_PROCESSES", "1.5"),
-        ("WINDLASS_LEASE_SECONDS", "0"),
-        ("WINDLASS_LEASE_SECONDS", "-1"),
-        ("WINDLASS_LEASE_SECONDS", "nan"),
-        ("WINDLASS_POLL_SECONDS", "inf"),
-        ("WINDLASS_POLL_SECONDS", "-1"),
-        ("WINDLASS_DRAIN_SECONDS", "soon"),
-        ("WINDLASS_DRAIN_SECONDS", "-1"),
-        ("WINDLASS_QUEUES", "docs:many"),
-        ("WINDLASS_QUEUES", "docs:0"),
-        ("WINDLASS_QUEUES", ":3"),
-        ("WINDLASS_QUEUES", ","),
+        ("GANTLINE_PROCESSES", "many"),
+        ("GANTLINE_PROCESSES", "nan"),
+        ("GANTLINE_PROCESSES", "inf"),
+        ("GANTLINE_PROCESSES", "0"),
+        ("GANTLINE_PROCESSES", "-2"),
+        ("GANTLINE_PROCESSES", "1.5"),
+        ("GANTLINE_LEASE_SECONDS", "0"),
+        ("GANTLINE_LEASE_SECONDS", "-1"),
+        ("GANTLINE_LEASE_SECONDS", "nan"),
+        ("GANTLINE_POLL_SECONDS", "inf"),
+        ("GANTLINE_POLL_SECONDS", "-1"),
+        ("GANTLINE_DRAIN_SECONDS", "soon"),
+        ("GANTLINE_DRAIN_SECONDS", "-1"),
+        ("GANTLINE_QUEUES", "docs:many"),
+        ("GANTLINE_QUEUES", "docs:0"),
+        ("GANTLINE_QUEUES", ":3"),
+        ("GANTLINE_QUEUES", ","),
     ],
 )
 def test_a_worker_refuses_a_setting_out_of_range_before_it_starts(
     place: Place, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
 ) -> None:
-    Path("shop.py").write_text("from windlass import Windlass\njobs = Windlass()\n")
+    Path("shop.py").write_text("from gantline import Gantline\njobs = Gantline()\n")
     monkeypatch.setenv(variable, text)
     with (
         place.process("worker", "shop:jobs", "--drain", "0")

@@ -1,4 +1,4 @@
-"""windlass store: moving all jobs to another store."""
+"""gantline store: moving all jobs to another store."""
 
 import signal
 import time
@@ -9,14 +9,14 @@ import pytest
 from tests.cli.conftest import Place, assert_refused
 from tests.servers.postgres import PostgresServer
 
-OLD, NEW = "sqlite:///windlass.db", "sqlite:///new.db"
+OLD, NEW = "sqlite:///gantline.db", "sqlite:///new.db"
 SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 
 
 @pytest.fixture(autouse=True)
 def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The grace is for other processes."""
-    from windlass.manager.moving import settling
+    from gantline.moving import settling
 
     monkeypatch.setattr(settling, "GRACE", settling.GRACE / 1000)
 
@@ -40,7 +40,7 @@ def test_it_says_what_it_does_and_where_to_go_on(place: Place) -> None:
     assert result.exit_code == 0
     for said in ("Closing the source", "Copying jobs: 1 of 1", "Comparing jobs of the target: 1"):
         assert said in result.stderr
-    assert f"{place.folder / 'windlass.db'} stays closed" in result.stderr
+    assert f"{place.folder / 'gantline.db'} stays closed" in result.stderr
     assert result.stdout.split()[:2] == ["jobs", "1"]
 
 
@@ -48,7 +48,7 @@ def test_a_store_whose_jobs_were_moved_refuses_to_change_and_can_be_opened(place
     job_id = place.submit("mail", '"a"')
     assert place.run("store", "copy", OLD, NEW).exit_code == 0
     for words in (("job", "submit", "mail", '"b"'), ("job", "cancel", job_id)):
-        assert_refused(place.run(*words), 1, "jobs were moved to another one", "windlass doctor")
+        assert_refused(place.run(*words), 1, "jobs were moved to another one", "gantline doctor")
     assert place.status(job_id) == "Queued"  # reading is as ever
     assert_refused(place.run("store", "reopen"), 2, "Confirm with --yes")
     opened = place.run("store", "reopen", "--yes")
@@ -146,8 +146,8 @@ def test_a_copy_is_in_the_audit_trail_that_goes_with_the_jobs(place: Place) -> N
 def test_workers_are_told_at_once_and_nothing_runs_meanwhile(place: Place) -> None:
     """A worker that lives through the copy claims nothing more at the source."""
     (place.folder / "idle.py").write_text(
-        "from windlass import Windlass\n"
-        "jobs = Windlass('sqlite:///windlass.db')\n"
+        "from gantline import Gantline\n"
+        "jobs = Gantline('sqlite:///gantline.db')\n"
         "@jobs.job('mail')\n"
         "async def mail(text: str) -> None: ...\n"
     )

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from gantline import Gantline
 from tests.cli.conftest import Place, Program, assert_refused
-from windlass import Windlass
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
 
 STALL = """
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass({store})
+jobs = Gantline({store})
 
 @jobs.job("add")
 async def add(number: int) -> int:
@@ -24,16 +24,16 @@ async def add(number: int) -> int:
 SUBMIT = "import stall; stall.add.submit_sync(1)"
 IN_CODE = "'sqlite:///code.db'"
 # What names a store, from the strongest to the weakest.
-ORDER = ["flag", "code", "variable", "windlass.toml", "pyproject.toml", "default"]
+ORDER = ["flag", "code", "variable", "gantline.toml", "pyproject.toml", "default"]
 WHY = {
     "flag": "named by --store",
     "code": "named in the code",
-    "variable": "named by WINDLASS_STORE",
-    "windlass.toml": "named in windlass.toml",
+    "variable": "named by GANTLINE_STORE",
+    "gantline.toml": "named in gantline.toml",
     "pyproject.toml": "named in pyproject.toml",
     "default": "the default",
 }
-FILES = {name: f"{name.partition('.')[0]}.db" for name in ORDER} | {"default": "windlass.db"}
+FILES = {name: f"{name.partition('.')[0]}.db" for name in ORDER} | {"default": "gantline.db"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +51,11 @@ def name_stores(place: Place, monkeypatch: pytest.MonkeyPatch, strongest: str) -
     named = ORDER[ORDER.index(strongest) :]
     written(place, IN_CODE if "code" in named else "")
     if "variable" in named:
-        monkeypatch.setenv("WINDLASS_STORE", "sqlite:///variable.db")
-    if "windlass.toml" in named:
-        Path("windlass.toml").write_text('store = "sqlite:///windlass.db"\n')
+        monkeypatch.setenv("GANTLINE_STORE", "sqlite:///variable.db")
+    if "gantline.toml" in named:
+        Path("gantline.toml").write_text('store = "sqlite:///gantline.db"\n')
     if "pyproject.toml" in named:
-        Path("pyproject.toml").write_text('[tool.windlass]\nstore = "sqlite:///pyproject.db"\n')
+        Path("pyproject.toml").write_text('[tool.gantline]\nstore = "sqlite:///pyproject.db"\n')
     return ("--store", "sqlite:///flag.db") if "flag" in named else ()
 
 
@@ -104,10 +104,10 @@ def test_a_setting_that_the_code_passes_over_is_warned_of(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(place, IN_CODE)
-    monkeypatch.setenv("WINDLASS_APP", "stall:jobs")
-    monkeypatch.setenv("WINDLASS_STORE", "postgresql://me:hush@host/shop")
+    monkeypatch.setenv("GANTLINE_APP", "stall:jobs")
+    monkeypatch.setenv("GANTLINE_STORE", "postgresql://me:hush@host/shop")
     warning = (
-        "WINDLASS_STORE names postgresql://…@host/shop, which is not used, "
+        "GANTLINE_STORE names postgresql://…@host/shop, which is not used, "
         "because the code names a store."
     )
     submitted = place.run("job", "submit", "add", "1")
@@ -134,8 +134,8 @@ def test_settings_that_agree_are_not_warned_of(
     place: Place, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     written(place, store)
-    monkeypatch.setenv("WINDLASS_APP", "stall:jobs")
-    monkeypatch.setenv("WINDLASS_STORE", "sqlite:///code.db")
+    monkeypatch.setenv("GANTLINE_APP", "stall:jobs")
+    monkeypatch.setenv("GANTLINE_STORE", "sqlite:///code.db")
     assert "Warning" not in place.run("job", "submit", "add", "1").stderr
     assert "warn" not in [row["result"] for row in doctor(place)]
 
@@ -182,21 +182,21 @@ def test_an_application_that_cannot_be_imported_does_not_hide_what_a_flag_names(
     place: Place,
 ) -> None:
     place.make_store()
-    flags = ("--app", "nope:jobs", "--store", "sqlite:///windlass.db")
+    flags = ("--app", "nope:jobs", "--store", "sqlite:///gantline.db")
     assert place.json(*flags, "job", "list") == []
     assert_refused(place.run("--app", "nope:jobs", "job", "list"), 2, "'nope'")
 
 
 def test_an_empty_variable_names_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDLASS_STORE", "")
-    assert Windlass().store_source == "sqlite:///windlass.db"
+    monkeypatch.setenv("GANTLINE_STORE", "")
+    assert Gantline().store_source == "sqlite:///gantline.db"
     place.make_store()
     assert place.database.exists()
 
 
 @pytest.mark.parametrize("words", ["job list", "queue list", "worker stall:jobs"])
 def test_a_store_that_nobody_else_can_see_is_warned_of(place: Place, words: str) -> None:
-    """`Windlass("memory://")` and a worker beside it: both look fine, and nothing happens."""
+    """`Gantline("memory://")` and a worker beside it: both look fine, and nothing happens."""
     written(place, "'memory://'")
     warning = "Warning: memory:// lives in one process: what another one submits is not here."
     if words.startswith("worker"):

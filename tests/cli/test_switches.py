@@ -1,4 +1,4 @@
-"""windlass queue and type: switches that hold, and names that nobody knows."""
+"""gantline queue and type: switches that hold, and names that nobody knows."""
 
 import json
 import os

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from windlass.cli.table import Columns, table_lines
+from gantline.cli.table import Columns, table_lines
 
 ID = "01a1de8f-3ce6-7d77-b7ef-2d24d944341e"
 COLUMNS = Columns(

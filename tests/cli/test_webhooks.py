@@ -1,4 +1,4 @@
-"""windlass webhook: the same on a store and on a server, and secrets on no command line."""
+"""gantline webhook: the same on a store and on a server, and secrets on no command line."""
 
 import json
 import time
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gantline.webhooks.signing import new_secret, signature
 from tests.cli.conftest import Place
 from tests.servers.http_api import ApiProcess
 from tests.servers.receiver import Receiver, status
-from windlass.webhooks.signing import new_secret, signature
 
 KEY = "1:0123456789abcdefghijklmnopqrstuvwxyz"
 URL = "https://93.184.215.14/hook"
@@ -18,13 +18,13 @@ URL = "https://93.184.215.14/hook"
 
 @pytest.fixture
 def keyed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", KEY)
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", KEY)
     return place
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/windlass.db"
+    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/gantline.db"
     served = ApiProcess("tests.client.served:app", store=store)
     yield served
     served.stop()
@@ -37,7 +37,7 @@ def where(
     """On a store, or on a server before one."""
     if request.param == "store":
         return ("--store", f"sqlite:///{keyed.database}")
-    monkeypatch.setenv("WINDLASS_API_KEY", "operator")
+    monkeypatch.setenv("GANTLINE_API_KEY", "operator")
     return ("--url", request.getfixturevalue("server").url)
 
 
@@ -91,16 +91,16 @@ def test_secrets_move_to_a_new_key_and_the_old_one_can_go(
 ) -> None:
     made = keyed.json("webhook", "add", URL)
     new = "2:zyxwvutsrqponmlkjihgfedcba9876543210"
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", f"{new} {KEY}")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", f"{new} {KEY}")
     done = {"rekeyed": 1, "unchanged": 0, "unreadable": 0}
     assert keyed.json("webhook", "rekey") == done
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", new)
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", new)
     assert keyed.json("webhook", "rekey") == {"rekeyed": 0, "unchanged": 1, "unreadable": 0}
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", KEY)
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", KEY)
     gone = keyed.run("webhook", "rekey")
     assert gone.exit_code == 1
     assert "old key" in gone.stderr
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", "")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", "")
     assert "Webhooks are off" in keyed.run("webhook", "rekey").stderr
     trail = [one["type"] for one in keyed.json("audit", "list")]
     assert trail == ["rekeyWebhooks"] * 3 + ["createWebhook"]
@@ -129,21 +129,21 @@ def test_without_a_key_webhooks_can_be_looked_at_but_not_made(
     keyed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = keyed.json("webhook", "add", URL)
-    monkeypatch.delenv("WINDLASS_WEBHOOK_KEY")
+    monkeypatch.delenv("GANTLINE_WEBHOOK_KEY")
     assert [one["webhookId"] for one in keyed.json("webhook", "list")] == [made["webhookId"]]
     for words in (("add", URL), ("rotate", made["webhookId"])):
         refused = keyed.run("webhook", *words)
         assert refused.exit_code == 2
-        assert "WINDLASS_WEBHOOK_KEY" in refused.stderr
+        assert "GANTLINE_WEBHOOK_KEY" in refused.stderr
 
 
 def test_a_key_that_is_none_is_refused_without_being_shown(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", "1:short")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", "1:short")
     refused = place.run("webhook", "add", URL)
     assert refused.exit_code == 2
-    assert "WINDLASS_WEBHOOK_KEY" in refused.stderr
+    assert "GANTLINE_WEBHOOK_KEY" in refused.stderr
     assert "short" not in refused.stderr.replace("shorter", "")
 
 
@@ -153,7 +153,7 @@ def test_a_real_worker_delivers_and_the_commands_tell(
 ) -> None:
     receiver = Receiver()
     receiver.answers["/broken"] = status(404, b"nobody here")
-    monkeypatch.setenv("WINDLASS_WEBHOOK_ALLOW", "127.0.0.0/8")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_ALLOW", "127.0.0.0/8")
     try:
         good = keyed.json("webhook", "add", receiver.url("/good"))
         bad = keyed.json("webhook", "add", receiver.url("/broken"))
@@ -203,12 +203,12 @@ def test_verify_tells_whether_a_request_is_genuine(
         *("-H", f"webhook-signature: {signature(secret, 'abc', sent, body)}"),
     ]
     assert place.run("webhook", "verify", str(file), *headers).exit_code == 2
-    monkeypatch.setenv("WINDLASS_WEBHOOK_SECRET", f"{new_secret()} {secret}")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_SECRET", f"{new_secret()} {secret}")
     assert place.json("webhook", "verify", str(file), *headers)["webhookId"] == "abc"
     piped = place.run("webhook", "verify", "-", *headers, stdin=body)
     assert piped.exit_code == 0, piped.stderr
     wrong = place.run("webhook", "verify", "-", *headers, stdin=body + b" ")
     assert wrong.exit_code == 1
     assert "No signature fits" in wrong.stderr
-    monkeypatch.setenv("WINDLASS_WEBHOOK_SECRET", new_secret())
+    monkeypatch.setenv("GANTLINE_WEBHOOK_SECRET", new_secret())
     assert place.run("webhook", "verify", str(file), *headers).exit_code == 1

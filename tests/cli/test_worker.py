@@ -1,4 +1,4 @@
-"""windlass worker and dev: what they serve, how they stop, and what they refuse."""
+"""gantline worker and dev: what they serve, how they stop, and what they refuse."""
 
 import json
 import os
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
 SHOP = """
 import asyncio
 from pathlib import Path
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 @jobs.job("hold", queue="docs")
 async def hold(flag: str) -> None:
@@ -35,7 +35,7 @@ MODULES = {
     "syntax": "def (",
     "imports": "import not_installed_anywhere",
     "without": "x = 1",
-    "two": "from windlass import Windlass\na = Windlass()\nb = Windlass()",
+    "two": "from gantline import Gantline\na = Gantline()\nb = Gantline()",
     "no_app": "jobs = 3",
 }
 
@@ -44,7 +44,7 @@ MODULES = {
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name, text in MODULES.items():
         (place.folder / f"{name}.py").write_text(text)
-    monkeypatch.setenv("WINDLASS_POLL_SECONDS", "0.1")
+    monkeypatch.setenv("GANTLINE_POLL_SECONDS", "0.1")
     return place
 
 
@@ -84,7 +84,7 @@ def test_a_module_with_one_application_needs_no_name(shop: Place) -> None:
 
 @pytest.mark.parametrize("words", [("worker",), ("dev",)])
 def test_the_application_may_be_named_by_the_settings(shop: Place, words: tuple[str]) -> None:
-    (shop.folder / "windlass.toml").write_text('app = "shop:jobs"\n')
+    (shop.folder / "gantline.toml").write_text('app = "shop:jobs"\n')
     with shop.process(*words) as program:
         program.wait_for("Working on")
         stop(program)
@@ -122,7 +122,7 @@ def test_a_worker_works_on_the_store_that_the_settings_name(
     """The same store as `job submit` uses: a worker beside it would wait for ever."""
     flags: tuple[str, ...] = ("--store", "sqlite:///other.db")
     if source == "file":
-        (shop.folder / "windlass.toml").write_text('store = "sqlite:///other.db"\n')
+        (shop.folder / "gantline.toml").write_text('store = "sqlite:///other.db"\n')
         flags = ()
     job_id = shop.json(*flags, "job", "submit", "add", "1")["jobId"]
     with shop.process(*flags, "worker", "shop:jobs", "--processes", processes) as program:
@@ -177,7 +177,7 @@ def test_a_worker_is_started_anew_after_so_many_jobs(shop: Place) -> None:
         for number in range(3):
             job_id = shop.submit("add", str(number))
             assert shop.run("job", "watch", job_id, "--timeout", "30").exit_code == 0
-        program.wait_for("stopping to be started anew after 2 runs")
+        program.wait_for("stopping to be started again after 2 runs")
         program.wait_for("Working on", times=2)
         stop(program)
         assert "ended with" not in program.stderr, "it was taken for a crash"
@@ -297,7 +297,7 @@ def test_the_log_level_reaches_the_children(shop: Place) -> None:
 def test_a_worker_on_a_store_that_cannot_be_used_is_5(
     shop: Place, monkeypatch: pytest.MonkeyPatch, processes: str
 ) -> None:
-    monkeypatch.setenv("WINDLASS_STORE", f"sqlite:///{Path('missing/windlass.db')}")
+    monkeypatch.setenv("GANTLINE_STORE", f"sqlite:///{Path('missing/gantline.db')}")
     with shop.process("worker", "shop:jobs", "--processes", processes) as program:
         program.wait_for("Error: ")
         assert program.exit_code(20) == 5
@@ -306,7 +306,7 @@ def test_a_worker_on_a_store_that_cannot_be_used_is_5(
 
 def test_a_module_with_a_bad_store_url_is_told_as_such(shop: Place) -> None:
     (shop.folder / "bad_store.py").write_text(
-        "from windlass import Windlass\njobs = Windlass('nope://x')\n"
+        "from gantline import Gantline\njobs = Gantline('nope://x')\n"
     )
     result = shop.run("worker", "bad_store:jobs")
     assert_refused(result, result.exit_code, "nope")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gantline.client import AsyncClient, Client, Retries
 from tests.servers.http_api import ApiProcess
-from windlass.client import AsyncClient, Client, Retries
 
 HASTY = Retries(first_pause_seconds=0.01, longest_pause_seconds=2)
 KINDS = ("blocking", "awaiting")
@@ -60,7 +60,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     """An API on SQLite that nobody works for: tests play the worker themselves."""
-    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/windlass.db"
+    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/gantline.db"
     served = ApiProcess("tests.client.served:app", store=store)
     yield served
     served.stop()
@@ -69,8 +69,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     """An API on SQLite with a worker beside it."""
-    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/windlass.db"
-    served = ApiProcess("tests.client.served:app", store=store, WINDLASS_TEST_WORKER="yes")
+    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/gantline.db"
+    served = ApiProcess("tests.client.served:app", store=store, GANTLINE_TEST_WORKER="yes")
     yield served
     served.stop()
 

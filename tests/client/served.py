@@ -7,8 +7,8 @@ from starlette.routing import Mount
 
 from tests.api.application import ByName, make_jobs
 
-jobs = make_jobs(os.environ["WINDLASS_TEST_STORE"])
+jobs = make_jobs(os.environ["GANTLINE_TEST_STORE"])
 app = Starlette(
-    lifespan=jobs.lifespan(worker=os.environ.get("WINDLASS_TEST_WORKER") == "yes"),
+    lifespan=jobs.lifespan(worker=os.environ.get("GANTLINE_TEST_WORKER") == "yes"),
     routes=[Mount("/", jobs.api(authenticator=ByName()))],
 )

@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import client as package
+from gantline.client import AsyncClient, Client, Retries
+from gantline.client.address import read_address
+from gantline.client.verbs import Verbs
+from gantline.contract.errors import GantlineError, InvalidInput
 from tests.client.conftest import KINDS, asking
 from tests.servers.scripted import ScriptedServer, answering, saying
-from windlass import client as package
-from windlass.client import AsyncClient, Client, Retries
-from windlass.client.address import read_address
-from windlass.client.verbs import Verbs
-from windlass.contract.errors import InvalidInput, WindlassError
 
-SECRET = "wl_0123456789abcdef_hushhushhushhush"  # noqa: S105  # nobody's
+SECRET = "gl_0123456789abcdef_hushhushhushhush"  # noqa: S105  # nobody's
 ONCE = Retries(attempts=1)
 _SHARED = {
     "ask",
@@ -47,10 +47,10 @@ def test_both_clients_have_every_verb_with_its_signature_and_text(client: type) 
 
 def test_a_client_needs_neither_a_web_framework_nor_a_store() -> None:
     code = (
-        "import sys, windlass.client\n"
+        "import sys, gantline.client\n"
         "wrong = ('starlette', 'uvicorn', 'fastapi', 'sqlite3', 'psycopg', 'jwt')\n"
         "loaded = [name for name in sys.modules if name.startswith(wrong)"
-        " or name.startswith('windlass.stores.')]\n"
+        " or name.startswith('gantline.stores.')]\n"
         "assert not loaded, loaded\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -67,8 +67,8 @@ def test_what_is_exported_is_there() -> None:
     [
         ("https://jobs.example.com", "https://jobs.example.com"),
         ("https://jobs.example.com/", "https://jobs.example.com"),
-        ("https://jobs.example.com:8443/windlass/", "https://jobs.example.com:8443/windlass"),
-        ("https://jobs.example.com/windlass/api", "https://jobs.example.com/windlass"),
+        ("https://jobs.example.com:8443/gantline/", "https://jobs.example.com:8443/gantline"),
+        ("https://jobs.example.com/gantline/api", "https://jobs.example.com/gantline"),
         (" http://localhost:8080 ", "http://localhost:8080"),
         ("http://127.0.0.1:8080/api/", "http://127.0.0.1:8080"),
         ("http://[::1]:8080", "http://[::1]:8080"),
@@ -117,16 +117,16 @@ def test_a_key_that_is_none_is_refused_and_not_shown(client: Any, key: str) -> N
 async def test_the_environment_names_the_server_and_the_key(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("WINDLASS_URL", raising=False)
+    monkeypatch.delenv("GANTLINE_URL", raising=False)
     make: Any = Client if kind == "blocking" else AsyncClient
-    with pytest.raises(InvalidInput, match="WINDLASS_URL"):
+    with pytest.raises(InvalidInput, match="GANTLINE_URL"):
         make()
     server = ScriptedServer([answering("500 Oh")])
     try:
-        monkeypatch.setenv("WINDLASS_URL", server.url)
-        monkeypatch.setenv("WINDLASS_API_KEY", SECRET)
+        monkeypatch.setenv("GANTLINE_URL", server.url)
+        monkeypatch.setenv("GANTLINE_API_KEY", SECRET)
         async with asking(kind, "", retries=ONCE) as ask:
-            with pytest.raises(WindlassError):
+            with pytest.raises(GantlineError):
                 await ask("statistics")
         assert f"Bearer {SECRET}".encode() in server.requests[0]
     finally:
@@ -152,7 +152,7 @@ async def test_the_key_is_never_told(kind: str, act: Any, caplog: pytest.LogCapt
         async with asking(kind, server.url, SECRET, retries=ONCE) as ask:
             assert SECRET not in repr(ask.client)
             assert server.url in repr(ask.client)
-            with pytest.raises(WindlassError) as caught:
+            with pytest.raises(GantlineError) as caught:
                 await ask("cancel", uuid4())
     finally:
         server.stop()
@@ -172,7 +172,7 @@ async def test_what_goes_to_this_host_goes_through_no_proxy(
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
         async with asking(kind, server.url, SECRET, retries=ONCE) as ask:
-            with pytest.raises(WindlassError):
+            with pytest.raises(GantlineError):
                 await ask("statistics")
         assert len(server.requests) == 1
         assert proxy.requests == []

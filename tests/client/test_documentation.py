@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gantline.client import Client
 from tests.servers.http_api import ApiProcess
-from windlass.client import Client
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 
@@ -27,8 +27,8 @@ def blocks(language: str) -> list[str]:
 def test_the_snippets_run_against_a_server(
     working: ApiProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WINDLASS_URL", working.url)
-    monkeypatch.setenv("WINDLASS_API_KEY", "alice")
+    monkeypatch.setenv("GANTLINE_URL", working.url)
+    monkeypatch.setenv("GANTLINE_API_KEY", "alice")
     names: dict[str, Any] = {}
     for block in blocks("python"):
         exec(compile(block, "client.md", "exec"), names)  # noqa: S102  # it is our own
@@ -38,9 +38,9 @@ def test_the_snippets_run_against_a_server(
 
 
 def test_the_commands_run_against_a_server(working: ApiProcess) -> None:
-    environment = os.environ | {"WINDLASS_URL": working.url, "WINDLASS_API_KEY": "operator"}
+    environment = os.environ | {"GANTLINE_URL": working.url, "GANTLINE_API_KEY": "operator"}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    commands = re.findall(r"^\$ (windlass .+)$", PAGE, re.MULTILINE)
+    commands = re.findall(r"^\$ (gantline .+)$", PAGE, re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Keys, servers and clients as they are used: processes of `windlass api` on one store."""
+"""Keys, servers and clients as they are used: processes of `gantline api` on one store."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.client import Client, Retries
+from gantline.contract.errors import Forbidden, InvalidCredentials, JobNotFound, RateLimited
+from gantline.contract.status import JobStatus
 from tests.servers.http_api import ApiProcess
-from windlass.client import Client, Retries
-from windlass.contract.errors import Forbidden, InvalidCredentials, JobNotFound, RateLimited
-from windlass.contract.status import JobStatus
 
 REPOSITORY = Path(__file__).parents[2]
-PEPPER = {"WINDLASS_KEY_PEPPER": "1:0123456789abcdefghijklmnopqrstuvwxyz"}
+PEPPER = {"GANTLINE_KEY_PEPPER": "1:0123456789abcdefghijklmnopqrstuvwxyz"}
 ONCE = Retries(attempts=1)
 # So slow that nothing is refilled while a test lasts.
 FORTY = "1/h:40"
@@ -27,15 +27,15 @@ FORTY = "1/h:40"
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/windlass.db"
+        return f"sqlite:///{tmp_path}/gantline.db"
     url: str = request.getfixturevalue("postgres").url(schema=f"end_{uuid4().hex[:8]}")
     return url
 
 
-def windlass(store: str, *words: str) -> Any:
+def gantline(store: str, *words: str) -> Any:
     """Run a command that must succeed; return its data."""
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.cli.main", "--store", store, "-o", "json", *words],
+        [sys.executable, "-m", "gantline.cli.main", "--store", store, "-o", "json", *words],
         env=os.environ | PEPPER | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -70,8 +70,8 @@ def admitted(client: Client, times: int) -> int:
 
 
 def test_a_key_opens_every_server_of_its_store_until_it_is_revoked(store: str) -> None:
-    made = windlass(store, "key", "create", "ci", "--tenant", "acme", "--role", "operator")
-    other = windlass(store, "key", "create", "ci", "--tenant", "evil", "--role", "admin")
+    made = gantline(store, "key", "create", "ci", "--tenant", "acme", "--role", "operator")
+    other = gantline(store, "key", "create", "ci", "--tenant", "evil", "--role", "admin")
     with serving(store, 2) as (one, two):
         with (
             Client(one.url, api_key=made["key"]) as here,
@@ -87,7 +87,7 @@ def test_a_key_opens_every_server_of_its_store_until_it_is_revoked(store: str) -
                 here.pause_queue("default")
             assert there.cancel(accepted.job_id).status is JobStatus.CANCELLED
             assert here.redrive(accepted.job_id).status is JobStatus.QUEUED
-        windlass(store, "key", "revoke", made["keyId"], "--tenant", "acme", "--yes")
+        gantline(store, "key", "revoke", made["keyId"], "--tenant", "acme", "--yes")
     with (
         serving(store) as (one,),
         Client(one.url, api_key=made["key"]) as late,
@@ -99,11 +99,11 @@ def test_a_key_opens_every_server_of_its_store_until_it_is_revoked(store: str) -
 
 def test_processes_share_the_limit_of_a_tenant(store: str) -> None:
     keys = [
-        windlass(store, "key", "create", name, "--tenant", "acme", "--role", "viewer")["key"]
+        gantline(store, "key", "create", name, "--tenant", "acme", "--role", "viewer")["key"]
         for name in ("one", "two")
     ]
-    other = windlass(store, "key", "create", "other", "--tenant", "evil", "--role", "viewer")["key"]
-    with serving(store, 2, WINDLASS_RATE_LIMIT_PER_TENANT=FORTY) as servers:
+    other = gantline(store, "key", "create", "other", "--tenant", "evil", "--role", "viewer")["key"]
+    with serving(store, 2, GANTLINE_RATE_LIMIT_PER_TENANT=FORTY) as servers:
         clients = [
             Client(server.url, api_key=key, retries=ONCE) for server in servers for key in keys
         ]
@@ -124,9 +124,9 @@ def test_processes_share_the_limit_of_a_tenant(store: str) -> None:
 
 
 def test_processes_share_the_limit_of_a_key(store: str) -> None:
-    narrow = windlass(store, "key", "create", "narrow", "--role", "viewer", "--rate-limit", "1/h:8")
-    wide = windlass(store, "key", "create", "wide", "--role", "viewer")
-    with serving(store, 2, WINDLASS_RATE_LIMIT_PER_KEY=FORTY) as servers:
+    narrow = gantline(store, "key", "create", "narrow", "--role", "viewer", "--rate-limit", "1/h:8")
+    wide = gantline(store, "key", "create", "wide", "--role", "viewer")
+    with serving(store, 2, GANTLINE_RATE_LIMIT_PER_KEY=FORTY) as servers:
         for key, expected in ((narrow["key"], 8), (wide["key"], 40)):
             count = 0
             clients = [Client(server.url, api_key=key, retries=ONCE) for server in servers]
@@ -138,6 +138,6 @@ def test_processes_share_the_limit_of_a_key(store: str) -> None:
 
 
 def test_a_client_waits_as_long_as_a_limit_asks_for(store: str) -> None:
-    key = windlass(store, "key", "create", "x", "--role", "viewer", "--rate-limit", "1/s:1")["key"]
+    key = gantline(store, "key", "create", "x", "--role", "viewer", "--rate-limit", "1/s:1")["key"]
     with serving(store) as (server,), Client(server.url, api_key=key) as client:
         assert admitted(client, 3) == 3

@@ -7,14 +7,15 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from windlass.api.documents import ProblemDocument
-from windlass.api.problems import KINDS, Kind
-from windlass.client.exchange import Retries, exchange
-from windlass.client.refusals import error_of, refusal
-from windlass.client.steps import Pause, Reply, Request, Send, Unanswered
-from windlass.contract.errors import (
+from gantline.api.documents import ProblemDocument
+from gantline.api.problems import KINDS, Kind
+from gantline.client.exchange import Retries, exchange
+from gantline.client.refusals import error_of, refusal
+from gantline.client.steps import Pause, Reply, Request, Send, Unanswered
+from gantline.contract.errors import (
     BadAnswer,
     Forbidden,
+    GantlineError,
     InvalidInput,
     JobNotFound,
     NotAuthenticated,
@@ -25,7 +26,6 @@ from windlass.contract.errors import (
     ServerFailed,
     ServerUnreachable,
     StoreUnavailable,
-    WindlassError,
 )
 
 LOST = Unanswered(reason="the connection broke", may_have_arrived=True)
@@ -66,7 +66,7 @@ def of_a_proxy(status: int, **headers: str) -> Reply:
 
 def play(
     sent: Request, answers: Sequence[Reply | Unanswered], **retries: Any
-) -> tuple[Reply | WindlassError, list[float], int]:
+) -> tuple[Reply | GantlineError, list[float], int]:
     """What comes out, the pauses, and how often it was sent; the last answer is for ever."""
     flow = exchange(sent, Retries(**retries), chance=lambda: 1.0)
     pauses: list[float] = []
@@ -85,7 +85,7 @@ def play(
                     answer = None
     except StopIteration as end:
         return end.value, pauses, times
-    except WindlassError as error:
+    except GantlineError as error:
         return error, pauses, times
 
 
@@ -113,7 +113,7 @@ def test_what_does_nothing_twice_is_tried_again(sent: Request, answer: Reply | U
     ],
 )
 def test_what_may_have_been_done_is_not_done_again(
-    method: str, answer: Reply | Unanswered, error: type[WindlassError]
+    method: str, answer: Reply | Unanswered, error: type[GantlineError]
 ) -> None:
     outcome, pauses, times = play(request(method), [answer])
     assert type(outcome) is error
@@ -132,7 +132,7 @@ def test_what_has_certainly_done_nothing_is_tried_again(
 @pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if not kind.retryable])
 def test_what_will_fail_again_is_not_tried_again(kind: Kind) -> None:
     outcome, pauses, times = play(request(), [problem(kind.code)])
-    assert isinstance(outcome, WindlassError)
+    assert isinstance(outcome, GantlineError)
     assert (pauses, times) == ([], 1)
 
 
@@ -224,7 +224,7 @@ def test_a_limit_says_when_to_come_again() -> None:
     ],
 )
 def test_who_answers_in_the_servers_place_is_told_from_it(
-    status: int, error: type[WindlassError]
+    status: int, error: type[GantlineError]
 ) -> None:
     found = refusal(request(), of_a_proxy(status))
     assert type(found) is error

@@ -9,6 +9,14 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from gantline.client import Retries, new_job
+from gantline.contract.errors import (
+    BadAnswer,
+    GantlineError,
+    ServerFailed,
+    ServerUnreachable,
+)
+from gantline.contract.status import JobStatus
 from tests.client.conftest import asking
 from tests.servers.http_api import ApiProcess
 from tests.servers.scripted import (
@@ -19,14 +27,6 @@ from tests.servers.scripted import (
     saying,
     stalling,
 )
-from windlass.client import Retries, new_job
-from windlass.contract.errors import (
-    BadAnswer,
-    ServerFailed,
-    ServerUnreachable,
-    WindlassError,
-)
-from windlass.contract.status import JobStatus
 
 Serve = Callable[..., ScriptedServer]
 QUICK = Retries(first_pause_seconds=0.001)
@@ -150,7 +150,7 @@ async def test_nonsense_is_told_as_such_and_not_asked_for_again(
 async def test_an_answer_that_is_far_too_large_is_not_read(
     kind: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.client.wire._LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr("gantline.client.wire._LARGEST_ANSWER", 100_000)
     server = serve(answering("200 OK", b" " * 1_000_000))
     async with asking(kind, server.url, retries=ONCE) as ask:
         with pytest.raises(ServerUnreachable, match="too large"):
@@ -199,7 +199,7 @@ async def test_a_list_goes_on_where_a_page_was_lost(kind: str, serve: Serve) -> 
 
 
 async def test_a_server_that_hangs_and_comes_back_is_waited_for(kind: str, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/windlass.db"
+    store = f"sqlite:///{tmp_path}/gantline.db"
     server = ApiProcess("tests.client.served:app", store=store)
     try:
         async with asking(kind, server.url, "alice") as ask:
@@ -222,7 +222,7 @@ async def test_a_server_that_hangs_and_comes_back_is_waited_for(kind: str, tmp_p
         server.stop()
 
 
-async def test_every_failure_is_a_windlass_error(kind: str) -> None:
+async def test_every_failure_is_a_gantline_error(kind: str) -> None:
     async with asking(kind, "https://no-such-host.invalid", retries=ONCE) as ask:
-        with pytest.raises(WindlassError):
+        with pytest.raises(GantlineError):
             await ask("statistics")

@@ -12,14 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.api.application import make_jobs
-from tests.api.playing import PERMANENT, claim, settle, success
-from tests.client.conftest import HASTY, KINDS, asking
-from tests.servers.http_api import ApiProcess
-from tests.servers.scripted import Act, ScriptedServer, answering, saying
-from windlass.client import AsyncClient, Client, JobEvent, Retries
-from windlass.client.event_reader import EventReader, SentEvent
-from windlass.contract.errors import (
+from gantline.client import AsyncClient, Client, JobEvent, Retries
+from gantline.client.event_reader import EventReader, SentEvent
+from gantline.contract.errors import (
     BadAnswer,
     Forbidden,
     JobNotFound,
@@ -27,8 +22,13 @@ from windlass.contract.errors import (
     RateLimited,
     ServerUnreachable,
 )
-from windlass.contract.snapshot import Progress
-from windlass.contract.status import JobStatus
+from gantline.contract.snapshot import Progress
+from gantline.contract.status import JobStatus
+from tests.api.application import make_jobs
+from tests.api.playing import PERMANENT, claim, settle, success
+from tests.client.conftest import HASTY, KINDS, asking
+from tests.servers.http_api import ApiProcess
+from tests.servers.scripted import Act, ScriptedServer, answering, saying
 
 QUICK = Retries(first_pause_seconds=0.001)
 TEXT = (
@@ -184,7 +184,7 @@ async def test_nonsense_is_told_as_such(
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[ApiProcess]:
-    server = ApiProcess("tests.client.served:app", store=f"sqlite:///{tmp_path}/windlass.db")
+    server = ApiProcess("tests.client.served:app", store=f"sqlite:///{tmp_path}/gantline.db")
     yield server
     server.stop()
 

@@ -6,14 +6,11 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from tests.api.application import make_jobs
-from tests.api.playing import PERMANENT, run_all
-from tests.client.conftest import Asker, asking
-from tests.servers.http_api import ApiProcess
-from windlass.api.documents import AcceptedDocument, JobDocument, StatusDocument
-from windlass.client import RedriveByFilter, new_job
-from windlass.contract.errors import (
+from gantline.api.documents import AcceptedDocument, JobDocument, StatusDocument
+from gantline.client import RedriveByFilter, new_job
+from gantline.contract.errors import (
     Forbidden,
+    GantlineError,
     IllegalTransition,
     InvalidCredentials,
     InvalidInput,
@@ -30,9 +27,12 @@ from windlass.contract.errors import (
     SubmitConflict,
     UnknownJobType,
     VersionMismatch,
-    WindlassError,
 )
-from windlass.contract.status import JobStatus
+from gantline.contract.status import JobStatus
+from tests.api.application import make_jobs
+from tests.api.playing import PERMANENT, run_all
+from tests.client.conftest import Asker, asking
+from tests.servers.http_api import ApiProcess
 
 
 class Document(msgspec.Struct, rename="camel"):
@@ -296,7 +296,7 @@ async def test_nobody_and_others_are_kept_out(
 ) -> None:
     accepted = await submitted(ask)
     errors = {None: NotAuthenticated, "mallory": InvalidCredentials, "eve": JobNotFound}
-    expected: type[WindlassError] = errors[key]
+    expected: type[GantlineError] = errors[key]
     async with asking(kind, server.url, key) as other:
         with pytest.raises(expected) as caught:
             await other("job", accepted.job_id)

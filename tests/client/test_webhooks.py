@@ -5,18 +5,18 @@ from uuid import uuid4
 
 import pytest
 
-from tests.client.conftest import Asker
-from windlass.client import DeliveriesToReplay, WebhookToKeep
-from windlass.contract.errors import (
+from gantline.client import DeliveriesToReplay, WebhookToKeep
+from gantline.contract.errors import (
     IllegalTransition,
     InvalidInput,
     InvalidPayload,
     JobNotFound,
     WebhookNotFound,
 )
-from windlass.contract.webhook import BodyFormat, DeliveryStatus, WebhookStatus
+from gantline.contract.webhook import BodyFormat, DeliveryStatus, WebhookStatus
+from tests.client.conftest import Asker
 
-URL = "https://hooks.example.com/windlass"
+URL = "https://hooks.example.com/gantline"
 
 
 async def test_a_webhook_from_its_making_to_its_end(ask: Asker) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.classify import classify, exception_name
-from windlass.contract.errors import (
+from gantline.contract.classify import classify, exception_name
+from gantline.contract.errors import (
     Code,
     InvalidEnvelope,
     InvalidInput,
@@ -24,8 +24,8 @@ from windlass.contract.errors import (
     Retry,
     Snooze,
 )
-from windlass.contract.outcome import ErrorInfo, Failure, Snoozed
-from windlass.contract.text import ERROR_DETAIL_LIMIT
+from gantline.contract.outcome import ErrorInfo, Failure, Snoozed
+from gantline.contract.text import ERROR_DETAIL_LIMIT
 
 # Other work on the machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,9 +8,9 @@ import msgspec
 import pydantic
 import pytest
 
-from windlass.contract.codec import codec_for
-from windlass.contract.errors import InvalidPayload
-from windlass.contract.pointer import problem_from
+from gantline.contract.codec import codec_for
+from gantline.contract.errors import InvalidPayload
+from gantline.contract.pointer import problem_from
 
 ID = "00000000-0000-0000-0000-000000000007"
 

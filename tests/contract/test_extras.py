@@ -9,9 +9,9 @@ import pytest
 @pytest.mark.parametrize(
     ("missing", "module", "extra"),
     [
-        ("httpx2", "windlass.client", "client"),
-        ("jwt", "windlass.auth.jwt_authenticator", "api"),
-        ("cryptography", "windlass.auth.jwks", "api"),
+        ("httpx2", "gantline.client", "client"),
+        ("jwt", "gantline.auth.jwt_authenticator", "api"),
+        ("cryptography", "gantline.auth.jwks", "api"),
     ],
 )
 def test_a_missing_extra_is_told_with_how_to_install_it(
@@ -22,4 +22,4 @@ def test_a_missing_extra_is_told_with_how_to_install_it(
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ModuleNotFoundError: ")
     assert f"{missing}, which is not installed" in last
-    assert f"pip install 'windlass[{extra}]'" in last
+    assert f"pip install 'gantline[{extra}]'" in last

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 FACES = [
-    "windlass",
-    "windlass.api",
-    "windlass.auth",
-    "windlass.client",
-    "windlass.testing",
-    "windlass.webhooks",
+    "gantline",
+    "gantline.api",
+    "gantline.auth",
+    "gantline.client",
+    "gantline.testing",
+    "gantline.webhooks",
 ]
 
 
@@ -23,13 +23,13 @@ def test_every_name_that_a_package_offers_is_there(package: str) -> None:
 
 
 def test_a_name_that_is_not_offered_is_no_attribute() -> None:
-    auth = importlib.import_module("windlass.auth")
-    with pytest.raises(AttributeError, match=r"'windlass\.auth' has no attribute 'Nobody'"):
+    auth = importlib.import_module("gantline.auth")
+    with pytest.raises(AttributeError, match=r"'gantline\.auth' has no attribute 'Nobody'"):
         auth.Nobody  # noqa: B018  # asking for it is the test
 
 
 def test_one_part_of_a_package_does_not_load_what_another_needs() -> None:
-    look = "import sys; from windlass.auth import Principal; print('jwt' in sys.modules)"
+    look = "import sys; from gantline.auth import Principal; print('jwt' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True
     )

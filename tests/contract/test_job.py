@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.errors import Code, InvalidEnvelope, InvalidFormat, PayloadTooLarge
-from windlass.contract.identity import new_job_id, new_run_token
-from windlass.contract.job import BROKER_KEY_LIMIT, Job, check_job, read_job
-from windlass.contract.payload import encode_payload
-from windlass.testing.factories import make_job
+from gantline.contract.errors import Code, InvalidEnvelope, InvalidFormat, PayloadTooLarge
+from gantline.contract.identity import new_job_id, new_run_token
+from gantline.contract.job import BROKER_KEY_LIMIT, Job, check_job, read_job
+from gantline.contract.payload import encode_payload
+from gantline.testing.factories import make_job
 
 # The JSON example of seed 001, as another system sends it.
 EXAMPLE = """

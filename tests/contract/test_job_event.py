@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 
-from windlass.contract.job_event import JobEvent
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.snapshot import LogEntry
-from windlass.contract.status import Event, JobStatus, Reason
-from windlass.testing.factories import make_job, number
+from gantline.contract.job_event import JobEvent
+from gantline.contract.outcome import ErrorInfo
+from gantline.contract.snapshot import LogEntry
+from gantline.contract.status import Event, JobStatus, Reason
+from gantline.testing.factories import make_job, number
 
 AT = datetime(2026, 3, 1, 9, 30, 0, 123456, tzinfo=UTC)
 JOB: dict[str, Any] = {"tenant_id": "acme", "subject_id": "order-7", "correlation_id": "c-1"}
@@ -90,12 +90,12 @@ def test_the_same_event_told_again_is_the_same_byte_for_byte() -> None:
 
 def test_the_cloudevents_sdk_reads_our_form() -> None:
     one = event(result=b'{"pages":3}')
-    body = msgspec.json.encode(one.cloud_event("/windlass/shop"))
+    body = msgspec.json.encode(one.cloud_event("/gantline/shop"))
     headers = {"content-type": "application/cloudevents+json"}
     read = from_structured_event(HTTPMessage(headers=headers, body=body))
     assert read.get_specversion() == "1.0"
-    assert (read.get_id(), read.get_source()) == (one.event_id, "/windlass/shop")
-    assert (read.get_type(), read.get_subject()) == ("windlass.job.completed", "order-7")
+    assert (read.get_id(), read.get_source()) == (one.event_id, "/gantline/shop")
+    assert (read.get_type(), read.get_subject()) == ("gantline.job.completed", "order-7")
     assert read.get_time() == AT
     assert read.get_datacontenttype() == "application/json"
     assert read.get_extension("tenantid") == "acme"
@@ -105,7 +105,7 @@ def test_the_cloudevents_sdk_reads_our_form() -> None:
 
 
 def test_a_job_about_nothing_has_no_subject_for_the_sdk_refuses_an_empty_one() -> None:
-    body = msgspec.json.encode(event(job={"tenant_id": "acme"}).cloud_event("/windlass"))
+    body = msgspec.json.encode(event(job={"tenant_id": "acme"}).cloud_event("/gantline"))
     headers = {"content-type": "application/cloudevents+json"}
     read = from_structured_event(HTTPMessage(headers=headers, body=body))
     assert read.get_subject() is None

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.errors import Code, InvalidInput, PayloadTooLarge
-from windlass.contract.payload import (
+from gantline.contract.errors import Code, InvalidInput, PayloadTooLarge
+from gantline.contract.payload import (
     DEFAULT_PAYLOAD_LIMIT,
     DEFAULT_RESULT_LIMIT,
     EncodedResult,

@@ -14,9 +14,9 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass import InvalidInput
-from windlass.contract.clock import EPOCH
-from windlass.contract.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence, _LocalTimes
+from gantline import InvalidInput
+from gantline.contract.clock import EPOCH
+from gantline.contract.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence, _LocalTimes
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 Row = tuple[str, str, str, list[str]]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.errors import InvalidInput
-from windlass.contract.job import Job
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.retry import MAX_DELAY, Backoff, Fixed, Linear, RetryStrategy, Table
-from windlass.testing.factories import make_job
+from gantline.contract.errors import InvalidInput
+from gantline.contract.job import Job
+from gantline.contract.outcome import ErrorInfo
+from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, Linear, RetryStrategy, Table
+from gantline.testing.factories import make_job
 
 # Other work on the machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.errors import Code, InvalidInput
-from windlass.contract.status import (
+from gantline.contract.errors import Code, InvalidInput
+from gantline.contract.status import (
     REDRIVABLE,
     TERMINAL,
     TRANSITIONS,
@@ -17,8 +17,8 @@ from windlass.contract.status import (
     JobStatus,
     Reason,
 )
-from windlass.contract.transition import Guard, RunGuard, StateGuard, Transition
-from windlass.testing.factories import number
+from gantline.contract.transition import Guard, RunGuard, StateGuard, Transition
+from gantline.testing.factories import number
 
 # Other work on the machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.outcome import ErrorInfo
-from windlass.contract.text import (
+from gantline.contract.outcome import ErrorInfo
+from gantline.contract.text import (
     ERROR_CODE_LIMIT,
     ERROR_DETAIL_LIMIT,
     ERROR_MESSAGE_LIMIT,

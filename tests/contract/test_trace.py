@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.contract.trace import sound_trace_context, trace_id_of
+from gantline.contract.trace import sound_trace_context, trace_id_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

@@ -42,7 +42,7 @@ def make_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str]
 
 
 def new_database(server: PostgresServer) -> str:
-    """The application's tables are in no schema of Windlass, so a schema would not do."""
+    """The application's tables are in no schema of Gantline, so a schema would not do."""
     name = f"p{uuid4().hex}"
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())

@@ -25,10 +25,10 @@ from examples.battery_passport import application
 from examples.battery_passport.application import make_jobs
 from examples.battery_passport.database import Database, Step
 from examples.battery_passport.signing import KEY_VARIABLE
+from gantline import Context, Gantline, JobStatus, WorkerSettings
+from gantline.contract.query import JobFilter
+from gantline.manager.reaper import Reaper
 from tests.examples.passports import JOBS_OF_A_SAMPLE, SIGNING_KEY, all_jobs, lasting_rows, upload
-from windlass import Context, JobStatus, Windlass, WorkerSettings
-from windlass.contract.query import JobFilter
-from windlass.manager.reaper import Reaper
 
 MOMENTS: Final = ("claimed", "written", "ended")
 _LEASE: Final = timedelta(seconds=10)
@@ -98,7 +98,7 @@ class Place:
         self._outbox = outbox or None
         self._steps = 0
 
-    def jobs(self, death: Death | None = None) -> Windlass:
+    def jobs(self, death: Death | None = None) -> Gantline:
         """The application as the next worker has it: when all leases of the last one are over."""
         self._steps += 1
         clock = ClockAhead(self._steps * _STEP)

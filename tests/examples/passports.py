@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from examples.battery_passport.books import Books
 from examples.battery_passport.intake import receive
-from windlass import Handle, Windlass
-from windlass.contract.query import JobFilter
-from windlass.contract.snapshot import JobSnapshot
+from gantline import Gantline, Handle
+from gantline.contract.query import JobFilter
+from gantline.contract.snapshot import JobSnapshot
 
 SAMPLES: Final = Path(__file__).parents[2] / "examples" / "battery_passport" / "samples"
 SIGNING_KEY: Final = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -44,7 +44,7 @@ def documents(sample: str) -> list[Path]:
 
 
 async def upload(
-    jobs: Windlass, sample: str, *, tenant: str = TENANT
+    jobs: Gantline, sample: str, *, tenant: str = TENANT
 ) -> list[Handle[dict[str, Any]]]:
     """All documents of a sample, received at an instant that is always the same."""
     return [
@@ -53,7 +53,7 @@ async def upload(
     ]
 
 
-async def lasting_rows(jobs: Windlass) -> Rows:
+async def lasting_rows(jobs: Gantline) -> Rows:
     """Everything that the application keeps, byte for byte."""
     async with jobs.transaction() as connection:
         books = Books(connection)
@@ -63,7 +63,7 @@ async def lasting_rows(jobs: Windlass) -> Rows:
         }
 
 
-async def all_jobs(jobs: Windlass, tenant: str = TENANT) -> list[JobSnapshot]:
+async def all_jobs(jobs: Gantline, tenant: str = TENANT) -> list[JobSnapshot]:
     """A tenant's jobs, oldest first."""
     page = await jobs.store.find(JobFilter(tenant_id=tenant), limit=200)
     assert page.next is None

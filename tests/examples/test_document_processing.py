@@ -13,8 +13,8 @@ import pytest
 from examples.document_processing import text as texts
 from examples.document_processing.jobs import refuse_personal_data
 from examples.document_processing.samples import SAMPLES
+from gantline import Gantline, InvalidInput
 from tests.examples.document_house import House, Visitor, house
-from windlass import InvalidInput, Windlass
 
 pytestmark = pytest.mark.xdist_group("examples")
 
@@ -263,11 +263,11 @@ def test_the_operator_sees_jobs_and_no_document(opened: House, analysis_of_ada: 
 # -- personal data --------------------------------------------------------------------------------
 
 
-def all_that_windlass_keeps(database: Path) -> bytes:
+def all_that_gantline_keeps(database: Path) -> bytes:
     """Every cell of its tables: payloads, results, errors with their detail, events, audit."""
     with closing(sqlite3.connect(database)) as connection:
         tables = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'windlass_%'"
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gantline_%'"
         ).fetchall()
         rows = [
             row
@@ -305,7 +305,7 @@ def test_personal_data_is_in_no_job_event_error_or_log(
     assert [one["errorCode"] for one in ended] == [None, None, "TEXT_UNREADABLE", "TEXT_UNREADABLE"]
 
     told = [ada.get(f"/api/jobs/{one['jobId']}/history").text for one in ended]
-    kept = all_that_windlass_keeps(opened.database).decode(errors="replace")
+    kept = all_that_gantline_keeps(opened.database).decode(errors="replace")
     where = "ValueError in test_document_processing.py, line"
     assert where in kept
     assert where in caplog.text
@@ -326,7 +326,7 @@ def test_an_invalid_body_is_not_repeated(ada: Visitor) -> None:
 
 
 async def test_a_payload_with_personal_data_is_refused_whatever_its_type() -> None:
-    jobs = Windlass("memory://", payload_check=refuse_personal_data)
+    jobs = Gantline("memory://", payload_check=refuse_personal_data)
 
     @jobs.job("later")
     async def later(payload: dict[str, Any]) -> None: ...

@@ -32,8 +32,8 @@ from examples.battery_passport.passport import (
 from examples.battery_passport.rule_cases import cases_of
 from examples.battery_passport.signed import Signed
 from examples.battery_passport.signing import Signer, is_signed, signer_from
+from gantline import Permanent
 from tests.examples.passports import RECEIVED, SAMPLES, SIGNING_KEY, documents
-from windlass import Permanent
 
 SIGNER = Signer(b"0123456789abcdef0123456789abcdef")
 

@@ -28,6 +28,10 @@ from examples.battery_passport.steps import (
     steps,
 )
 from examples.battery_passport.verify import verify
+from gantline import Gantline, JobStatus, WorkerSettings
+from gantline.contract.errors import PayloadTooLarge
+from gantline.contract.snapshot import JobSnapshot
+from gantline.testing import JobsTest
 from tests.examples.conftest import PLACES, Place
 from tests.examples.passports import (
     JOBS_OF_A_SAMPLE,
@@ -37,10 +41,6 @@ from tests.examples.passports import (
     lasting_rows,
     upload,
 )
-from windlass import JobStatus, Windlass, WorkerSettings
-from windlass.contract.errors import PayloadTooLarge
-from windlass.contract.snapshot import JobSnapshot
-from windlass.testing import JobsTest
 
 PRIORITIES = {
     "RETENTION_SWEEP": 0,
@@ -57,7 +57,7 @@ PRIORITIES = {
 class Kit(NamedTuple):
     """The application on a store of its own, and its worker in the test's hands."""
 
-    jobs: Windlass
+    jobs: Gantline
     test: JobsTest
     database: Database
 
@@ -76,7 +76,7 @@ async def kit() -> AsyncIterator[Kit]:
 
 
 @asynccontextmanager
-async def working(place: Place) -> AsyncIterator[Windlass]:
+async def working(place: Place) -> AsyncIterator[Gantline]:
     jobs = make_jobs(place.store, outbox=place.outbox or None)
     quick = WorkerSettings(queues=jobs.default_queues(), poll=timedelta(seconds=0.2))
     async with jobs, jobs.running(quick):
@@ -84,7 +84,7 @@ async def working(place: Place) -> AsyncIterator[Windlass]:
         yield jobs
 
 
-async def exported(jobs: Windlass, tenant: str) -> JobSnapshot:
+async def exported(jobs: Gantline, tenant: str) -> JobSnapshot:
     """Wait for the last step of a tenant's only passport."""
     async with asyncio.timeout(60):
         while True:
@@ -95,7 +95,7 @@ async def exported(jobs: Windlass, tenant: str) -> JobSnapshot:
             await asyncio.sleep(0.02)
 
 
-async def ended(jobs: Windlass, tenant: str, count: int) -> list[JobSnapshot]:
+async def ended(jobs: Gantline, tenant: str, count: int) -> list[JobSnapshot]:
     """Wait until so many jobs have ended."""
     async with asyncio.timeout(60):
         while True:

@@ -10,8 +10,8 @@ from examples.battery_passport.application import make_jobs
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.receiver import Receiver
 from examples.battery_passport.web import make_web
+from gantline.testing import JobsTest
 from tests.examples.passports import documents
-from windlass.testing import JobsTest
 
 ORIGIN = "http://127.0.0.1"
 

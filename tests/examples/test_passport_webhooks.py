@@ -13,12 +13,12 @@ import pytest
 from examples.battery_passport.application import make_jobs
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests
+from gantline import WorkerSettings
+from gantline.contract.webhook import BodyFormat, WebhookSpec
 from tests.examples.conftest import Place
 from tests.examples.passports import TENANT, upload
 from tests.servers.receiver import Received, Receiver, status
 from tests.webhooks.shop import settings
-from windlass import WorkerSettings
-from windlass.contract.webhook import BodyFormat, WebhookSpec
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from windlass.contract.job import Job
-from windlass.contract.query import Cursor, JobFilter
-from windlass.contract.recurrence import Every, Recurrence
-from windlass.contract.schedule import Schedule, correlation_of
-from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.store import JobStore
-from windlass.manager.manager import JobManager
-from windlass.manager.scheduler import Look, Scheduler
-from windlass.manager.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
-from windlass.manager.side_data import all_records
-from windlass.testing.clock import FakeClock
+from gantline.contract.job import Job
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.recurrence import Every, Recurrence
+from gantline.contract.schedule import Schedule, correlation_of
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.store import JobStore
+from gantline.manager.manager import JobManager
+from gantline.manager.scheduler import Look, Scheduler
+from gantline.manager.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
+from gantline.manager.side_data import all_records
+from gantline.testing.clock import FakeClock
 
 MINUTE = timedelta(minutes=1)
 LEASE = timedelta(seconds=10)

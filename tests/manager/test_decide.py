@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.contract.errors import Code, IllegalTransition
-from windlass.contract.job import Job
-from windlass.contract.outcome import (
+from gantline.contract.errors import Code, IllegalTransition
+from gantline.contract.job import Job
+from gantline.contract.outcome import (
     ErrorInfo,
     Failure,
     LeaseLost,
@@ -23,18 +23,18 @@ from windlass.contract.outcome import (
     TypeDisabled,
     Unreadable,
 )
-from windlass.contract.policy import DEFAULT_POLICY, Policy
-from windlass.contract.retry import MAX_DELAY, Backoff, Fixed, RetryStrategy
-from windlass.contract.scheduling import Placement
-from windlass.contract.snapshot import CurrentRun, JobSnapshot, Run
-from windlass.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, Reason
-from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.contract.transition import RunGuard, StateGuard, Transition
-from windlass.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
-from windlass.manager.manager import Ending, JobManager, Submission, Submitted
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import CREATED_AT, make_job, make_new, number, wanting
+from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, RetryStrategy
+from gantline.contract.scheduling import Placement
+from gantline.contract.snapshot import CurrentRun, JobSnapshot, Run
+from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, Reason
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.transition import RunGuard, StateGuard, Transition
+from gantline.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
+from gantline.manager.manager import Ending, JobManager, Submission, Submitted
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import CREATED_AT, make_job, make_new, number, wanting
 
 # Other work on the machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -105,7 +105,9 @@ def decided(outcome: Outcome, policy: Policy = DEFAULT_POLICY, **fields: Any) ->
         (LeaseLost(), {}, "crashed", "Queued", "LeaseExpired"),
         (LeaseLost(), {"attempt": 3}, "crashed", "Queued", "LeaseExpired"),
         (LeaseLost(), {"crashes": 1}, "crashed", "Queued", "LeaseExpired"),
-        (LeaseLost(), {"crashes": 2}, "poisoned", "Poisoned", "LeaseExpired"),
+        (LeaseLost(), {"crashes": 9}, "crashed", "Queued", "LeaseExpired"),
+        (LeaseLost(times_alone=1), {"crashes": 9}, "crashed", "Queued", "CrashedAlone"),
+        (LeaseLost(times_alone=3), {"crashes": 2}, "poisoned", "Poisoned", "LeaseExpired"),
         (TypeDisabled(), {}, "failed", "Failed", "TypeDisabled"),
         (Stopped(), {"cancel_requested": True}, "cancelled", "Cancelled", "CancelRequested"),
     ],
@@ -166,7 +168,7 @@ def test_only_a_failed_run_costs_an_attempt(
 
 
 def test_the_last_crash_is_counted_too() -> None:
-    poisoned = decided(LeaseLost(), crashes=2, attempt=2)
+    poisoned = decided(LeaseLost(times_alone=3), crashes=2, attempt=2)
     assert (poisoned.crashes, poisoned.attempt) == (3, 1)
     cancelled = decided(LeaseLost(), crashes=2, attempt=2, cancel_requested=True)
     assert (cancelled.crashes, cancelled.attempt) == (3, 1)
@@ -249,14 +251,20 @@ def test_a_strategy_may_refuse_the_retry() -> None:
     assert (transition.to, transition.reason) == (JobStatus.POISONED, Reason.RETRY_REFUSED)
 
 
-def test_a_crash_waits_by_the_number_of_crashes() -> None:
-    assert decided(LeaseLost(), attempt=3).delay == 2 * SECOND
-    assert decided(LeaseLost(), attempt=3, crashes=1).delay == 4 * SECOND
+def test_a_first_crash_costs_no_time_and_a_suspect_waits_shortly() -> None:
+    assert decided(LeaseLost(), attempt=3).delay == timedelta(0)
+    assert decided(LeaseLost(), attempt=3, crashes=1).delay == 2 * SECOND
+    assert decided(LeaseLost(), attempt=3, crashes=8).delay == 2 * SECOND
+
+
+def test_where_workers_end_together_nothing_is_counted() -> None:
+    forgiven = decided(LeaseLost(counts=False), attempt=3, crashes=1)
+    assert (forgiven.event, forgiven.crashes, forgiven.delay) == (Event.CRASHED, 1, timedelta(0))
 
 
 def test_a_crash_never_asks_the_handlers_own_strategy() -> None:
     assert decided(LeaseLost(), Policy(retry=Refusing())).to is JobStatus.QUEUED
-    refused = decided(LeaseLost(), Policy(crash_retry=Refusing()))
+    refused = decided(LeaseLost(), Policy(crash_retry=Refusing()), crashes=1)
     assert (refused.to, refused.reason) == (JobStatus.POISONED, Reason.LEASE_EXPIRED)
 
 
@@ -344,11 +352,13 @@ def failures() -> st.SearchStrategy[Failure]:
 
 
 def outcomes() -> st.SearchStrategy[Outcome]:
+    plain: list[Outcome] = [Success(), Released(), Stopped(), TypeDisabled()]
     return (
         failures()
         | st.builds(Snoozed, st.timedeltas())
         | st.builds(Unreadable, st.text())
-        | st.sampled_from([Success(), Released(), LeaseLost(), Stopped(), TypeDisabled()])
+        | st.sampled_from(plain)
+        | st.builds(LeaseLost, st.booleans(), st.integers(0, 6))
     )
 
 
@@ -411,7 +421,8 @@ def test_a_job_goes_back_to_the_queue_only_where_a_budget_pays_for_it(
     assert transition.guard.unless_cancelled
     assert transition.attempt < run.job.max_attempts
     assert transition.snoozes <= max(run.snoozes, policy.max_snoozes)
-    assert transition.event is not Event.CRASHED or transition.crashes < policy.max_crashes
+    if isinstance(outcome, LeaseLost):
+        assert outcome.times_alone < policy.max_crashes
 
 
 @unhurried
@@ -480,8 +491,9 @@ def test_an_envelope_that_has_used_attempts_elsewhere_has_fewer_left() -> None:
     assert len(drive(make_run(max_attempts=5, attempt=4), [RETRYABLE] * 100)) == 2
 
 
-def test_a_job_that_always_crashes_is_poisoned_by_the_third_crash() -> None:
-    decisions = drive(make_run(max_attempts=1), [LeaseLost()] * 100)
+def test_a_job_that_crashes_alone_is_poisoned_by_the_third_crash() -> None:
+    crashes: list[Outcome] = [LeaseLost(times_alone=times) for times in (1, 2, 3, 4)]
+    decisions = drive(make_run(max_attempts=1), crashes)
     assert [decision.to for decision in decisions] == ["Queued", "Queued", "Poisoned"]
     assert decisions[-1].reason is Reason.LEASE_EXPIRED
 
@@ -500,7 +512,7 @@ def test_a_job_may_be_released_for_ever() -> None:
 
 mixed = st.lists(
     st.sampled_from([RETRYABLE, Failure(ERROR, retry_after=SECOND), Snoozed(SECOND), Released()])
-    | st.just(LeaseLost()),
+    | st.builds(LeaseLost, st.booleans(), st.just(0)),
     max_size=60,
 )
 
@@ -512,11 +524,9 @@ def test_no_mixture_of_endings_gives_more_failed_runs_than_allowed(
 ) -> None:
     decisions = drive(make_run(max_attempts=max_attempts), endings)
     failed = [end for end in endings[: len(decisions)] if isinstance(end, Failure)]
-    crashed = [end for end in endings[: len(decisions)] if isinstance(end, LeaseLost)]
     assert len(failed) <= max_attempts
-    assert len(crashed) <= 3
     ended = bool(decisions) and decisions[-1].to.is_terminal
-    assert ended == (len(failed) == max_attempts or len(crashed) == 3)
+    assert ended == (len(failed) == max_attempts)
 
 
 # -- operators ----------------------------------------------------------------------------------

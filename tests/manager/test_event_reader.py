@@ -9,24 +9,24 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.job_event import JobEvent
+from gantline.contract.outcome import Success
+from gantline.contract.records import RecordWrite
+from gantline.contract.status import JobStatus
+from gantline.contract.store import JobStore
+from gantline.contract.submission import NewJob
+from gantline.contract.transition import StateGuard
+from gantline.manager.cursors import CURSORS, consumers, delete_cursor, lags, read_cursor
+from gantline.manager.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
+from gantline.manager.manager import Ending, JobManager
+from gantline.manager.pruner import Pruner, Retention
+from gantline.manager.sequencer import Sequencer
+from gantline.testing.factories import make_new, wanting
+from gantline.testing.faults import Call, Crash, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.job_event import JobEvent
-from windlass.contract.outcome import Success
-from windlass.contract.records import RecordWrite
-from windlass.contract.status import JobStatus
-from windlass.contract.store import JobStore
-from windlass.contract.submission import NewJob
-from windlass.contract.transition import StateGuard
-from windlass.manager.cursors import CURSORS, consumers, delete_cursor, lags, read_cursor
-from windlass.manager.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
-from windlass.manager.manager import Ending, JobManager
-from windlass.manager.pruner import Pruner, Retention
-from windlass.manager.sequencer import Sequencer
-from windlass.testing.factories import make_new, wanting
-from windlass.testing.faults import Call, Crash, intercepted
 
 LEASE = timedelta(seconds=15)
 HOUR = timedelta(hours=1)
@@ -169,7 +169,7 @@ async def test_what_fails_comes_again_with_the_same_ids_and_is_told_to_operators
     reader = place.reader(broken)
     await reader.begin()
     (new,) = await place.complete(1)
-    with caplog.at_level(logging.ERROR, "windlass.consumer"):
+    with caplog.at_level(logging.ERROR, "gantline.consumer"):
         assert [await reader.run_once(), await reader.run_once()] == [Turn.FAILED, Turn.FAILED]
     assert [bool(record.exc_info) for record in caplog.records] == [True, False]
     (told,) = await consumers(place.store)
@@ -381,9 +381,9 @@ async def test_a_long_turn_keeps_the_lead_and_one_that_loses_it_is_stopped() -> 
         place.clock.advance(short / 2)
         await asyncio.sleep(short.total_seconds())
         assert await other.run_once() is Turn.ELSEWHERE
-    await place.store.lead("consumer:listener", "thief", lease=HOUR)
+    await place.store.lead("consumer:listener", "thief", lease=short)
     place.clock.advance(short * 2)
-    while await place.store.lead("consumer:listener", "thief", lease=HOUR) is None:
+    while await place.store.lead("consumer:listener", "thief", lease=short) is None:
         place.clock.advance(short * 2)
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert await turn is Turn.MORE

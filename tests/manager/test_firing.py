@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from windlass.contract.recurrence import Cron, Every
-from windlass.contract.schedule import (
+from gantline.contract.recurrence import Cron, Every
+from gantline.contract.schedule import (
     KEPT_FIRES,
     Fire,
     Misfire,
@@ -16,8 +16,8 @@ from windlass.contract.schedule import (
     ScheduleRecord,
     check_schedule,
 )
-from windlass.contract.status import JobStatus
-from windlass.manager.firing import MISSED, plan, submission_of, with_fires
+from gantline.contract.status import JobStatus
+from gantline.manager.firing import MISSED, plan, submission_of, with_fires
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,8 +7,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from windlass.contract.errors import (
+from gantline.contract.errors import (
     Code,
+    GantlineError,
     IllegalTransition,
     InvalidEnvelope,
     InvalidInput,
@@ -17,24 +18,23 @@ from windlass.contract.errors import (
     PayloadTooLarge,
     SubmitConflict,
     VersionMismatch,
-    WindlassError,
 )
-from windlass.contract.job import Job
-from windlass.contract.outcome import ErrorInfo, Failure, Snoozed, Success
-from windlass.contract.policy import DEFAULT_POLICY, Policy
-from windlass.contract.query import JobFilter
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import Applied, Stale
-from windlass.contract.retry import Fixed
-from windlass.contract.scheduling import Placement
-from windlass.contract.snapshot import JobSnapshot, Progress, Run
-from windlass.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
-from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.manager.manager import Acted, Ending, JobManager, Settled, Submission, Submitted
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_job, number, wanting
-from windlass.testing.faults import Call, intercepted
+from gantline.contract.job import Job
+from gantline.contract.outcome import ErrorInfo, Failure, Snoozed, Success
+from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.query import JobFilter
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Applied, Stale
+from gantline.contract.retry import Fixed
+from gantline.contract.scheduling import Placement
+from gantline.contract.snapshot import JobSnapshot, Progress, Run
+from gantline.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.manager.manager import Acted, Ending, JobManager, Settled, Submission, Submitted
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_job, number, wanting
+from gantline.testing.faults import Call, intercepted
 
 LEASE = timedelta(seconds=60)
 HOUR = timedelta(hours=1)
@@ -52,7 +52,7 @@ class Desk:
         self.store = MemoryStore(clock=self.clock)
         self.manager = JobManager(self.store, **({"jitter": lambda: 0.0} | settings))
 
-    async def submit(self, *jobs: Job) -> list[Submitted | WindlassError]:
+    async def submit(self, *jobs: Job) -> list[Submitted | GantlineError]:
         return await self.manager.submit([Submission(job) for job in jobs])
 
     async def start(self, job: Job) -> Run:
@@ -277,7 +277,7 @@ async def test_a_conflict_tells_nothing_about_the_other_job(
     await desk.submit(other)
     (answer,) = await desk.submit(make_job(**wanted))
     assert type(answer) is kind
-    assert isinstance(answer, WindlassError)
+    assert isinstance(answer, GantlineError)
     assert answer.code == code
     assert answer.next_step
     assert str(answer) == CONFLICTS[code]
@@ -538,12 +538,12 @@ async def test_a_session_may_have_any_name(desk: Desk) -> None:
 # -- operating ----------------------------------------------------------------------------------
 
 
-async def cancel(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Acted | WindlassError]:
+async def cancel(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Acted | GantlineError]:
     known = {"tenant_id": TENANT, "actor": "op"}
     return await desk.manager.cancel(job_ids, **(known | fields))
 
 
-async def redrive(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Acted | WindlassError]:
+async def redrive(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Acted | GantlineError]:
     known = {"tenant_id": TENANT, "actor": "op"}
     return await desk.manager.redrive(job_ids, **(known | fields))
 
@@ -632,7 +632,7 @@ async def test_a_live_job_cannot_be_deleted(desk: Desk, status: JobStatus) -> No
     assert await desk.snapshot(job_id) == before
 
 
-async def delete(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Applied | WindlassError]:
+async def delete(desk: Desk, *job_ids: UUID, **fields: Any) -> list[Applied | GantlineError]:
     return await desk.manager.delete(job_ids, **({"tenant_id": TENANT} | fields))
 
 

@@ -10,6 +10,34 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantline.contract.errors import (
+    InvalidInput,
+    JobTypeDisabled,
+    NotThere,
+    ScheduleConflict,
+    StoreClosed,
+    StoreUnavailable,
+    VersionMismatch,
+)
+from gantline.contract.job import Job
+from gantline.contract.records import RecordWrite
+from gantline.contract.recurrence import Cron, Every
+from gantline.contract.schedule import Schedule
+from gantline.manager.schedule_upkeep import mark_of, settle
+from gantline.manager.schedules import (
+    DUE,
+    SCHEDULES,
+    all_schedules,
+    due_key,
+    key_of,
+    read_schedules,
+    synchronise,
+)
+from gantline.manager.sessions import Session, register
+from gantline.manager.side_data import all_records
+from gantline.moving.closing import reopen
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, Crash, CrashPoint, intercepted, losing_answers
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.manager.schedule_bench import (
     LEASE,
@@ -19,34 +47,6 @@ from tests.manager.schedule_bench import (
     edited,
 )
 from tests.moving_stores import close
-from windlass.contract.errors import (
-    InvalidInput,
-    JobTypeDisabled,
-    NotThere,
-    ScheduleConflict,
-    StoreClosed,
-    StoreUnavailable,
-    VersionMismatch,
-)
-from windlass.contract.job import Job
-from windlass.contract.records import RecordWrite
-from windlass.contract.recurrence import Cron, Every
-from windlass.contract.schedule import Schedule
-from windlass.manager.moving.closing import reopen
-from windlass.manager.schedule_upkeep import mark_of, settle
-from windlass.manager.schedules import (
-    DUE,
-    SCHEDULES,
-    all_schedules,
-    due_key,
-    key_of,
-    read_schedules,
-    synchronise,
-)
-from windlass.manager.sessions import Session, register
-from windlass.manager.side_data import all_records
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, Crash, CrashPoint, intercepted, losing_answers
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
@@ -203,7 +203,7 @@ async def test_one_that_cannot_be_planned_harms_no_other(
 async def test_one_that_cannot_be_read_harms_no_other(
     bench: Bench, caplog: pytest.LogCaptureFixture, new: bytes
 ) -> None:
-    """A newer Windlass has written it, say, while workers of the old one still live; who does not
+    """A newer Gantline has written it, say, while workers of the old one still live; who does not
     know a field must not write the definition without it."""
     newer = await bench.add("newer")
     await bench.add("sound")

@@ -1,9 +1,9 @@
 """The switches as a process knows them: young ones are not read again, doubted ones are."""
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.records import Record
-from windlass.manager.switches import Switches
-from windlass.stores.memory import MemoryStore
+from gantline.contract.clock import SystemClock
+from gantline.contract.records import Record
+from gantline.manager.switches import Switches
+from gantline.stores.memory import MemoryStore
 
 
 async def test_a_switch_that_was_thrown_elsewhere_is_read_once_it_is_doubted() -> None:

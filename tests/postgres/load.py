@@ -10,20 +10,25 @@ from uuid import UUID
 
 import psycopg
 
-from windlass import Context, Windlass
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.identity import new_job_id
-from windlass.worker.settings import WorkerSettings
+from gantline import Context, Gantline
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.identity import new_job_id
+from gantline.testing.liveness import watching
+from gantline.testing.readiness import of_worker
+from gantline.worker.settings import WorkerSettings
+from gantline.worker.worker import Worker
 
 SUBMITTERS = 20
 LEASE = timedelta(seconds=5)
+# While the store is away nothing is expected; afterwards, a lease and what it takes to connect.
+ENDS_WITHIN = LEASE + timedelta(seconds=15)
 
 
 class Load:
     """An application that submits without pause and runs what it submits."""
 
     def __init__(self, url: str) -> None:
-        self.jobs = Windlass(url)
+        self.jobs = Gantline(url)
         self.accepted: list[UUID] = []
         self.ran = 0
         self.unavailable = 0
@@ -42,7 +47,7 @@ class Load:
         settings = WorkerSettings(
             queues={"default": 50}, lease=LEASE, maintain_every=timedelta(milliseconds=200)
         )
-        async with self.jobs, self.jobs.running(settings):
+        async with self.jobs, self.jobs.running(settings) as worker, self._watched(worker):
             submitters = [asyncio.create_task(self._submit()) for _ in range(SUBMITTERS)]
             try:
                 yield
@@ -50,6 +55,15 @@ class Load:
                 self._is_over = True
                 await asyncio.gather(*submitters)
             await self._drained()
+
+    @asynccontextmanager
+    async def _watched(self, worker: Worker) -> AsyncIterator[None]:
+        """More is submitted than can run, so what counts is that jobs end."""
+        async with watching(
+            self.jobs.store, readiness=[of_worker(worker)], within=ENDS_WITHIN, backlog=True
+        ) as oracle:
+            yield
+        oracle.check()
 
     async def _submit(self) -> None:
         while not self._is_over:
@@ -91,7 +105,7 @@ class Load:
 
 
 async def check_books(
-    conninfo: str, accepted: list[UUID], schema: str = "windlass"
+    conninfo: str, accepted: list[UUID], schema: str = "gantline"
 ) -> Counter[str]:
     """Nothing accepted is lost, nothing ended twice; return how often each event happened."""
     async with await psycopg.AsyncConnection.connect(conninfo) as connection:

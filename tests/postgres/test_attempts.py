@@ -7,16 +7,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.results import Applied, Duplicate
-from windlass.contract.submission import NewJob
-from windlass.stores.postgres import PostgresStore, failures
-from windlass.stores.postgres.calls import Calls
-from windlass.stores.postgres.connection import Connection
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.conformance.bench import LEASE
-from windlass.testing.factories import make_new, wanting
+from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.contract.results import Applied, Duplicate
+from gantline.contract.submission import NewJob
+from gantline.stores.postgres import PostgresStore, failures
+from gantline.stores.postgres.calls import Calls
+from gantline.stores.postgres.connection import Connection
+from gantline.stores.postgres.location import parse_url
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.conformance.bench import LEASE
+from gantline.testing.factories import make_new, wanting
 
 Attempt = Callable[[], Awaitable[Any]]
 
@@ -118,12 +118,12 @@ async def test_an_insert_that_could_not_connect_takes_no_other_s_job_for_its_own
 
 async def swap_lanes(sql: Sql) -> None:
     """As after a failover to a standby that had not heard of our lanes yet."""
-    await sql.run("ALTER TABLE windlass.lane DROP CONSTRAINT lane_queue_job_type_key")
+    await sql.run("ALTER TABLE gantline.lane DROP CONSTRAINT lane_queue_job_type_key")
     await sql.run(
-        "UPDATE windlass.lane SET job_type = CASE job_type WHEN 'one' THEN 'two' ELSE 'one' END "
+        "UPDATE gantline.lane SET job_type = CASE job_type WHEN 'one' THEN 'two' ELSE 'one' END "
         "WHERE job_type IN ('one', 'two')"
     )
-    await sql.run("ALTER TABLE windlass.lane ADD UNIQUE (queue, job_type)")
+    await sql.run("ALTER TABLE gantline.lane ADD UNIQUE (queue, job_type)")
 
 
 async def type_of(store: PostgresStore, new: NewJob) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from psycopg import AsyncConnection
 
+from gantline.contract.store import JobStore
+from gantline.stores.postgres import apply
+from gantline.testing.conformance import Bench, Rule, all_rules
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
 from tests.test_broken_stores import broken_rules
-from windlass.contract.store import JobStore
-from windlass.stores.postgres import apply
-from windlass.testing.conformance import Bench, Rule, all_rules
 
 pytestmark = pytest.mark.wide
 
@@ -41,6 +41,24 @@ BREAKAGES = {
         "lease.claim_id = p_claim",
         "false",
         ("answers", "claiming"),
+    ),
+    "the limit of a type is not looked at": (
+        "claim_jobs",
+        "LIMIT least(w.most, w.at_most)",
+        "LIMIT w.most",
+        ("claiming",),
+    ),
+    "the limit of a type begins again with every priority": (
+        "claim_jobs",
+        "PARTITION BY w.request, w.lane ORDER BY w.rank",
+        "PARTITION BY w.request, w.lane, w.rank ORDER BY w.rank",
+        ("claiming",),
+    ),
+    "suspects hide others before they are due": (
+        "due_suspects",
+        "WHERE head.run_at <= v_now",
+        "",
+        ("suspects",),
     ),
     "keys are not taken": (
         "insert_jobs",
@@ -80,7 +98,7 @@ class BrokenHarness(PostgresHarness):
         ) as connection:
             cursor = await connection.execute("SELECT pg_get_functiondef(%s::regproc)", (name,))
             ((text,),) = await cursor.fetchall()
-            old = old.replace("windlass.", f"{self.location.schema}.")
+            old = old.replace("gantline.", f"{self.location.schema}.")
             assert old in text, f"{function} no longer says {old!r}: name what it says now"
             await connection.execute(text.replace(old, new).encode())
 

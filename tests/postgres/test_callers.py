@@ -17,12 +17,9 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from tests.postgres import drivers
-from tests.postgres.drivers import Caller, Connects
-from tests.servers.postgres import PostgresServer
-from windlass import JobStatus, Windlass
-from windlass.app.job_type import JobType
-from windlass.contract.errors import (
+from gantline import Gantline, JobStatus
+from gantline.app.job_type import JobType
+from gantline.contract.errors import (
     JobIdConflict,
     PayloadTooLarge,
     StoreError,
@@ -30,7 +27,10 @@ from windlass.contract.errors import (
     StoreUnavailable,
     SubmitConflict,
 )
-from windlass.contract.snapshot import JobSnapshot
+from gantline.contract.snapshot import JobSnapshot
+from tests.postgres import drivers
+from tests.postgres.drivers import Caller, Connects
+from tests.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.matrix
 
@@ -43,13 +43,13 @@ AWKWARD = {"b": 1, "a": "\x00 NUL", "big": 2**63, "float": 0.1, "text": "ß 漢 
 
 
 @pytest.fixture
-async def jobs(url: str) -> AsyncIterator[Windlass]:
-    async with Windlass(url) as jobs:
+async def jobs(url: str) -> AsyncIterator[Gantline]:
+    async with Gantline(url) as jobs:
         yield jobs
 
 
 @pytest.fixture
-def order(jobs: Windlass) -> JobType[Any, None]:
+def order(jobs: Gantline) -> JobType[Any, None]:
     @jobs.job("order")
     async def order(value: Any) -> None: ...
 
@@ -58,7 +58,7 @@ def order(jobs: Windlass) -> JobType[Any, None]:
 
 @pytest.fixture
 def connected(
-    postgres: PostgresServer, jobs: Windlass, connects: Connects
+    postgres: PostgresServer, jobs: Gantline, connects: Connects
 ) -> Callable[[], AbstractAsyncContextManager[Caller]]:
     return lambda: connects(postgres.url())
 
@@ -66,13 +66,13 @@ def connected(
 Connected = Callable[[], AbstractAsyncContextManager[Caller]]
 
 
-async def found(jobs: Windlass, *ids: Any) -> list[JobSnapshot | None]:
+async def found(jobs: Gantline, *ids: Any) -> list[JobSnapshot | None]:
     return await jobs.manager.get(ids, tenant_id=None)
 
 
 @every_driver
 async def test_a_job_exists_once_its_transaction_is_committed_and_never_otherwise(
-    jobs: Windlass, order: JobType[Any, None], connected: Connected, schema: str
+    jobs: Gantline, order: JobType[Any, None], connected: Connected, schema: str
 ) -> None:
     async with connected() as caller:
         await caller.run(f"CREATE TABLE {schema}.orders (n int)")
@@ -92,7 +92,7 @@ async def test_a_job_exists_once_its_transaction_is_committed_and_never_otherwis
 
 @every_driver
 async def test_a_payload_arrives_byte_for_byte(
-    jobs: Windlass, order: JobType[Any, None], connected: Connected
+    jobs: Gantline, order: JobType[Any, None], connected: Connected
 ) -> None:
     here = await order.submit(AWKWARD)
     async with connected() as caller:
@@ -107,7 +107,7 @@ async def test_a_payload_arrives_byte_for_byte(
 
 @every_driver
 async def test_duplicates_and_conflicts_are_answered_and_leave_the_transaction_usable(
-    jobs: Windlass, order: JobType[Any, None], connected: Connected
+    jobs: Gantline, order: JobType[Any, None], connected: Connected
 ) -> None:
     first = await order.submit({"a": 1, "b": 2}, idempotency_key="k")
     async with connected() as caller:
@@ -147,7 +147,7 @@ async def test_of_two_open_transactions_with_one_key_the_second_waits_for_the_fi
     assert lane.queued == 1
 
 
-async def until_somebody_waits(jobs: Windlass, blocked: int = 1) -> None:
+async def until_somebody_waits(jobs: Gantline, blocked: int = 1) -> None:
     """Until the server itself says that so many wait for a lock on a table of ours."""
     location = jobs.store.location  # type: ignore[attr-defined]  # of PostgreSQL
     waiting = f"""
@@ -165,11 +165,11 @@ async def until_somebody_waits(jobs: Windlass, blocked: int = 1) -> None:
 
 @pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
 async def test_the_first_job_of_a_type_in_an_open_transaction_keeps_nobody_waiting(
-    jobs: Windlass, order: JobType[Any, None], connected: Connected, url: str
+    jobs: Gantline, order: JobType[Any, None], connected: Connected, url: str
 ) -> None:
     async with connected() as caller:
         await order.submit(1, connection=caller.connection)
-        async with Windlass(url + "&deadline=5") as others, asyncio.timeout(5):
+        async with Gantline(url + "&deadline=5") as others, asyncio.timeout(5):
             elsewhere = others.job("order")(order.handler.function)
             await elsewhere.submit(2)
             async with others.running():
@@ -178,7 +178,7 @@ async def test_the_first_job_of_a_type_in_an_open_transaction_keeps_nobody_waiti
 
 @pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
 async def test_a_type_that_plain_sql_has_just_made_keeps_no_worker_waiting(
-    jobs: Windlass, order: JobType[Any, None], connected: Connected, url: str, schema: str
+    jobs: Gantline, order: JobType[Any, None], connected: Connected, url: str, schema: str
 ) -> None:
     @jobs.job("known")
     async def known(value: int) -> int:
@@ -196,7 +196,7 @@ async def test_a_type_that_plain_sql_has_just_made_keeps_no_worker_waiting(
 def test_submit_sync_joins_the_transaction_too(
     connects: Connects, postgres: PostgresServer, url: str
 ) -> None:
-    jobs = Windlass(url)
+    jobs = Gantline(url)
 
     @jobs.job("order")
     async def order(value: int) -> None: ...
@@ -207,7 +207,7 @@ def test_submit_sync_joins_the_transaction_too(
             await caller.rollback()
             kept = await asyncio.to_thread(order.submit_sync, 2, connection=caller.connection)
             await caller.commit()
-        async with Windlass(url) as other:
+        async with Gantline(url) as other:
             assert [job is None for job in await found(other, lost.job_id, kept.job_id)] == [
                 True,
                 False,
@@ -269,7 +269,7 @@ async def test_no_error_shows_the_payload(order: JobType[Any, None], connected: 
 
 
 async def test_a_connection_to_a_database_without_our_schema_is_told(
-    jobs: Windlass, order: JobType[Any, None], postgres: PostgresServer
+    jobs: Gantline, order: JobType[Any, None], postgres: PostgresServer
 ) -> None:
     async with await psycopg.AsyncConnection.connect(postgres.url("template1")) as connection:
         with pytest.raises(StoreError, match="does not exist"):
@@ -345,7 +345,7 @@ async def test_what_is_no_connection_to_postgresql_is_refused(
 
 
 async def test_all_that_a_submit_can_say_arrives_through_a_connection(
-    jobs: Windlass, order: JobType[Any, None], postgres: PostgresServer
+    jobs: Gantline, order: JobType[Any, None], postgres: PostgresServer
 ) -> None:
     """The same envelope, whichever way it took."""
     options: dict[str, Any] = {
@@ -376,7 +376,7 @@ async def test_all_that_a_submit_can_say_arrives_through_a_connection(
 
 
 @pytest.fixture
-def submit_sql(postgres: PostgresServer, jobs: Windlass, schema: str) -> "SubmitSql":
+def submit_sql(postgres: PostgresServer, jobs: Gantline, schema: str) -> "SubmitSql":
     async def submit(envelope: str) -> list[tuple[Any, ...]]:
         async with await psycopg.AsyncConnection.connect(postgres.url()) as connection:
             statement = f"SELECT * FROM {schema}.submit(%s)".encode()
@@ -389,7 +389,7 @@ SubmitSql = Callable[[str], Any]
 
 
 async def test_plain_sql_submits_a_job_that_a_worker_runs(
-    jobs: Windlass, submit_sql: SubmitSql
+    jobs: Gantline, submit_sql: SubmitSql
 ) -> None:
     ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -488,7 +488,7 @@ async def test_an_unknown_field_is_told_with_those_that_are_known_and_documented
 
 
 async def test_a_payload_may_have_the_limit_that_is_given(
-    jobs: Windlass, postgres: PostgresServer, schema: str
+    jobs: Gantline, postgres: PostgresServer, schema: str
 ) -> None:
     def envelope(size: int) -> str:
         return json.dumps({"jobType": "mail", "payload": "x" * (size - 2)})
@@ -507,7 +507,7 @@ async def test_a_payload_may_have_the_limit_that_is_given(
 async def test_an_application_s_own_limit_holds_in_a_caller_s_transaction(
     url: str, postgres: PostgresServer
 ) -> None:
-    async with Windlass(url, payload_limit=200_000) as jobs:
+    async with Gantline(url, payload_limit=200_000) as jobs:
 
         @jobs.job("large")
         async def large(value: str) -> None: ...

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windlass import JobStatus, Windlass
-from windlass.contract.clock import SystemClock
-from windlass.testing.clock import FakeClock
+from gantline import Gantline, JobStatus
+from gantline.contract.clock import SystemClock
+from gantline.testing.clock import FakeClock
 
 
 async def test_a_host_whose_clock_is_wrong_keeps_the_server_s_time(
@@ -15,7 +15,7 @@ async def test_a_host_whose_clock_is_wrong_keeps_the_server_s_time(
     """Else its leases would be over for everybody else before it has begun."""
     wrong = datetime.now(UTC) - timedelta(hours=1)
     monkeypatch.setattr(SystemClock, "now", lambda self: wrong)
-    async with Windlass(url) as jobs:
+    async with Gantline(url) as jobs:
 
         @jobs.job("order")
         async def order(value: int) -> None: ...
@@ -28,5 +28,5 @@ async def test_a_host_whose_clock_is_wrong_keeps_the_server_s_time(
 
 async def test_a_clock_that_is_given_stands_in_for_the_server_s(url: str) -> None:
     clock = FakeClock()
-    async with Windlass(url, clock=clock) as jobs:
+    async with Gantline(url, clock=clock) as jobs:
         assert await jobs.store.ping() == clock.now()

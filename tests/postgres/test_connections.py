@@ -6,16 +6,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline import Gantline
+from gantline.contract.results import Applied
+from gantline.stores.postgres import open_store
+from gantline.testing.factories import make_new
 from tests.servers.postgres import PostgresServer
-from windlass import Windlass
-from windlass.contract.results import Applied
-from windlass.stores.postgres import open_store
-from windlass.testing.factories import make_new
 
 
 @pytest.fixture
 def name() -> str:
-    return f"windlass-{uuid4().hex[:12]}"
+    return f"gantline-{uuid4().hex[:12]}"
 
 
 async def open_connections(server: PostgresServer, name: str, condition: str = "true") -> int:
@@ -46,7 +46,7 @@ async def until_so_many_wait(server: PostgresServer, name: str, count: int) -> N
 def test_event_loops_that_ended_leave_no_connection_behind(
     postgres: PostgresServer, url: str, name: str
 ) -> None:
-    jobs = Windlass(f"{url}&application_name={name}")
+    jobs = Gantline(f"{url}&application_name={name}")
 
     @jobs.job("order")
     async def order(value: int) -> None: ...

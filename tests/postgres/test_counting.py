@@ -1,8 +1,8 @@
 """How old counts may be: as old as they are dear, and not older because many wait their turn."""
 
-from windlass.contract.query import LaneCounts
-from windlass.stores.postgres.counting import Counts, Timed
-from windlass.testing.clock import FakeClock
+from gantline.contract.query import LaneCounts
+from gantline.stores.postgres.counting import Counts, Timed
+from gantline.testing.clock import FakeClock
 
 
 class Counter:

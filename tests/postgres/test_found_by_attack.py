@@ -11,23 +11,23 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
+from gantline.contract.outcome import Outcome, Success
+from gantline.contract.query import JobFilter
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Applied, Conflict
+from gantline.contract.snapshot import Progress, Run, RunRef
+from gantline.contract.status import JobStatus
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.transition import StateGuard, Transition
+from gantline.manager.manager import Ending
+from gantline.stores.postgres import failures, records
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.conformance import Bench
+from gantline.testing.conformance.bench import LEASE, PERMANENT
+from gantline.testing.factories import make_new, wanting
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import InvalidInput, StoreError, StoreUnavailable
-from windlass.contract.outcome import Outcome, Success
-from windlass.contract.query import JobFilter
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import Applied, Conflict
-from windlass.contract.snapshot import Progress, Run, RunRef
-from windlass.contract.status import JobStatus
-from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.contract.transition import StateGuard, Transition
-from windlass.manager.manager import Ending
-from windlass.stores.postgres import failures, records
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.conformance import Bench
-from windlass.testing.conformance.bench import LEASE, PERMANENT
-from windlass.testing.factories import make_new, wanting
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_an_instant_that_no_client_can_read_is_refused(
         for field in ("createdAt", "scheduledAt"):
             with pytest.raises(psycopg.errors.IntegrityError):
                 await connection.execute(
-                    location.sql("SELECT windlass.submit(%s)"),
+                    location.sql("SELECT gantline.submit(%s)"),
                     (f'{{"jobType": "far", "{field}": "20000-01-01T00:00:00Z"}}',),
                 )
             await connection.rollback()
@@ -187,9 +187,9 @@ class Keys:
 
     async def check(self, step: Awaitable[object]) -> None:
         """Who has to wait for the first key has locked no other."""
-        first = f"SELECT FROM windlass.dedupe WHERE {IS_FIRST} FOR UPDATE"
+        first = f"SELECT FROM gantline.dedupe WHERE {IS_FIRST} FOR UPDATE"
         others = """
-            SELECT key FROM windlass.dedupe WHERE scope = 'test' AND key <> 'B'
+            SELECT key FROM gantline.dedupe WHERE scope = 'test' AND key <> 'B'
             FOR UPDATE SKIP LOCKED
         """
         async with await psycopg.AsyncConnection.connect(self._location.conninfo) as holder:
@@ -235,15 +235,15 @@ async def test_keys_are_locked_in_one_order_on_every_path(bench: Bench) -> None:
 
 
 WATCH = """
-CREATE TABLE windlass.touched (place bigserial, tenant text, scope text, key text, kind text);
-CREATE FUNCTION windlass.touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE TABLE gantline.touched (place bigserial, tenant text, scope text, key text, kind text);
+CREATE FUNCTION gantline.touch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO windlass.touched (tenant, scope, key, kind)
+    INSERT INTO gantline.touched (tenant, scope, key, kind)
     VALUES (NEW.tenant, NEW.scope, NEW.key, NEW.kind);
     RETURN NEW;
 END $$;
-CREATE TRIGGER touch BEFORE INSERT ON windlass.dedupe
-FOR EACH ROW EXECUTE FUNCTION windlass.touch();
+CREATE TRIGGER touch BEFORE INSERT ON gantline.dedupe
+FOR EACH ROW EXECUTE FUNCTION gantline.touch();
 """
 
 
@@ -263,7 +263,7 @@ async def test_new_keys_are_taken_in_that_order_too(bench: Bench) -> None:
         ]
         assert await bench.store.insert(new) == [Applied(1)] * len(new)
         touched = location.sql(
-            "SELECT tenant, scope, key, kind FROM windlass.touched ORDER BY place"
+            "SELECT tenant, scope, key, kind FROM gantline.touched ORDER BY place"
         )
         rows = await (await admin.execute(touched)).fetchall()
     assert len(rows) == 2 * len(NAMES)

@@ -13,17 +13,17 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline import Context, Gantline, JobStatus
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.results import Applied
+from gantline.contract.snapshot import RunRef
+from gantline.stores import store_from_url
+from gantline.testing.factories import make_new, wanting
+from gantline.worker.settings import WorkerSettings
 from tests.fleet import Fleet
 from tests.postgres.load import Load, check_books
 from tests.servers.postgres import PostgresServer
-from windlass import Context, JobStatus, Windlass
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.results import Applied
-from windlass.contract.snapshot import RunRef
-from windlass.stores import store_from_url
-from windlass.testing.factories import make_new, wanting
-from windlass.worker.settings import WorkerSettings
 
 pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("postgres-kills"), pytest.mark.timeout(300)]
 
@@ -68,7 +68,7 @@ class Killer:
         """Those that are busy first, so that a statement is hit and not an idle connection."""
         statement = """
             SELECT pg_terminate_backend(pid), state FROM (
-                SELECT pid, state FROM pg_stat_activity WHERE application_name = 'windlass'
+                SELECT pid, state FROM pg_stat_activity WHERE application_name = 'gantline'
                 ORDER BY state = 'active' DESC, random() LIMIT %s) AS victim
         """
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
@@ -188,7 +188,7 @@ async def test_a_server_that_stands_still_under_load_is_used_again_when_it_goes_
 async def test_handlers_that_hold_every_connection_stop_nobody_else(
     server: PostgresServer, own_schema: str
 ) -> None:
-    jobs = Windlass(server.url(schema=own_schema, connections="2"))
+    jobs = Gantline(server.url(schema=own_schema, connections="2"))
     holding, may_go = asyncio.Semaphore(0), asyncio.Event()
 
     @jobs.job("hold", queue="slow")

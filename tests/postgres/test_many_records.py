@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Applied
+from gantline.contract.store import JobStore
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import Applied
-from windlass.contract.store import JobStore
 
 KEYS = "abcdefgh"
 

@@ -1,12 +1,12 @@
 """The numbers of events as they are read out, also of those whose commit came late."""
 
+from gantline.contract.outcome import Success
+from gantline.contract.stored import Part, StoredJob
+from gantline.contract.transition import Transition
+from gantline.manager.sequencer import Sequencer
+from gantline.testing.conformance.bench import HOUR, Bench
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.outcome import Success
-from windlass.contract.stored import Part, StoredJob
-from windlass.contract.transition import Transition
-from windlass.manager.sequencer import Sequencer
-from windlass.testing.conformance.bench import HOUR, Bench
 
 
 async def dumped_numbers(bench: Bench) -> dict[tuple[str, int], int]:

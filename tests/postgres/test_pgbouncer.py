@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from gantline import Context, Gantline
 from tests.postgres.load import Load, check_books
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
-from windlass import Context, Windlass
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ async def test_an_application_works_through_it(
 
 
 async def test_a_handler_s_transaction_works_through_it(bouncer: PgBouncer, schema: str) -> None:
-    jobs = Windlass(bouncer.url(schema=schema, prepare="false"))
+    jobs = Gantline(bouncer.url(schema=schema, prepare="false"))
 
     @jobs.job("book")
     async def book(value: int, ctx: Context) -> int:

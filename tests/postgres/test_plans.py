@@ -12,18 +12,18 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from gantline.contract.clock import from_micros
+from gantline.contract.outcome import Success
+from gantline.contract.query import Cursor, JobFilter, PruneRule, Visibility
+from gantline.contract.snapshot import Progress
+from gantline.contract.status import JobStatus
+from gantline.contract.transition import StateGuard, Transition
+from gantline.stores.postgres import PostgresStore
+from gantline.stores.postgres.calls import Calls
+from gantline.stores.postgres.location import parse_url
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.factories import make_new, wanting
 from tests.servers.postgres import PostgresServer
-from windlass.contract.clock import from_micros
-from windlass.contract.outcome import Success
-from windlass.contract.query import Cursor, JobFilter, PruneRule, Visibility
-from windlass.contract.snapshot import Progress
-from windlass.contract.status import JobStatus
-from windlass.contract.transition import StateGuard, Transition
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.calls import Calls
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.factories import make_new, wanting
 
 pytestmark = [
     pytest.mark.wide,
@@ -45,7 +45,7 @@ WHERE schemaname = %s AND relname <> 'lane' AND seq_tup_read + coalesce(idx_tup_
 # Pending, due in a year and of the highest priority, of a type that nobody asks for, and finished.
 # One tenant has a fifth of all; half of its jobs have one owner, the others have a hundred.
 _FILL = """
-INSERT INTO windlass.lane (queue, job_type) VALUES ('default', 'test'), ('default', 'paused');
+INSERT INTO gantline.lane (queue, job_type) VALUES ('default', 'test'), ('default', 'paused');
 CREATE TEMP TABLE made AS
 SELECT gen_random_uuid() AS id, n, CASE WHEN n % 10 = 0 THEN 2 ELSE 1 END AS lane,
        1700000000000000 + n AS created_at,
@@ -55,23 +55,23 @@ SELECT gen_random_uuid() AS id, n, CASE WHEN n % 10 = 0 THEN 2 ELSE 1 END AS lan
        CASE WHEN n % 10 NOT IN (6, 7) THEN '' ELSE 'subject-' || n % 5000 END AS subject,
        CASE WHEN n % 2 = 0 THEN 'done' WHEN n % 10 = 1 THEN 'future' ELSE 'due' END AS state
 FROM generate_series(1, %(jobs)s) AS n;
-INSERT INTO windlass.job (
+INSERT INTO gantline.job (
     id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
     payload, payload_version, priority, created_at, created_by)
 SELECT id, tenant, lane, subject, '', '', '', 1, 3, '{}', 1, 2, created_at, owner FROM made;
-INSERT INTO windlass.ready (
+INSERT INTO gantline.ready (
     lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed, job_id,
     tenant)
 SELECT lane, CASE state WHEN 'due' THEN created_at ELSE 4000000000000000 + n END, 1, 0, created_at,
        0, 0, 0, CASE state WHEN 'due' THEN 2 ELSE 0 END, false, id, tenant
 FROM made WHERE state <> 'done';
-INSERT INTO windlass.log (
+INSERT INTO gantline.log (
     version, lane, fence, at, created_at, event, status, attempt, crashes, snoozes, priority,
     is_end, job_id, change_id, tenant, reason, session, actor)
 SELECT 2, lane, 1, created_at + 5, created_at, 'completed', 'Completed', 1, 0, 0, 2, true, id, id,
        tenant, 'Succeeded', '', ''
 FROM made WHERE state = 'done';
-INSERT INTO windlass.tally (lane, live, completed, failed, poisoned, cancelled, tenant)
+INSERT INTO gantline.tally (lane, live, completed, failed, poisoned, cancelled, tenant)
 SELECT lane, count(*) FILTER (WHERE state <> 'done'), count(*) FILTER (WHERE state = 'done'),
        0, 0, 0, tenant
 FROM made GROUP BY tenant, lane;
@@ -143,6 +143,29 @@ async def test_a_claim_over_many_types_reads_what_it_takes(deep: Deep) -> None:
     assert sum(read.values()) <= MOST_ROWS, read
 
 
+async def test_a_claim_with_limits_of_types_reads_what_it_takes(deep: Deep) -> None:
+    for _ in range(8):
+        limited = wanting("test", "paused", limit=50, at_most={"test": 20, "paused": 0})
+        read = await deep.read_by(deep.store.claim("w", uuid4(), limited, lease=LEASE))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_a_claim_for_suspects_reads_nothing_where_there_are_none(deep: Deep) -> None:
+    for _ in range(8):
+        suspects = wanting("test", "paused", limit=50, suspects=(8, 4))
+        read = await deep.read_by(deep.store.claim("w", uuid4(), suspects, lease=LEASE))
+        assert sum(read.values()) == 0, read
+
+
+async def test_a_claim_for_suspects_reads_what_it_takes(deep: Deep) -> None:
+    crashed = "UPDATE gantline.ready SET crashes = crashes + 2 WHERE created_at % 1000 = 3"
+    await deep.store.calls.run(lambda sql: sql.script(crashed))
+    for _ in range(8):
+        suspects = wanting("test", "paused", limit=50, suspects=(20,))
+        read = await deep.read_by(deep.store.claim("w", uuid4(), suspects, lease=LEASE))
+        assert sum(read.values()) <= MOST_ROWS, read
+
+
 async def test_ending_runs_reads_those_runs(deep: Deep) -> None:
     for _ in range(8):
         runs = await started(deep)
@@ -163,10 +186,18 @@ async def test_renewing_and_progress_read_those_runs(deep: Deep) -> None:
     for verb in (
         deep.store.renew("w", runs, lease=LEASE),
         deep.store.progress([Progress(run, 50.0) for run in runs]),
-        deep.store.expired(limit=20),
     ):
         read = await deep.read_by(verb)
         assert sum(read.values()) <= MOST_ROWS, read
+
+
+async def test_a_sweep_reads_each_lease_twice_and_no_job(deep: Deep) -> None:
+    await started(deep)
+    ((leases,),) = await deep.store.calls.run(
+        lambda sql: sql.rows("SELECT count(*) FROM gantline.lease")
+    )
+    read = await deep.read_by(deep.store.expired(limit=20))
+    assert sum(read.values()) == read["lease"] <= 2 * leases, read
 
 
 def own(owner: str, *subjects: str, status: JobStatus | None = None) -> JobFilter:
@@ -236,9 +267,9 @@ async def test_numbering_events_reads_those_rows(deep: Deep) -> None:
 
 async def test_records_of_a_prefix_are_read_without_those_behind_it(deep: Deep) -> None:
     many = """
-    INSERT INTO windlass.record (namespace, key, value, replaced)
+    INSERT INTO gantline.record (namespace, key, value, replaced)
     SELECT 'audit', 'm/' || lpad(n::text, 16, '0'), 'x', 0 FROM generate_series(1, 20000) AS n;
-    ANALYZE windlass.record;
+    ANALYZE gantline.record;
     """
     await deep.store.calls.run(lambda sql: sql.script(many))
     last = "m/" + "20000".zfill(16)

@@ -8,22 +8,22 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.servers.postgres import PostgresServer, free_port
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import (
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import (
     SchemaMismatch,
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
 )
-from windlass.contract.results import Applied
-from windlass.contract.store import JobStore
-from windlass.stores import store_from_url
-from windlass.stores.migrations import Migration, load_migrations
-from windlass.stores.postgres import PostgresStore, open_store, schema
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.conformance.bench import LEASE
-from windlass.testing.factories import make_new, wanting
+from gantline.contract.results import Applied
+from gantline.contract.store import JobStore
+from gantline.stores import store_from_url
+from gantline.stores.migrations import Migration, load_migrations
+from gantline.stores.postgres import PostgresStore, open_store, schema
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.conformance.bench import LEASE
+from gantline.testing.factories import make_new, wanting
+from tests.servers.postgres import PostgresServer, free_port
 
 pytestmark = pytest.mark.matrix
 
@@ -32,13 +32,13 @@ OURS = load_migrations(schema.PACKAGE)
 COMPATIBLE = Migration(
     len(OURS) + 1,
     "more",
-    f"-- Add a column.\n-- Works with code of migration {len(OURS)}.\n"
-    "ALTER TABLE windlass.job ADD COLUMN more text;",
+    f"-- Works with code of migration {len(OURS)}.\n-- Add a column.\n"
+    "ALTER TABLE gantline.job ADD COLUMN more text;",
 )
 Admin = Callable[[str], Awaitable[psycopg.AsyncCursor]]
 """Runs a statement with all rights."""
 
-INCOMPATIBLE = Migration(len(OURS) + 1, "other", "ALTER TABLE windlass.job RENAME TO jobs_;")
+INCOMPATIBLE = Migration(len(OURS) + 1, "other", "ALTER TABLE gantline.job RENAME TO jobs_;")
 
 
 async def opened(url: str) -> PostgresStore:
@@ -78,7 +78,7 @@ async def somebody(admin: Admin) -> AsyncIterator[str]:
 
 
 def as_user(url: str, user: str) -> str:
-    return url.replace("//windlass@", f"//{user}@")
+    return url.replace("//gantline@", f"//{user}@")
 
 
 # -- getting in -----------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ async def test_a_schema_that_a_dba_made_is_enough(
 async def numbers(url: str) -> list[int]:
     store = await opened(url)
     rows = await store.calls.run(
-        lambda sql: sql.rows("SELECT number FROM windlass.migration ORDER BY number")
+        lambda sql: sql.rows("SELECT number FROM gantline.migration ORDER BY number")
     )
     await store.close()
     return [row[0] for row in rows]
@@ -240,8 +240,8 @@ async def test_a_word_of_sql_cannot_be_the_schema(postgres: PostgresServer) -> N
 async def test_without_auto_migrate_nothing_is_made(url: str, schema: str, admin: Admin) -> None:
     error = await refusal(f"{url}&auto_migrate=false")
     assert isinstance(error, SchemaMismatch)
-    assert "lacks 3 migrations" in error.cause
-    assert "windlass db migrate" in error.next_step
+    assert "lacks the migrations from 1 (baseline) on" in error.cause
+    assert "gantline db migrate" in error.next_step
     cursor = await admin(f"SELECT to_regnamespace('{schema}') IS NULL")
     assert await cursor.fetchone() == (True,)
     await (await opened(url)).close()
@@ -250,7 +250,7 @@ async def test_without_auto_migrate_nothing_is_made(url: str, schema: str, admin
 
 async def test_a_step_that_fails_leaves_nothing_behind(url: str) -> None:
     store = await opened(url)
-    bad = Migration(len(OURS) + 1, "bad", "CREATE TABLE windlass.a (x int); SELECT 1 / 0;")
+    bad = Migration(len(OURS) + 1, "bad", "CREATE TABLE gantline.a (x int); SELECT 1 / 0;")
     with pytest.raises(StoreError, match="division by zero"):
         await upgrade(store, bad)
     await store.close()
@@ -271,8 +271,8 @@ async def test_a_newer_schema_that_this_code_does_not_fit_is_refused(url: str) -
     for wanted in (url, f"{url}&auto_migrate=false"):
         error = await refusal(wanted)
         assert isinstance(error, SchemaMismatch)
-        assert "has schema 4 (other)" in error.cause
-        assert "Upgrade Windlass" in error.next_step
+        assert "has schema 2 (other)" in error.cause
+        assert "Upgrade Gantline" in error.next_step
 
 
 async def test_older_and_newer_code_work_side_by_side_where_a_migration_says_so(
@@ -285,7 +285,7 @@ async def test_older_and_newer_code_work_side_by_side_where_a_migration_says_so(
     with monkeypatch.context() as patch:
         patch.setattr(schema, "load_migrations", lambda package: [*OURS, COMPATIBLE])
         new = await opened(url)
-    assert await numbers(url) == [1, 2, 3, 4]
+    assert await numbers(url) == [1, 2]
     for submits, claims in ((old, new), (new, started_later), (started_later, old)):
         await submits.insert([make_new(2)])
         assert await _claimed(claims)
@@ -299,15 +299,15 @@ async def _claimed(store: JobStore) -> bool:
 
 async def test_an_altered_migration_is_refused(url: str, schema: str, admin: Admin) -> None:
     await (await opened(url)).close()
-    await admin(f"UPDATE {schema}.migration SET checksum = 'other' WHERE number = 2")
+    await admin(f"UPDATE {schema}.migration SET checksum = 'other' WHERE number = 1")
     error = await refusal(url)
     assert isinstance(error, SchemaMismatch)
-    assert "Migration 2 (verbs) was applied with another text" in error.cause
+    assert "Migration 1 (baseline) was applied with another text" in error.cause
 
 
 async def test_a_schema_that_vanished_under_us_is_told(url: str, schema: str, admin: Admin) -> None:
     store = await opened(url)
     await admin(f"DROP SCHEMA {schema} CASCADE")
-    with pytest.raises(SchemaMismatch, match="windlass db migrate"):
+    with pytest.raises(SchemaMismatch, match="gantline db migrate"):
         await store.insert([make_new(1)])
     await store.close()

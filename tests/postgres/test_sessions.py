@@ -11,21 +11,21 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.contract.outcome import Success
+from gantline.contract.policy import DEFAULT_POLICY
+from gantline.contract.results import Applied, Duplicate
+from gantline.contract.transition import Transition
+from gantline.manager.decide import decide
+from gantline.stores.postgres import PostgresStore
+from gantline.stores.postgres.calls import Purpose
+from gantline.stores.postgres.location import parse_url
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.conformance import Rule, all_rules
+from gantline.testing.conformance.bench import LEASE
+from gantline.testing.factories import make_new, wanting
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import StoreBusy, StoreUnavailable
-from windlass.contract.outcome import Success
-from windlass.contract.policy import DEFAULT_POLICY
-from windlass.contract.results import Applied, Duplicate
-from windlass.contract.transition import Transition
-from windlass.manager.decide import decide
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.calls import Purpose
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.conformance import Rule, all_rules
-from windlass.testing.conformance.bench import LEASE
-from windlass.testing.factories import make_new, wanting
 
 # What a session holds: settings, role, temporary tables, prepared statements, channels, locks that
 # outlive their transaction, cursors, and sequences that it has used.
@@ -233,10 +233,10 @@ async def test_durability_is_claimed_as_far_as_every_connection_has_it(
     async with opened(synced.url()) as store:
         assert durability_of(store) == "power_loss"
         async with await psycopg.AsyncConnection.connect(synced.url(), autocommit=True) as admin:
-            await admin.execute("ALTER ROLE windlass SET synchronous_commit = off")
+            await admin.execute("ALTER ROLE gantline SET synchronous_commit = off")
             await asyncio.gather(*(store.ping() for _ in range(5)))  # which takes new connections
             assert durability_of(store) == "process"
-            await admin.execute("ALTER ROLE windlass RESET synchronous_commit")
+            await admin.execute("ALTER ROLE gantline RESET synchronous_commit")
     async with opened(preset(synced.url(), synchronous_commit="off")) as store:
         assert durability_of(store) == "process"
     async with opened(postgres.url(schema=f"w{uuid4().hex}")) as store:

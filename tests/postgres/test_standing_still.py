@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.contract.results import Applied
+from gantline.contract.transition import Transition
+from gantline.stores.postgres import PostgresStore
+from gantline.stores.postgres.location import parse_url
+from gantline.stores.postgres.sql import Sql
+from gantline.testing.factories import make_new, wanting
 from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
-from windlass.contract.errors import StoreBusy, StoreUnavailable
-from windlass.contract.results import Applied
-from windlass.contract.transition import Transition
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.postgres.sql import Sql
-from windlass.testing.factories import make_new, wanting
 
 T = TypeVar("T")
 

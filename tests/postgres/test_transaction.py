@@ -9,20 +9,20 @@ from typing import Any
 import psycopg
 import pytest
 
+from gantline import Context, Fixed, Gantline, Handle, JobFailed, JobStatus, Permanent
+from gantline.contract.errors import RunOver, StoreUnavailable
+from gantline.contract.outcome import Success
+from gantline.contract.policy import DEFAULT_POLICY
+from gantline.contract.results import Applied, Renewal, Stale
+from gantline.contract.snapshot import Run
+from gantline.contract.status import Event
+from gantline.contract.transition import Transition
+from gantline.manager.decide import decide
+from gantline.testing.conformance import Bench
+from gantline.testing.conformance.bench import LEASE
+from gantline.worker.settings import WorkerSettings
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
-from windlass import Context, Fixed, Handle, JobFailed, JobStatus, Permanent, Windlass
-from windlass.contract.errors import RunOver, StoreUnavailable
-from windlass.contract.outcome import Success
-from windlass.contract.policy import DEFAULT_POLICY
-from windlass.contract.results import Applied, Renewal, Stale
-from windlass.contract.snapshot import Run
-from windlass.contract.status import Event
-from windlass.contract.transition import Transition
-from windlass.manager.decide import decide
-from windlass.testing.conformance import Bench
-from windlass.testing.conformance.bench import LEASE
-from windlass.worker.settings import WorkerSettings
 
 pytestmark = pytest.mark.matrix
 
@@ -51,20 +51,20 @@ class Bookings:
 
 
 @pytest.fixture
-async def jobs(url: str) -> AsyncIterator[Windlass]:
-    async with Windlass(url) as jobs:
+async def jobs(url: str) -> AsyncIterator[Gantline]:
+    async with Gantline(url) as jobs:
         yield jobs
 
 
 @pytest.fixture
-async def bookings(postgres: PostgresServer, schema: str, jobs: Windlass) -> Bookings:
+async def bookings(postgres: PostgresServer, schema: str, jobs: Gantline) -> Bookings:
     bookings = Bookings(postgres, schema)
     await bookings.execute(f"CREATE TABLE {bookings.table} (n int PRIMARY KEY)")
     return bookings
 
 
 @asynccontextmanager
-async def working(jobs: Windlass) -> AsyncIterator[None]:
+async def working(jobs: Gantline) -> AsyncIterator[None]:
     settings = WorkerSettings(
         lease=ONE_SECOND, drain=timedelta(0), maintain_every=timedelta(milliseconds=100)
     )
@@ -73,7 +73,7 @@ async def working(jobs: Windlass) -> AsyncIterator[None]:
 
 
 async def test_writes_and_completion_are_committed_together_or_not_at_all(
-    jobs: Windlass, bookings: Bookings
+    jobs: Gantline, bookings: Bookings
 ) -> None:
     @jobs.job("next")
     async def next_(value: int) -> None: ...
@@ -99,7 +99,7 @@ async def test_writes_and_completion_are_committed_together_or_not_at_all(
 
 
 async def test_a_handler_sees_the_errors_of_its_own_statements_as_its_driver_raises_them(
-    jobs: Windlass, bookings: Bookings
+    jobs: Gantline, bookings: Bookings
 ) -> None:
     @jobs.job("book")
     async def book(value: int, ctx: Context) -> str:
@@ -117,7 +117,7 @@ async def test_a_handler_sees_the_errors_of_its_own_statements_as_its_driver_rai
 
 
 async def test_the_writes_of_a_run_that_was_taken_over_are_rolled_back(
-    jobs: Windlass, bookings: Bookings, schema: str
+    jobs: Gantline, bookings: Bookings, schema: str
 ) -> None:
     started, may_write = asyncio.Event(), asyncio.Event()
     errors: list[BaseException] = []
@@ -149,7 +149,7 @@ async def test_the_writes_of_a_run_that_was_taken_over_are_rolled_back(
 
 
 async def test_a_transaction_that_is_open_for_longer_than_a_lease_keeps_it(
-    jobs: Windlass, bookings: Bookings, schema: str
+    jobs: Gantline, bookings: Bookings, schema: str
 ) -> None:
     async def renewals() -> int:
         ((until,),) = await bookings.execute(f"SELECT until FROM {schema}.lease")
@@ -200,7 +200,7 @@ async def test_a_commit_that_comes_after_a_reaper_is_refused(postgres: PostgresS
 
 
 async def test_a_connection_lost_before_the_commit_undoes_all_of_it(
-    jobs: Windlass, bookings: Bookings, postgres: PostgresServer
+    jobs: Gantline, bookings: Bookings, postgres: PostgresServer
 ) -> None:
     """The job runs again; its second run writes."""
 

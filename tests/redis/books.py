@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
+from gantline.contract.snapshot import JobSnapshot, LoggedEvent
+from gantline.contract.status import Event, JobStatus
 from tests.redis.conftest import opened
-from windlass.contract.snapshot import JobSnapshot, LoggedEvent
-from windlass.contract.status import Event, JobStatus
 
 GIVEN_UP = "Poisoned LeaseExpired"
 """What becomes of a job whose leases ran out three times."""

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.clock import SystemClock
+from gantline.stores.redis import RedisStore, open_store
 from tests.servers.redis import RedisServer
-from windlass.contract.clock import SystemClock
-from windlass.stores.redis import RedisStore, open_store
 
 
 @pytest.fixture

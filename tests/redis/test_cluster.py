@@ -7,17 +7,17 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.contract.outcome import Success
+from gantline.contract.results import Applied
+from gantline.contract.transition import Transition
+from gantline.stores.redis import RedisStore, open_store
+from gantline.testing.factories import make_new, wanting
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
-from windlass import Windlass
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreMisconfigured, StoreUnavailable
-from windlass.contract.outcome import Success
-from windlass.contract.results import Applied
-from windlass.contract.transition import Transition
-from windlass.stores.redis import RedisStore, open_store
-from windlass.testing.factories import make_new, wanting
 
 pytestmark = [
     pytest.mark.matrix,
@@ -56,7 +56,7 @@ async def test_whoever_has_the_slot_of_a_prefix_is_found(
 
 async def test_one_server_of_a_cluster_is_told_to_be_one(cluster: RedisCluster) -> None:
     others = [
-        server for server in cluster.servers[:3] if server is not cluster.primary_of("{windlass}:x")
+        server for server in cluster.servers[:3] if server is not cluster.primary_of("{gantline}:x")
     ]
     with pytest.raises(StoreMisconfigured, match=r"redis\+cluster"):
         await open_store(others[0].url(), clock=SystemClock()).open()
@@ -91,9 +91,9 @@ async def test_while_a_slot_is_moved_nothing_is_half_written(cluster: RedisClust
 async def test_an_application_works_and_its_wake_ups_reach_it(
     cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr("gantline.worker.claimer._FIRST_WAIT_SECONDS", 3600.0)
     url = cluster.url(prefix=f"w{uuid4().hex}")
-    working, submitting, ran = Windlass(url), Windlass(url), asyncio.Queue[int]()
+    working, submitting, ran = Gantline(url), Gantline(url), asyncio.Queue[int]()
 
     async def note(value: int) -> None:
         ran.put_nowait(value)

@@ -16,18 +16,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.results import Applied
+from gantline.contract.wakeup import Hint
+from gantline.stores.redis import open_store
+from gantline.testing.factories import make_new, wanting
+from gantline.wakeups.redis import redis_wakeup
+from gantline.worker.tuning import fastest_loop
 from tests.ear import Ear
 from tests.redis.conftest import opened
 from tests.servers.postgres import free_port
 from tests.servers.redis import RedisServer, binary
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.results import Applied
-from windlass.contract.wakeup import Hint
-from windlass.stores.redis import open_store
-from windlass.testing.factories import make_new, wanting
-from windlass.wakeups.redis import redis_wakeup
-from windlass.worker.tuning import fastest_loop
 
 
 async def wakes(url: str) -> None:

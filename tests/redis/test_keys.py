@@ -8,18 +8,19 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from gantline.contract.outcome import LEASE_EXPIRED, Failure, Outcome, Success
+from gantline.contract.query import PruneRule
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Applied
+from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, Progress
+from gantline.contract.status import JobStatus
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.transition import Transition
+from gantline.manager.manager import Ending
+from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
+from gantline.testing.factories import make_new
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
-from windlass.contract.outcome import Failure, Outcome, Success
-from windlass.contract.query import PruneRule
-from windlass.contract.records import RecordWrite
-from windlass.contract.results import Applied
-from windlass.contract.snapshot import Progress
-from windlass.contract.status import JobStatus
-from windlass.contract.submission import DedupeKey, KeyKind
-from windlass.manager.manager import Ending
-from windlass.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
-from windlass.testing.factories import make_new
 
 DAY = timedelta(days=1)
 # What a store knows for ever, however little it holds.
@@ -27,7 +28,7 @@ LASTING = {"format", "names", "last-event", "record-version", "leaders"}
 
 
 def documented() -> set[str]:
-    text = files("windlass.stores.redis.scripts").joinpath("keys.lua").read_text("utf-8")
+    text = files("gantline.stores.redis.scripts").joinpath("keys.lua").read_text("utf-8")
     return {line.split()[1].partition(":")[0] for line in re.findall(r"(?m)^--   \S.*$", text)}
 
 
@@ -37,6 +38,14 @@ def names(server: RedisServer, harness: RedisHarness) -> set[str]:
     found = re.findall(rf"{re.escape(tag)}\S*", server.call("KEYS", f"*{tag}*").decode())
     assert all(key.startswith(f"{tag}:") for key in found)
     return {key.removeprefix(f"{tag}:").partition(":")[0] for key in found}
+
+
+async def crash_twice(bench: Bench) -> None:
+    await bench.submit("suspect", job_type="suspect")
+    for _ in range(SUSPECT_AFTER_CRASHES):
+        (run,) = await bench.claim("suspect", session="dead")
+        await bench.store.expire_session("dead")
+        await bench.store.apply([Transition.crashed(run, LEASE_EXPIRED, delay=timedelta(0))])
 
 
 async def live(bench: Bench) -> None:
@@ -65,6 +74,7 @@ async def live(bench: Bench) -> None:
     (follow_up,) = await bench.claim()
     await bench.cancel(await bench.submit())
     await bench.redrive((await bench.bring_to(JobStatus.FAILED))[0])
+    await crash_twice(bench)
     await bench.store.lead("role", "me", lease=HOUR)
     await bench.store.write_records([RecordWrite("space", "lasting", b"1")])
     assert follow_up.job.data() == "next"
@@ -84,14 +94,32 @@ async def test_when_all_is_removed_nothing_is_left(redis: RedisServer) -> None:
     bench = await Bench.on(harness)
     await live(bench)
     bench.clock.advance(HOUR)
-    for run in [*await bench.claim(), *await bench.store.expired(limit=100)]:
+    suspects = await bench.claim("suspect", suspects=(1,))
+    for run in [*await bench.claim(), *suspects, *await bench.store.expired(limit=100)]:
         await bench.settle(run, Success())
     bench.clock.advance(30 * DAY)
+    assert await bench.store.expired(limit=1) == []
     rules = [PruneRule(status, bench.clock.now()) for status in JobStatus]
     await bench.store.prune(rules, limit=1000)
     await bench.store.write_records([RecordWrite("space", "lasting", None)])
     assert names(redis, harness) == LASTING
     assert sum((await bench.recount()).values()) == 0
+    await bench.close()
+
+
+async def test_old_jobs_are_found_after_many_that_a_consumer_holds_back(
+    redis: RedisServer,
+) -> None:
+    bench = await Bench.on(RedisHarness(redis))
+    for jobs in (10, 900):
+        await bench.submit_many(jobs)
+        runs = await bench.claim(limit=jobs)
+        await bench.manager.settle([Ending(run, Success()) for run in runs])
+        bench.clock.shift(-HOUR)  # so those with the later numbers have ended earlier
+    bench.clock.advance(10 * HOUR)
+    rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now())]
+    assert (await bench.store.prune(rules, limit=5000, keep_events_after=10)).jobs == 10
+    assert (await bench.store.prune(rules, limit=5000)).jobs == 900
     await bench.close()
 
 

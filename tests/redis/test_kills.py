@@ -12,18 +12,18 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.contract.outcome import Success
+from gantline.contract.results import Applied, Stale
+from gantline.contract.snapshot import Run
+from gantline.contract.transition import Transition
+from gantline.manager.reaper import Reaper
+from gantline.stores.redis import RedisStore
+from gantline.testing.factories import make_new, wanting
 from tests.fleet import Fleet
 from tests.postgres.load import Load
 from tests.redis.books import check_books, say
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
-from windlass.contract.outcome import Success
-from windlass.contract.results import Applied, Stale
-from windlass.contract.snapshot import Run
-from windlass.contract.transition import Transition
-from windlass.manager.reaper import Reaper
-from windlass.stores.redis import RedisStore
-from windlass.testing.factories import make_new, wanting
 
 pytestmark = [pytest.mark.xdist_group("redis-kills"), pytest.mark.timeout(300)]
 

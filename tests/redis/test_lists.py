@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
+from gantline.contract.query import JobFilter, Visibility
+from gantline.contract.status import JobStatus
+from gantline.contract.submission import NewJob
+from gantline.testing.conformance.bench import Bench
+from gantline.testing.conformance.reading import all_pages
+from gantline.testing.factories import CREATED_AT, make_new
 from tests.harness import MemoryHarness, RedisHarness
 from tests.servers.redis import RedisServer
-from windlass.contract.query import JobFilter, Visibility
-from windlass.contract.status import JobStatus
-from windlass.contract.submission import NewJob
-from windlass.testing.conformance.bench import Bench
-from windlass.testing.conformance.reading import all_pages
-from windlass.testing.factories import CREATED_AT, make_new
 
 TYPES = ("a", "b", "c", "d", "e")
 TENANTS = ("one", "two", "three")

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.wakeup import RedisChannel
-from windlass.stores import store_from_url
-from windlass.stores.redis import RedisStore
-from windlass.stores.redis.location import Node, parse_url
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.wakeup import RedisChannel
+from gantline.stores import store_from_url
+from gantline.stores.redis import RedisStore
+from gantline.stores.redis.location import Node, parse_url
 
 
 def test_a_short_url_means_the_usual() -> None:
     location = parse_url("redis://")
     assert location.nodes == (Node("localhost", 6379),)
-    assert (location.prefix, location.database, location.replicas) == ("windlass", 0, 0)
-    assert location.tag == b"{windlass}"
+    assert (location.prefix, location.database, location.replicas) == ("gantline", 0, 0)
+    assert location.tag == b"{gantline}"
 
 
 def test_everything_can_be_said() -> None:

@@ -9,23 +9,24 @@ from uuid import uuid4
 
 import pytest
 
-from tests.redis.conftest import opened
-from tests.servers.redis import RedisServer
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import (
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import (
     InvalidInput,
     SchemaMismatch,
     StoreMisconfigured,
     StoreUnavailable,
 )
-from windlass.contract.outcome import Success
-from windlass.contract.query import PruneRule
-from windlass.contract.results import Applied
-from windlass.contract.snapshot import RunRef
-from windlass.contract.status import JobStatus
-from windlass.contract.transition import Transition
-from windlass.stores.redis import RedisStore, open_store, scripts
-from windlass.testing.factories import make_new, wanting
+from gantline.contract.outcome import Success
+from gantline.contract.query import PruneRule
+from gantline.contract.results import Applied
+from gantline.contract.snapshot import RunRef
+from gantline.contract.status import JobStatus
+from gantline.contract.transition import Transition
+from gantline.stores.redis import RedisStore, open_store, scripts
+from gantline.stores.redis.store import FORMAT
+from gantline.testing.factories import make_new, wanting
+from tests.redis.conftest import opened
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.matrix
 
@@ -233,9 +234,10 @@ async def test_a_user_without_rights_is_told_which_are_missing(own_server: Redis
         await open_store(url, clock=SystemClock()).open()
 
 
-async def test_a_newer_layout_is_left_alone(own_server: RedisServer) -> None:
-    own_server.call("SET", "{windlass}:format", "2")
-    with pytest.raises(SchemaMismatch, match="format 2"):
+@pytest.mark.parametrize("layout", [FORMAT - 1, FORMAT + 1])
+async def test_another_layout_is_left_alone(own_server: RedisServer, layout: int) -> None:
+    own_server.call("SET", "{gantline}:format", str(layout))
+    with pytest.raises(SchemaMismatch, match=f"format {layout}"):
         await open_store(own_server.url(), clock=SystemClock()).open()
     assert own_server.call("DBSIZE") == b":1\r\n"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gantline import Gantline
+from gantline.cli.main import main
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.records import RecordWrite
+from gantline.stores.redis import open_store
+from gantline.testing.factories import make_new
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
-from windlass import Windlass
-from windlass.cli.main import main
-from windlass.contract.clock import SystemClock
-from windlass.contract.errors import StoreMisconfigured
-from windlass.contract.records import RecordWrite
-from windlass.stores.redis import open_store
-from windlass.testing.factories import make_new
 
 LEASE = timedelta(seconds=60)
 DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
@@ -67,10 +67,10 @@ async def test_a_server_that_hides_its_configuration_is_taken_for_less(
 async def test_a_user_with_the_rights_of_the_docs_can_do_everything(
     own_server: RedisServer,
 ) -> None:
-    rights = "on >pw ~{windlass}* &{windlass}* +@all -@dangerous +info +role +config|get"
+    rights = "on >pw ~{gantline}* &{gantline}* +@all -@dangerous +info +role +config|get"
     own_server.call("ACL", "SETUSER", "app", *rights.split())
     url = own_server.url().replace("redis://", "redis://app:pw@")
-    jobs, ran = Windlass(url), asyncio.Event()
+    jobs, ran = Gantline(url), asyncio.Event()
 
     @jobs.job("note")
     async def note(value: int) -> None:

@@ -9,15 +9,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.outcome import Success
+from gantline.contract.results import Applied, Duplicate, Stale
+from gantline.contract.snapshot import Run
+from gantline.contract.transition import Transition
+from gantline.stores.redis import RedisStore
+from gantline.testing.factories import make_new, wanting
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.outcome import Success
-from windlass.contract.results import Applied, Duplicate, Stale
-from windlass.contract.snapshot import Run
-from windlass.contract.transition import Transition
-from windlass.stores.redis import RedisStore
-from windlass.testing.factories import make_new, wanting
 
 LEASE = timedelta(seconds=60)
 

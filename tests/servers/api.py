@@ -14,7 +14,7 @@ from tests.servers.postgres import free_port
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 _PATIENCE_SECONDS: Final = 60
-BY_WINDLASS: Final = ("windlass.cli.main", "api", "{target}", "--port", "{port}")
+BY_GANTLINE: Final = ("gantline.cli.main", "api", "{target}", "--port", "{port}")
 BY_UVICORN: Final = ("uvicorn", "{target}", "--port", "{port}", "--log-level", "warning")
 
 
@@ -22,7 +22,7 @@ class ApiProcess:
     """Serves on the same port however often it is started."""
 
     def __init__(
-        self, target: str, *, by: tuple[str, ...] = BY_WINDLASS, **environment: str
+        self, target: str, *, by: tuple[str, ...] = BY_GANTLINE, **environment: str
     ) -> None:
         self.port = free_port()
         self._words = [word.format(target=target, port=self.port) for word in by]

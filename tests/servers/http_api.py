@@ -1,4 +1,4 @@
-"""The HTTP API in a process of its own, served as `windlass api` serves it."""
+"""The HTTP API in a process of its own, served as `gantline api` serves it."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tests.servers.postgres import free_port
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _PATIENCE_SECONDS: Final = 60
-_COMMAND: Final = (sys.executable, "-m", "windlass.cli.main", "api")
+_COMMAND: Final = (sys.executable, "-m", "gantline.cli.main", "api")
 _SERVING: Final = re.compile(r"Serving (http://\S+)/api,")
 
 
@@ -24,10 +24,10 @@ class ApiProcess:
         self._target = target
         self.store = store
         self._port = free_port()
-        ours = {name: text for name, text in os.environ.items() if "WINDLASS" not in name}
+        ours = {name: text for name, text in os.environ.items() if "GANTLINE" not in name}
         self._environment = ours | {
             "PYTHONPATH": str(_REPOSITORY),
-            "WINDLASS_TEST_STORE": store,
+            "GANTLINE_TEST_STORE": store,
             **environment,
         }
         self.start()

@@ -37,10 +37,10 @@ class PgBouncer:
         program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         if program is None:
             raise ServerMissing("there is no pgbouncer here")
-        self.folder = Path(mkdtemp(prefix="windlass-pgbouncer-"))
+        self.folder = Path(mkdtemp(prefix="gantline-pgbouncer-"))
         self._server = server
         self.port = free_port()
-        (self.folder / "users").write_text('"windlass" ""\n')
+        (self.folder / "users").write_text('"gantline" ""\n')
         (self.folder / "settings").write_text(
             _SETTINGS.format(
                 server_port=server.port,

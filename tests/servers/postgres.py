@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from tests.servers.missing import ServerMissing
 
-VERSION_VARIABLE: Final = "WINDLASS_TEST_POSTGRES"
+VERSION_VARIABLE: Final = "GANTLINE_TEST_POSTGRES"
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _PATIENCE_SECONDS: Final = 60
 _SETTINGS: Final = {
@@ -52,13 +52,13 @@ class PostgresServer:
     """Started at once; `stop` removes its folder."""
 
     def __init__(self, *, synced: bool = False, **settings: str) -> None:
-        self.folder = Path(mkdtemp(prefix="windlass-postgres-"))
+        self.folder = Path(mkdtemp(prefix="gantline-postgres-"))
         self._binaries = _runnable(binaries(), self.folder)
         self._data = self.folder / "data"
         self._settings = _SETTINGS | ({} if synced else _UNSYNCED) | settings
         self.port = free_port()
         give_away(self.folder)
-        self._call("initdb", "-D", self._data, "-U", "windlass", "-A", "trust", "-N", "-E", "UTF8")
+        self._call("initdb", "-D", self._data, "-U", "gantline", "-A", "trust", "-N", "-E", "UTF8")
         self.start()
 
     def start(self) -> None:
@@ -99,7 +99,7 @@ class PostgresServer:
 
     def url(self, database: str = "postgres", **options: str) -> str:
         query = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"postgresql://windlass@127.0.0.1:{self.port}/{database}" + (
+        return f"postgresql://gantline@127.0.0.1:{self.port}/{database}" + (
             f"?{query}" if query else ""
         )
 

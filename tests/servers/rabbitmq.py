@@ -24,7 +24,7 @@ class RabbitServer:
     def __init__(self) -> None:
         if not _PROGRAM.exists():
             raise ServerMissing("there is no RabbitMQ here (Debian's rabbitmq-server)")
-        self.folder = Path(mkdtemp(prefix="windlass-rabbitmq-"))
+        self.folder = Path(mkdtemp(prefix="gantline-rabbitmq-"))
         self.port = free_port()
         self._environment = self._prepare()
         self._mapper = self._spawn("epmd", "-address", "127.0.0.1")
@@ -78,7 +78,7 @@ class RabbitServer:
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_NODENAME": f"windlass-{self.port}@localhost",
+            "RABBITMQ_NODENAME": f"gantline-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),

@@ -15,7 +15,7 @@ from typing import Final
 from tests.servers.missing import ServerMissing
 from tests.servers.postgres import free_port
 
-SERVER_VARIABLE: Final = "WINDLASS_TEST_REDIS"
+SERVER_VARIABLE: Final = "GANTLINE_TEST_REDIS"
 _PATIENCE_SECONDS: Final = 30
 _SETTINGS: Final = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
 
@@ -44,7 +44,7 @@ class RedisServer:
     """Started at once, without persistence unless told; `stop` removes its folder."""
 
     def __init__(self, *, port: int | None = None, **settings: str) -> None:
-        self.folder = Path(mkdtemp(prefix="windlass-redis-"))
+        self.folder = Path(mkdtemp(prefix="gantline-redis-"))
         self.port = port or free_port()
         self.settings = _SETTINGS | {
             name.replace("_", "-"): value for name, value in settings.items()

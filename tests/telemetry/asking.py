@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from windlass.telemetry.routes import AsgiApp, Message
+from gantline.telemetry.routes import AsgiApp, Message
 
 
 class Answer(NamedTuple):

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from gantline.telemetry.address import Address
+from gantline.telemetry.fleet import Fleet, fleet_routes
+from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
+from gantline.telemetry.merging import merged
+from gantline.telemetry.routes import Response, Routes
+from gantline.telemetry.server import HealthServer
 from tests.telemetry.asking import Samples, ask, samples
-from windlass.telemetry.address import Address
-from windlass.telemetry.fleet import Fleet, fleet_routes
-from windlass.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from windlass.telemetry.merging import merged
-from windlass.telemetry.routes import Response, Routes
-from windlass.telemetry.server import HealthServer
 
 PAGE = """\
-# HELP windlass_jobs_finished_total Help.
-# TYPE windlass_jobs_finished_total counter
-windlass_jobs_finished_total{{job_type="a",status="Completed"}} {done}
-# HELP windlass_store_up Help.
-# TYPE windlass_store_up gauge
-windlass_store_up {up}
-# HELP windlass_queue_depth Help.
-# TYPE windlass_queue_depth gauge
+# HELP gantline_jobs_finished_total Help.
+# TYPE gantline_jobs_finished_total counter
+gantline_jobs_finished_total{{job_type="a",status="Completed"}} {done}
+# HELP gantline_store_up Help.
+# TYPE gantline_store_up gauge
+gantline_store_up {up}
+# HELP gantline_queue_depth Help.
+# TYPE gantline_queue_depth gauge
 {depth}# HELP own_seconds Of the handler.
 # TYPE own_seconds histogram
 own_seconds_bucket{{le="1.0"}} {done}
@@ -31,7 +31,7 @@ own_seconds_bucket{{le="+Inf"}} {done}
 own_seconds_count {done}
 own_seconds_sum 1.5
 """
-DEPTH = 'windlass_queue_depth{queue="q",job_type="a"} 7\n'
+DEPTH = 'gantline_queue_depth{queue="q",job_type="a"} 7\n'
 
 
 class Child:
@@ -105,13 +105,13 @@ async def test_every_series_of_a_process_says_which_and_what_is_the_stores_is_to
     company: Company,
 ) -> None:
     page = await samples(company.app)
-    done, kind = "windlass_jobs_finished_total", {"job_type": "a", "status": "Completed"}
+    done, kind = "gantline_jobs_finished_total", {"job_type": "a", "status": "Completed"}
     assert [page.get(done, **kind, process=number) for number in "01"] == [1, 2]
     assert page.get("own_seconds_count", process="1") == 2, "what handlers count themselves, too"
     assert page.get("own_seconds_bucket", le="+Inf", process="1") == 2
-    assert page.labels("windlass_queue_depth") == [{"queue": "q", "job_type": "a"}]
-    assert page.labels("windlass_store_up") == [{}]
-    assert [page.get("windlass_process_up", process=number) for number in "01"] == [1, 1]
+    assert page.labels("gantline_queue_depth") == [{"queue": "q", "job_type": "a"}]
+    assert page.labels("gantline_store_up") == [{}]
+    assert [page.get("gantline_process_up", process=number) for number in "01"] == [1, 1]
 
 
 async def test_a_process_that_is_gone_is_missing_from_the_page_and_said_to_be(
@@ -119,19 +119,19 @@ async def test_a_process_that_is_gone_is_missing_from_the_page_and_said_to_be(
 ) -> None:
     company.children[0].server.stop()
     page = await samples(company.app)
-    assert [page.get("windlass_process_up", process=number) for number in "01"] == [0, 1]
-    assert page.labels("windlass_queue_depth") == [{"queue": "q", "job_type": "a"}]
+    assert [page.get("gantline_process_up", process=number) for number in "01"] == [0, 1]
+    assert page.labels("gantline_queue_depth") == [{"queue": "q", "job_type": "a"}]
 
 
 def test_who_could_count_the_store_speaks_for_all() -> None:
     blind, seeing = PAGE.format(done=1, up=0.0, depth=""), PAGE.format(done=1, up=1.0, depth=DEPTH)
     for pages in ({"0": blind, "1": seeing}, {"0": seeing, "1": blind}):
         page = Samples(merged(pages).encode())
-        assert page.get("windlass_store_up") == 1
-        assert page.get("windlass_queue_depth", queue="q", job_type="a") == 7
+        assert page.get("gantline_store_up") == 1
+        assert page.get("gantline_queue_depth", queue="q", job_type="a") == 7
     page = Samples(merged({"0": blind, "1": blind}).encode())
-    assert page.get("windlass_store_up") == 0
-    assert page.labels("windlass_queue_depth") == []
+    assert page.get("gantline_store_up") == 0
+    assert page.labels("gantline_queue_depth") == []
 
 
 def test_odd_labels_and_values_survive_the_merging() -> None:

@@ -13,18 +13,18 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from gantline import Gantline, InvalidInput, WorkerSettings
+from gantline.contract.errors import StoreUnavailable
+from gantline.stores.memory import MemoryStore
+from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
+from gantline.telemetry.loop_watch import LoopWatch
+from gantline.telemetry.routes import AsgiApp
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
+from gantline.worker.worker import Worker
 from tests.servers.postgres import free_port
 from tests.servers.rabbitmq import RabbitServer
 from tests.telemetry.asking import Answer, ask
-from windlass import InvalidInput, Windlass, WorkerSettings
-from windlass.contract.errors import StoreUnavailable
-from windlass.stores.memory import MemoryStore
-from windlass.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from windlass.telemetry.loop_watch import LoopWatch
-from windlass.telemetry.routes import AsgiApp
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted
-from windlass.worker.worker import Worker
 
 WHERE = "db.internal:5432 as admin"
 
@@ -55,7 +55,7 @@ class Gone:
 async def test_a_process_that_answers_is_alive_whatever_its_store_does() -> None:
     gone = Gone()
     gone.is_away = gone.hangs = True
-    answer = await ask(Windlass(gone.store).health_app(), "/healthz")
+    answer = await ask(Gantline(gone.store).health_app(), "/healthz")
     assert (answer.status, answer.json) == (200, {"ok": True, "checks": {"loop": {"ok": True}}})
     assert gone.pings == 0
     assert answer.headers["content-type"] == "application/json"
@@ -65,10 +65,10 @@ async def test_a_process_that_answers_is_alive_whatever_its_store_does() -> None
 async def test_readiness_follows_the_store_away_and_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("windlass.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
-    monkeypatch.setattr("windlass.telemetry.checks._DEADLINE_SECONDS", 0.05)
+    monkeypatch.setattr("gantline.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.telemetry.checks._DEADLINE_SECONDS", 0.05)
     gone = Gone()
-    app = Windlass(gone.store).health_app()
+    app = Gantline(gone.store).health_app()
     assert (await ask(app, "/readyz")).status == 200
     for trouble in ("is_away", "hangs"):
         setattr(gone, trouble, True)
@@ -82,7 +82,7 @@ async def test_readiness_follows_the_store_away_and_back(
 
 async def test_many_who_ask_at_once_cost_the_store_one_question() -> None:
     gone = Gone()
-    app = Windlass(gone.store).health_app()
+    app = Gantline(gone.store).health_app()
     answers = await asyncio.gather(*(ask(app, "/readyz") for _ in range(100)))
     assert {answer.status for answer in answers} == {200}
     assert gone.pings == 1
@@ -90,8 +90,8 @@ async def test_many_who_ask_at_once_cost_the_store_one_question() -> None:
 
 @asynccontextmanager
 async def file_app(folder: Path) -> AsyncIterator[tuple[AsgiApp, sqlite3.Connection]]:
-    file = folder / "windlass.db"
-    async with Windlass(f"sqlite:///{file}") as jobs:
+    file = folder / "gantline.db"
+    async with Gantline(f"sqlite:///{file}") as jobs:
         with closing(sqlite3.connect(file, isolation_level=None)) as connection:
             yield jobs.health_app(), connection
 
@@ -99,9 +99,9 @@ async def file_app(folder: Path) -> AsyncIterator[tuple[AsgiApp, sqlite3.Connect
 @pytest.mark.parametrize(
     "change",
     [
-        "DELETE FROM windlass_migration",
-        "UPDATE windlass_migration SET checksum = 'another'",
-        "INSERT INTO windlass_migration VALUES (99, 'from_the_future', 'x', '')",
+        "DELETE FROM gantline_migration",
+        "UPDATE gantline_migration SET checksum = 'another'",
+        "INSERT INTO gantline_migration VALUES (99, 'from_the_future', 'x', 99, '')",
     ],
     ids=["missing", "altered", "newer"],
 )
@@ -113,13 +113,22 @@ async def test_a_schema_that_this_code_does_not_know_is_unready(
         assert (await ask(app, "/readyz")).failed == {"migrations"}
 
 
+@pytest.mark.parametrize("name", ["gantline.db", "gantline.db-wal", "gantline.db-shm"])
+async def test_a_file_that_was_removed_is_unready(tmp_path: Path, name: str) -> None:
+    async with file_app(tmp_path) as (app, _):
+        (tmp_path / name).unlink()
+        answer = await ask(app, "/readyz")
+        assert answer.status == 503
+        assert "store" in answer.failed
+
+
 async def test_the_schema_is_not_looked_at_for_every_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
     async with file_app(tmp_path) as (app, connection):
         assert (await ask(app, "/readyz")).status == 200
-        connection.execute("DELETE FROM windlass_migration")
+        connection.execute("DELETE FROM gantline_migration")
         assert (await ask(app, "/readyz")).status == 200
 
 
@@ -127,7 +136,7 @@ class Shop:
     """An application whose jobs run until they are let go."""
 
     def __init__(self) -> None:
-        self.jobs = Windlass("memory://")
+        self.jobs = Gantline("memory://")
         self.may_end = asyncio.Event()
         self.started = asyncio.Semaphore(0)
         self.hold = self.jobs.job("hold")(self._hold)
@@ -182,7 +191,7 @@ async def test_a_worker_without_a_free_slot_need_not_look_for_work() -> None:
 async def test_a_worker_whose_claims_fail_does_not_consume() -> None:
     """It asks and asks, but asking is not what makes it healthy."""
     gone = Gone()
-    jobs = Windlass(gone.store)
+    jobs = Gantline(gone.store)
 
     @jobs.job("any")
     async def handle() -> None: ...
@@ -214,7 +223,7 @@ async def test_a_paused_worker_is_ready() -> None:
 async def test_a_silent_loop_is_neither_alive_nor_ready() -> None:
     now = 100.0
     watch = LoopWatch(asyncio.get_running_loop(), clock=lambda: now)
-    app = Windlass("memory://").health_app(watch=watch)
+    app = Gantline("memory://").health_app(watch=watch)
     watch.ask()
     now += LOOP_MAY_BE_SILENT_SECONDS
     assert (await ask(app, "/healthz")).status == 200
@@ -244,13 +253,13 @@ async def test_a_loop_that_is_closed_stays_silent() -> None:
 
 
 def test_a_broker_cannot_be_required_where_there_is_none() -> None:
-    with pytest.raises(InvalidInput, match="WINDLASS_TRIGGER"):
-        Windlass("memory://").health_app(requires_broker=True)
+    with pytest.raises(InvalidInput, match="GANTLINE_TRIGGER"):
+        Gantline("memory://").health_app(requires_broker=True)
 
 
 async def test_a_broker_that_is_required_must_be_connected() -> None:
     trigger = f"amqp://guest:guest@127.0.0.1:{free_port()}/"
-    async with Windlass("memory://", trigger=trigger) as jobs:
+    async with Gantline("memory://", trigger=trigger) as jobs:
         await jobs.store.ping()
         required = jobs.health_app(requires_broker=True)
         assert (await ask(required, "/readyz")).failed == {"broker"}
@@ -266,7 +275,7 @@ def broker() -> Iterator[RabbitServer]:
 
 @pytest.mark.xdist_group("rabbitmq")
 async def test_readiness_follows_a_required_broker_away_and_back(broker: RabbitServer) -> None:
-    async with Windlass("memory://", trigger=broker.url) as jobs:
+    async with Gantline("memory://", trigger=broker.url) as jobs:
         app = jobs.health_app(requires_broker=True)
         await ready(app)
         await asyncio.to_thread(broker.kill)
@@ -281,7 +290,7 @@ async def test_readiness_follows_a_required_broker_away_and_back(broker: RabbitS
 
 
 async def test_only_these_pages_can_be_read_and_only_read() -> None:
-    app = Windlass("memory://").health_app()
+    app = Gantline("memory://").health_app()
     assert (await ask(app, "/")).status == 404
     assert (await ask(app, "/healthz/")).status == 404
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
@@ -293,7 +302,7 @@ async def test_only_these_pages_can_be_read_and_only_read() -> None:
 
 
 async def test_the_pages_can_be_mounted_anywhere() -> None:
-    app = Windlass("memory://").health_app()
+    app = Gantline("memory://").health_app()
     assert (await ask(app, "/healthz", root_path="/ops")).status == 200
     mounted = Starlette(routes=[Mount("/ops", app=app), Mount("/", app=app)])
     for path in ("/ops/healthz", "/ops/metrics", "/healthz"):

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantline import Gantline, InvalidInput, JobFailed, WorkerSettings
+from gantline.telemetry.logs import JsonFormatter, TextFormatter, configure_logs
 from tests.logging_jobs import PAYLOAD_SECRET, group, log
-from windlass import InvalidInput, JobFailed, Windlass, WorkerSettings
-from windlass.telemetry.logs import JsonFormatter, TextFormatter, configure_logs
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACE = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
@@ -143,7 +143,7 @@ def collected() -> Iterator[Lines]:
 
 @pytest.mark.parametrize("kind", ["on-the-loop", "in-a-thread", "in-a-process", "by-its-context"])
 async def test_every_line_of_a_run_says_which_run_it_is_of(lines: Lines, kind: str) -> None:
-    jobs = Windlass("memory://", include=[group])
+    jobs = Gantline("memory://", include=[group])
     job_type = next(one for one in jobs.job_types if one.name == kind)
     async with jobs, jobs.running(WorkerSettings(queues={"default": 2})):
         handle = await job_type.submit(
@@ -151,7 +151,7 @@ async def test_every_line_of_a_run_says_which_run_it_is_of(lines: Lines, kind: s
         )
         with pytest.raises(JobFailed):
             await handle.result(timeout=30)
-    found = [one for one in lines.events if one["logger"] in (log.name, "windlass.worker")]
+    found = [one for one in lines.events if one["logger"] in (log.name, "gantline.worker")]
     assert [one["message"] for one in found[:-1]] == ["it begins", "it goes on", "it ends"]
     assert found[-1]["message"].startswith(f"{kind} {handle.job_id} failed")
     assert found[-1]["extra"]["error_code"] == "BROKEN"
@@ -173,7 +173,7 @@ async def test_every_line_of_a_run_says_which_run_it_is_of(lines: Lines, kind: s
 
 
 async def test_runs_beside_each_other_are_told_apart(lines: Lines) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     both = asyncio.Barrier(2)
 
     @jobs.job("meet")
@@ -203,7 +203,7 @@ def test_the_log_of_a_process_is_json_to_its_very_end() -> None:
     """Warnings, errors of threads and the error that ends it included."""
     program = """
 import logging, threading, warnings
-from windlass.telemetry.logs import configure_logs
+from gantline.telemetry.logs import configure_logs
 configure_logs("json", "INFO")
 logging.getLogger("x").info("a\\nb")
 warnings.warn("beware")

@@ -10,39 +10,39 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
-from tests.servers.postgres import PostgresServer
-from tests.telemetry.asking import Samples, samples
-from windlass import (
+from gantline import (
     Context,
     Fixed,
+    Gantline,
     JobFailed,
     JobPoisoned,
     Permanent,
     Snooze,
-    Windlass,
     WorkerSettings,
 )
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.outcome import ErrorInfo, Failure, Success
-from windlass.manager.cursors import begin_cursor
-from windlass.manager.manager import Ending, JobManager, Submission
-from windlass.manager.orphans import OrphanSweeper
-from windlass.manager.reaper import Reaper
-from windlass.manager.sequencer import Sequencer
-from windlass.stores.memory import MemoryStore
-from windlass.telemetry import names
-from windlass.telemetry.depths import MAX_AGE_SECONDS, Depths, Known
-from windlass.testing.clock import FakeClock
-from windlass.testing.factories import make_job, make_new, wanting
-from windlass.testing.faults import Call, intercepted
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.outcome import ErrorInfo, Failure, Success
+from gantline.manager.cursors import begin_cursor
+from gantline.manager.manager import Ending, JobManager, Submission
+from gantline.manager.orphans import OrphanSweeper
+from gantline.manager.reaper import Reaper
+from gantline.manager.sequencer import Sequencer
+from gantline.stores.memory import MemoryStore
+from gantline.telemetry import names
+from gantline.telemetry.depths import MAX_AGE_SECONDS, Depths, Known
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_job, make_new, wanting
+from gantline.testing.faults import Call, intercepted
+from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
+from tests.servers.postgres import PostgresServer
+from tests.telemetry.asking import Samples, samples
 
 HOUR = timedelta(hours=1)
 NOW = timedelta(0)
 
 
-def shop(store: Any) -> Windlass:
-    jobs = Windlass(store)
+def shop(store: Any) -> Gantline:
+    jobs = Gantline(store)
 
     @jobs.job("well")
     async def well(value: int) -> int:
@@ -107,22 +107,22 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     assert len(lanes) == 4
     for lane in lanes:
         labels = {"queue": lane.queue, "job_type": lane.job_type}
-        assert page.get("windlass_queue_depth", **labels) == lane.queued
-        assert page.get("windlass_queue_scheduled", **labels) == lane.scheduled
-        assert page.get("windlass_queue_running", **labels) == lane.running
-        assert page.get("windlass_dead_letters", **labels, status="Failed") == lane.failed
-        assert page.get("windlass_dead_letters", **labels, status="Poisoned") == lane.poisoned
+        assert page.get("gantline_queue_depth", **labels) == lane.queued
+        assert page.get("gantline_queue_scheduled", **labels) == lane.scheduled
+        assert page.get("gantline_queue_running", **labels) == lane.running
+        assert page.get("gantline_dead_letters", **labels, status="Failed") == lane.failed
+        assert page.get("gantline_dead_letters", **labels, status="Poisoned") == lane.poisoned
         oldest = lane.oldest_due_at
         age = (now - oldest).total_seconds() if oldest else 0
-        assert page.get("windlass_queue_oldest_age_seconds", **labels) == age
+        assert page.get("gantline_queue_oldest_age_seconds", **labels) == age
     well = {"queue": "default", "job_type": "well"}
-    assert page.get("windlass_queue_depth", **well) == 7
-    assert page.get("windlass_queue_scheduled", **well) == 4
-    assert page.get("windlass_queue_oldest_age_seconds", **well) == 90
-    assert page.get("windlass_queue_running", queue="default", job_type="flaky") == 1
+    assert page.get("gantline_queue_depth", **well) == 7
+    assert page.get("gantline_queue_scheduled", **well) == 4
+    assert page.get("gantline_queue_oldest_age_seconds", **well) == 90
+    assert page.get("gantline_queue_running", queue="default", job_type="flaky") == 1
     failed = {"queue": "default", "job_type": "for-good", "status": "Failed"}
-    assert page.get("windlass_dead_letters", **failed) == 2
-    assert page.get("windlass_store_up") == 1
+    assert page.get("gantline_dead_letters", **failed) == 2
+    assert page.get("gantline_store_up") == 1
 
 
 async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) -> None:
@@ -134,7 +134,22 @@ async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) ->
     await manager.settle([Ending(run, Success()) for run in runs])
     await Sequencer(store).run_once()
     page = await samples(jobs.health_app())
-    assert page.get("windlass_consumer_lag_events", consumer="webhooks") == 3
+    assert page.get("gantline_consumer_lag_events", consumer="webhooks") == 3
+
+
+async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_gone(
+    place: Any,
+) -> None:
+    store = await place.open()
+    jobs, manager = shop(store), JobManager(store)
+    await store.insert([make_new(0, job_type="well")])
+    runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    await manager.settle([Ending(run, Success()) for run in runs])
+    lag = "gantline_retention_lag_seconds"
+    place.clock.advance(store.capabilities.retention_completed)
+    assert (await samples(jobs.health_app())).get(lag) == 0
+    place.clock.advance(timedelta(seconds=90))
+    assert (await samples(jobs.health_app())).get(lag) == 90
 
 
 async def test_types_and_queues_that_nobody_declared_are_other(place: Any) -> None:
@@ -145,17 +160,17 @@ async def test_types_and_queues_that_nobody_declared_are_other(place: Any) -> No
     await store.insert([make_new(0, job_type="unheard-of", queue="of-a-tenant")])
     await store.insert([make_new(0, job_type="type-9")])
     page = await samples(shop(store).health_app())
-    depth = "windlass_queue_depth"
+    depth = "gantline_queue_depth"
     assert page.get(depth, queue="default", job_type="other") == 6
     assert page.get(depth, queue="other", job_type="well") == 5
     assert page.get(depth, queue="other", job_type="other") == 1
     assert len(page.labels(depth)) == 3
-    age = "windlass_queue_oldest_age_seconds"
+    age = "gantline_queue_oldest_age_seconds"
     assert page.get(age, queue="default", job_type="other") == 30, "the oldest of all of them"
 
 
 @asynccontextmanager
-async def working(jobs: Windlass) -> AsyncIterator[None]:
+async def working(jobs: Gantline) -> AsyncIterator[None]:
     settings = WorkerSettings(
         queues={"default": 5, "slow": 2}, poll=timedelta(milliseconds=50), drain=NOW
     )
@@ -164,7 +179,7 @@ async def working(jobs: Windlass) -> AsyncIterator[None]:
 
 
 async def test_what_becomes_of_jobs_is_counted(tmp_path: Any) -> None:
-    jobs = shop(f"sqlite:///{tmp_path}/windlass.db")
+    jobs = shop(f"sqlite:///{tmp_path}/gantline.db")
     types = {one.name: one for one in jobs.job_types}
     app = jobs.health_app()
     async with working(jobs):
@@ -183,12 +198,12 @@ async def test_what_becomes_of_jobs_is_counted(tmp_path: Any) -> None:
         await cancelled.cancel()
         page = await _once_all_is_counted(app, completed=5)
         slots = {
-            (labels["queue"], labels["state"]): page.get("windlass_worker_slots", **labels)
-            for labels in page.labels("windlass_worker_slots")
+            (labels["queue"], labels["state"]): page.get("gantline_worker_slots", **labels)
+            for labels in page.labels("gantline_worker_slots")
         }
 
     def count(name: str, **labels: str) -> float | None:
-        return page.get(f"windlass_{name}", **labels)
+        return page.get(f"gantline_{name}", **labels)
 
     assert count("jobs_submitted_total", job_type="well") == 6, "a follow-up, and no duplicate"
     assert count("jobs_submitted_total", job_type="later") == 1
@@ -218,8 +233,8 @@ async def _once_all_is_counted(app: Any, *, completed: float) -> Samples:
     async with asyncio.timeout(30):
         while True:
             page = await samples(app)
-            done = page.get("windlass_jobs_finished_total", job_type="well", status="Completed")
-            busy = page.get("windlass_worker_slots", queue="default", state="busy")
+            done = page.get("gantline_jobs_finished_total", job_type="well", status="Completed")
+            busy = page.get("gantline_worker_slots", queue="default", state="busy")
             if (done, busy) == (completed, 0):
                 return page
             await asyncio.sleep(0.01)
@@ -235,7 +250,7 @@ async def test_times_fall_into_their_buckets() -> None:
         clock.advance(timedelta(seconds=waited))
         await jobs.manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
     page = await samples(app)
-    name, kind = "windlass_job_wait_seconds", {"job_type": "well"}
+    name, kind = "gantline_job_wait_seconds", {"job_type": "well"}
     assert page.get(f"{name}_bucket", **kind, le="0.005") == 2, "a bound belongs to its bucket"
     assert page.get(f"{name}_bucket", **kind, le="0.01") == 3
     assert page.get(f"{name}_bucket", **kind, le="60.0") == 4
@@ -256,9 +271,9 @@ async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
     clock.advance(2 * HOUR)
     await Reaper(store, observer=observer).run_once()
     page = await samples(app)
-    assert page.get("windlass_leases_lost_total", job_type="well") == 1
-    assert page.get("windlass_leases_lost_total", job_type="other") == 1
-    assert page.get("windlass_retries_total", job_type="well") == 0
+    assert page.get("gantline_leases_lost_total", job_type="well") == 1
+    assert page.get("gantline_leases_lost_total", job_type="other") == 1
+    assert page.get("gantline_retries_total", job_type="well") == 0
 
 
 async def test_a_run_that_was_over_is_not_counted() -> None:
@@ -274,8 +289,8 @@ async def test_a_run_that_was_over_is_not_counted() -> None:
         await jobs.manager.settle([ending])
     page = await samples(app)
     labels = {"job_type": "well", "status": "Failed"}
-    assert page.get("windlass_jobs_finished_total", **labels) == 1
-    assert page.get("windlass_job_run_seconds_count", job_type="well") == 1
+    assert page.get("gantline_jobs_finished_total", **labels) == 1
+    assert page.get("gantline_job_run_seconds_count", job_type="well") == 1
 
 
 async def test_what_nobody_handles_is_counted_when_it_is_given_up() -> None:
@@ -288,11 +303,11 @@ async def test_what_nobody_handles_is_counted_when_it_is_given_up() -> None:
     await sweeper.run_once()
     page = await samples(app)
     status = {"job_type": "well", "status": "Poisoned"}
-    assert page.get("windlass_jobs_finished_total", **status) == 1
+    assert page.get("gantline_jobs_finished_total", **status) == 1
 
 
 async def test_a_type_that_is_declared_late_is_counted_by_its_name() -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     app = jobs.health_app()
 
     @jobs.job("late", aliases=("old-name",))
@@ -301,8 +316,8 @@ async def test_a_type_that_is_declared_late_is_counted_by_its_name() -> None:
     async with jobs:
         await late.submit(1)
     page = await samples(app)
-    assert page.get("windlass_jobs_submitted_total", job_type="late") == 1
-    assert page.get("windlass_jobs_submitted_total", job_type="old-name") == 0
+    assert page.get("gantline_jobs_submitted_total", job_type="late") == 1
+    assert page.get("gantline_jobs_submitted_total", job_type="old-name") == 0
 
 
 async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
@@ -310,7 +325,7 @@ async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
     app = jobs.health_app()
     await jobs.manager.submit([Submission(make_job(0, job_type="well"))])
     page = await samples(app)
-    assert page.get("windlass_jobs_submitted_total", job_type="well") == 1
+    assert page.get("gantline_jobs_submitted_total", job_type="well") == 1
 
 
 async def test_an_observer_that_fails_harms_no_job() -> None:
@@ -370,9 +385,9 @@ async def test_without_the_store_the_page_has_the_rest() -> None:
     app = shop(counted.store).health_app()
     counted.is_away = True
     page = await samples(app)
-    assert page.get("windlass_store_up") == 0
-    assert page.labels("windlass_queue_depth") == [], "rather nothing than something old"
-    assert page.get("windlass_jobs_submitted_total", job_type="well") == 0
+    assert page.get("gantline_store_up") == 0
+    assert page.labels("gantline_queue_depth") == [], "rather nothing than something old"
+    assert page.get("gantline_jobs_submitted_total", job_type="well") == 0
 
 
 async def test_all_that_the_page_names_is_declared() -> None:
@@ -381,7 +396,7 @@ async def test_all_that_the_page_names_is_declared() -> None:
     page = await samples(app)
     declared = {metric.name.removesuffix("_total"): metric for metric in names.METRICS}
     for name, family in page.families.items():
-        if name.startswith("windlass_"):
+        if name.startswith("gantline_"):
             metric = declared[name]
             assert (family.type, family.documentation) == (metric.kind, metric.help)
             for sample in family.samples:
@@ -397,7 +412,7 @@ async def test_what_handlers_count_themselves_is_on_the_page() -> None:
 
 def test_names_follow_the_conventions() -> None:
     for metric in names.METRICS:
-        assert metric.name.startswith("windlass_")
+        assert metric.name.startswith("gantline_")
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.kind != "histogram" or metric.name.endswith("_seconds")
         assert "tenant" not in metric.labels

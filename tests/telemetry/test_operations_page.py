@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gantline import Gantline
+from gantline.app.settings import SETTINGS
+from gantline.telemetry.logs import JsonFormatter
+from gantline.telemetry.names import METRICS, Attribute, Metric
 from tests.telemetry.asking import ask
-from windlass import Windlass
-from windlass.app.settings import SETTINGS
-from windlass.telemetry.logs import JsonFormatter
-from windlass.telemetry.names import METRICS, Attribute, Metric
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -24,19 +24,19 @@ def row(metric: Metric) -> str:
 
 
 def test_the_table_of_metrics_is_the_code() -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("| `windlass_")]
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `gantline_")]
     assert rows == [row(metric) for metric in METRICS]
 
 
 def test_alerts_use_metrics_that_there_are() -> None:
-    used = set(re.findall(r"windlass_\w+", blocks("")[-1]))
+    used = set(re.findall(r"gantline_\w+", blocks("")[-1]))
     assert used <= {metric.name for metric in METRICS}
 
 
 async def test_readiness_answers_as_shown() -> None:
     shown = json.loads(blocks("json")[0])
     checks = re.findall(r"^\| `(\w+)` \|", PAGE.split("| check | fails when |")[1], re.MULTILINE)
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     async with jobs, jobs.running():
         real = (await ask(jobs.health_app(), "/readyz")).json
     assert list(shown["checks"]) == list(real["checks"]) == checks[:5]
@@ -61,16 +61,16 @@ def test_a_log_line_has_the_keys_shown() -> None:
 
 
 def test_variables_and_attributes_exist() -> None:
-    others = {"WINDLASS_TRACE_RUNS", "WINDLASS_API_KEY"}
+    others = {"GANTLINE_TRACE_RUNS", "GANTLINE_API_KEY"}
     known = {setting.variable for setting in SETTINGS} | others
-    assert set(re.findall(r"WINDLASS_\w+", PAGE)) <= known
+    assert set(re.findall(r"GANTLINE_\w+", PAGE)) <= known
     said = {value for name, value in vars(Attribute).items() if name.isupper()}
     for attribute in said:
         assert attribute in PAGE or attribute.removesuffix("type") + "name" in said
 
 
 def test_the_python_of_the_page_runs() -> None:
-    names: dict[str, Any] = {"jobs": Windlass("memory://")}
+    names: dict[str, Any] = {"jobs": Gantline("memory://")}
     for block in blocks("python"):
         exec(block, names)  # noqa: S102  # our own page
     assert names["web"].routes

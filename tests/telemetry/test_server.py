@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from windlass import InvalidInput, WindlassError
-from windlass.telemetry.address import Address, parse_address
-from windlass.telemetry.routes import AsgiApp, Response, Routes
-from windlass.telemetry.server import HealthServer, Patience
+from gantline import GantlineError, InvalidInput
+from gantline.telemetry.address import Address, parse_address
+from gantline.telemetry.routes import AsgiApp, Response, Routes
+from gantline.telemetry.server import HealthServer, Patience
 
 LOCAL = Address("127.0.0.1", 0)
 _PATIENCE_SECONDS = 30
@@ -179,7 +179,7 @@ def test_it_answers_while_another_loop_is_blocked() -> None:
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with serving() as server, pytest.raises(WindlassError, match=r"cannot be opened.*--health"):
+    with serving() as server, pytest.raises(GantlineError, match=r"cannot be opened.*--health"):
         HealthServer(Address("127.0.0.1", server.address.port), PAGES).start()
 
 

@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,16 +14,17 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
+from gantline import Context, Gantline, InvalidInput, JobFailed, Permanent, SubmitConflict
+from gantline.contract.outcome import Success
+from gantline.telemetry.names import Attribute
+from gantline.testing.factories import wanting
+from gantline.worker.deadlines import Deadlines
+from gantline.worker.executor import Executor
+from gantline.worker.processes import ProcessPool
+from gantline.worker.run_port import StoreRunPort
+from gantline.worker.threads import HandlerThreads
 from tests.telemetry.recorder import Recorder
 from tests.traced_jobs import current_trace, group
-from windlass import Context, InvalidInput, JobFailed, Permanent, SubmitConflict, Windlass
-from windlass.contract.outcome import Success
-from windlass.telemetry.names import Attribute
-from windlass.testing.factories import wanting
-from windlass.worker.deadlines import Deadlines
-from windlass.worker.executor import Executor
-from windlass.worker.processes import ProcessPool
-from windlass.worker.run_port import StoreRunPort
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CARRIER = {"traceparent": PARENT, "tracestate": "vendor=1"}
@@ -43,13 +43,13 @@ def recorder() -> Iterator[Recorder]:
 
 
 @asynccontextmanager
-async def working(jobs: Windlass) -> AsyncIterator[None]:
+async def working(jobs: Gantline) -> AsyncIterator[None]:
     async with jobs, jobs.running():
         yield
 
 
-def shop(**options: Any) -> Windlass:
-    jobs = Windlass("memory://", include=[group], **options)
+def shop(**options: Any) -> Gantline:
+    jobs = Gantline("memory://", include=[group], **options)
 
     @jobs.job("tell")
     async def tell(value: int, ctx: Context) -> dict[str, str]:
@@ -67,7 +67,7 @@ def shop(**options: Any) -> Windlass:
     return jobs
 
 
-def by_name(jobs: Windlass, name: str) -> Any:
+def by_name(jobs: Gantline, name: str) -> Any:
     return next(one for one in jobs.job_types if one.name == name)
 
 
@@ -90,25 +90,25 @@ async def test_a_run_is_linked_to_the_submit_that_made_its_job(recorder: Recorde
     assert sent.is_ended
     assert run.is_ended
     assert sent.attributes == {
-        "messaging.system": "windlass",
+        "messaging.system": "gantline",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": "tell",
         "messaging.message.id": str(handle.job_id),
         "messaging.message.conversation_id": "c-1",
-        "windlass.queue": "default",
+        "gantline.queue": "default",
     }
     assert run.attributes == {
-        "messaging.system": "windlass",
+        "messaging.system": "gantline",
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "messaging.destination.name": "tell",
         "messaging.message.id": str(handle.job_id),
         "messaging.message.conversation_id": "c-1",
-        "windlass.queue": "default",
-        "windlass.tenant_id": "acme",
-        "windlass.attempt": 1,
-        "windlass.outcome": "Success",
+        "gantline.queue": "default",
+        "gantline.tenant_id": "acme",
+        "gantline.attempt": 1,
+        "gantline.outcome": "Success",
     }
     assert run.status is None
 
@@ -127,7 +127,7 @@ async def test_a_run_can_be_a_child_of_the_submit(recorder: Recorder) -> None:
 
 
 async def test_tracing_can_be_off(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDLASS_TRACE_RUNS", "off")
+    monkeypatch.setenv("GANTLINE_TRACE_RUNS", "off")
     jobs = shop()
     async with working(jobs):
         with recorder.being_in("request"):
@@ -153,20 +153,19 @@ async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Rec
         await by_name(jobs, "on-the-loop").submit(1)
         wanted = wanting("on-the-loop")
         (run,) = await jobs.manager.claim("w", uuid4(), wanted, lease=timedelta(minutes=5))
-        with ThreadPoolExecutor(1) as threads:
-            executor = Executor(
-                jobs.registry,
-                StoreRunPort(jobs.store, jobs.manager),
-                clock=jobs.clock,
-                threads=threads,
-                processes=ProcessPool(),
-                deadlines=(deadlines := Deadlines()),
-                tracer=jobs.tracing,
-            )
-            active = executor.resolve(run)
-            assert active is not None
-            assert isinstance(await executor.run(active), Success)
-            deadlines.close()
+        executor = Executor(
+            jobs.registry,
+            StoreRunPort(jobs.store, jobs.manager),
+            clock=jobs.clock,
+            threads=HandlerThreads(),
+            processes=ProcessPool(),
+            deadlines=(deadlines := Deadlines()),
+            tracer=jobs.tracing,
+        )
+        active = executor.resolve(run)
+        assert active is not None
+        assert isinstance(await executor.run(active), Success)
+        deadlines.close()
     assert recorder.one("process on-the-loop").is_ended
     assert current_trace() == ""
 
@@ -264,8 +263,8 @@ def test_without_opentelemetry_the_context_is_passed_on_all_the_same(tmp_path: P
     program = f"""
 import asyncio, sys
 sys.modules["opentelemetry"] = None
-from windlass import Context, Windlass
-jobs = Windlass("sqlite:///{tmp_path}/w.db")
+from gantline import Context, Gantline
+jobs = Gantline("sqlite:///{tmp_path}/w.db")
 
 @jobs.job("second")
 async def second(value: int, ctx: Context) -> dict[str, str]:

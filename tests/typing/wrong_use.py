@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass import Context, Handle, Windlass, provide
+from gantline import Context, Gantline, Handle, provide
 
-jobs = Windlass("memory://")
+jobs = Gantline("memory://")
 
 
 class Order(msgspec.Struct):

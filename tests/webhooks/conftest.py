@@ -27,6 +27,6 @@ async def shop(receiver: Receiver) -> AsyncIterator[Shop]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/windlass.db?busy_seconds=30"
+        return f"sqlite:///{tmp_path}/gantline.db?busy_seconds=30"
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.url(schema=f"w{uuid4().hex}")

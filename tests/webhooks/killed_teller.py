@@ -13,16 +13,16 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.clock import SystemClock
+from gantline.contract.store import JobStore
+from gantline.contract.webhook import DELIVERY_QUEUE
+from gantline.manager.cursors import lags
+from gantline.stores import store_from_url
+from gantline.testing.faults import Call, intercepted
+from gantline.worker.consumers import Consumers
+from gantline.worker.worker import Worker
 from tests.webhooks.shop import settings
-from windlass import Windlass, WorkerSettings
-from windlass.contract.clock import SystemClock
-from windlass.contract.store import JobStore
-from windlass.contract.webhook import DELIVERY_QUEUE
-from windlass.manager.cursors import lags
-from windlass.stores import store_from_url
-from windlass.testing.faults import Call, intercepted
-from windlass.worker.consumers import Consumers
-from windlass.worker.worker import Worker
 
 # A killed process holds its leases until they lapse, and the test waits for each of them.
 _LEASE = timedelta(seconds=2)
@@ -58,7 +58,7 @@ async def work(url: str, death: Death | None) -> None:
     (Consumers.__init__.__kwdefaults__ or {})["lease"] = _LEASE
     plain = store_from_url(url, clock=SystemClock())
     store = intercepted(plain, death.around) if death else plain
-    jobs = Windlass(store, webhooks=settings(cache_seconds=1.0))
+    jobs = Gantline(store, webhooks=settings(cache_seconds=1.0))
 
     @jobs.job("ship")
     async def ship(order: int) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """The shop over HTTP, with its store in the environment and no worker: a test kills it."""
 
+from gantline import Gantline
 from tests.api.application import ByName
-from windlass import Windlass
 
-jobs = Windlass()
+jobs = Gantline()
 
 
 @jobs.job("ship")

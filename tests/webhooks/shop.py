@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.servers.receiver import Receiver
-from windlass import Permanent, Retry, Windlass
-from windlass.auth.peppers import Peppers
-from windlass.contract.job import DEFAULT_TENANT
-from windlass.contract.job_event import JobEvent
-from windlass.contract.store import JobStore
-from windlass.contract.webhook import (
+from gantline import Gantline, Permanent, Retry
+from gantline.auth.peppers import Peppers
+from gantline.contract.job import DEFAULT_TENANT
+from gantline.contract.job_event import JobEvent
+from gantline.contract.store import JobStore
+from gantline.contract.webhook import (
     RESERVED_TYPES,
     DeliveryStatus,
     IssuedWebhook,
@@ -20,13 +19,14 @@ from windlass.contract.webhook import (
     WebhookDelivery,
     WebhookSpec,
 )
-from windlass.manager.event_reader import EventReader, Turn
-from windlass.testing.kit import Drained, JobsTest
-from windlass.testing.listening import Listening
-from windlass.webhooks.addresses import read_networks
-from windlass.webhooks.settings import WebhookSettings
-from windlass.webhooks.vault import Vault
-from windlass.webhooks.webhooks import Webhooks
+from gantline.manager.event_reader import EventReader, Turn
+from gantline.testing.kit import Drained, JobsTest
+from gantline.testing.listening import Listening
+from gantline.webhooks.addresses import read_networks
+from gantline.webhooks.settings import WebhookSettings
+from gantline.webhooks.vault import Vault
+from gantline.webhooks.webhooks import Webhooks
+from tests.servers.receiver import Receiver
 
 KEYS = "1:0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -40,8 +40,8 @@ def settings(**changes: Any) -> WebhookSettings:
     return WebhookSettings(**usual | changes)
 
 
-def make_jobs(store: str | JobStore = "memory://", **changes: Any) -> Windlass:
-    jobs = Windlass(store, webhooks=settings(**changes))
+def make_jobs(store: str | JobStore = "memory://", **changes: Any) -> Gantline:
+    jobs = Gantline(store, webhooks=settings(**changes))
 
     @jobs.job("ship", subject=lambda order: str(order["order"]))
     async def ship(order: dict[str, Any]) -> Any:
@@ -61,7 +61,7 @@ def make_jobs(store: str | JobStore = "memory://", **changes: Any) -> Windlass:
 class Shop:
     """Everything together; each step is taken by the test."""
 
-    def __init__(self, jobs: Windlass, kit: JobsTest, receiver: Receiver) -> None:
+    def __init__(self, jobs: Gantline, kit: JobsTest, receiver: Receiver) -> None:
         self.jobs = jobs
         self.kit = kit
         self.receiver = receiver

@@ -11,13 +11,13 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from gantline import Gantline
+from gantline.contract.errors import InvalidInput
+from gantline.contract.webhook import BodyFormat, DeliveryStatus, WebhookSpec
+from gantline.webhooks import verify
+from gantline.webhooks.bodies import LARGEST
 from tests.servers.receiver import Received, Receiver, status
 from tests.webhooks.shop import Shop, make_jobs, open_shop
-from windlass import Windlass
-from windlass.contract.errors import InvalidInput
-from windlass.contract.webhook import BodyFormat, DeliveryStatus, WebhookSpec
-from windlass.webhooks import verify
-from windlass.webhooks.bodies import LARGEST
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +49,8 @@ async def test_an_outcome_is_delivered_and_verifies(shop: Shop) -> None:
     assert delivery.status is DeliveryStatus.DELIVERED
     assert (delivery.job_id, delivery.http_status, delivery.attempts) == (job_id, 204, 1)
     assert delivery.body.encode() == received.body
-    assert received.headers["x-windlass-event-type"] == "job.completed"
-    assert received.headers["x-windlass-delivery-id"] == verified.webhook_id
+    assert received.headers["x-gantline-event-type"] == "job.completed"
+    assert received.headers["x-gantline-delivery-id"] == verified.webhook_id
 
 
 async def test_seed_002_comes_out_exactly(shop: Shop) -> None:
@@ -71,7 +71,7 @@ async def test_seed_002_comes_out_exactly(shop: Shop) -> None:
     assert hmac.compare_digest(expected, provided)
     assert received.headers["x-bpc-event-type"] == "JOB_COMPLETED"
     assert received.headers["x-bpc-delivery-id"] == received.webhook_id
-    assert not [name for name in received.headers if name.startswith("x-windlass")]
+    assert not [name for name in received.headers if name.startswith("x-gantline")]
 
 
 async def test_the_sdk_of_cloudevents_reads_the_cloudevents_form(shop: Shop) -> None:
@@ -81,8 +81,8 @@ async def test_the_sdk_of_cloudevents_reads_the_cloudevents_form(shop: Shop) -> 
     (received,) = shop.receiver.received
     assert received.headers["content-type"] == "application/cloudevents+json"
     event = JSONFormat().read(CloudEvent, received.body)
-    assert event.get_type() == "windlass.job.completed"
-    assert event.get_source() == "/windlass"
+    assert event.get_type() == "gantline.job.completed"
+    assert event.get_source() == "/gantline"
     assert event.get_subject() == "order o1"
     assert event.get_time() == shop.kit.clock.now()
     assert event.get_data()["jobId"] == str(job_id)  # type: ignore[call-overload, index]  # a dict
@@ -104,7 +104,7 @@ async def test_while_a_secret_is_rotated_both_verify_and_afterwards_only_the_new
         Webhook(secret).verify(received.body, received.headers)
     for name, secret in (("signature", new.secret), ("signature-previous", old.secret)):
         expected = hmac.new(secret.encode(), received.body, hashlib.sha256).hexdigest()
-        assert received.headers[f"x-windlass-{name}"] == f"sha256={expected}"
+        assert received.headers[f"x-gantline-{name}"] == f"sha256={expected}"
     shop.kit.clock.advance(timedelta(hours=25))
     await shop.ship()
     await shop.work()
@@ -112,7 +112,7 @@ async def test_while_a_secret_is_rotated_both_verify_and_afterwards_only_the_new
     Webhook(new.secret).verify(received.body, received.headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(old.secret).verify(received.body, received.headers)
-    assert "x-windlass-signature-previous" not in received.headers
+    assert "x-gantline-signature-previous" not in received.headers
 
 
 async def test_a_rotation_between_the_tries_of_a_delivery_counts_for_the_next_try(
@@ -253,13 +253,13 @@ async def test_a_result_that_is_too_large_is_left_out(shop: Shop) -> None:
 
 
 async def test_nobody_can_submit_a_delivery_or_declare_its_type(shop: Shop) -> None:
-    assert shop.jobs.find_type("windlass.webhook-delivery") is None
-    with pytest.raises(InvalidInput, match="begins like those of Windlass"):
-        shop.jobs.job("windlass.mine")
+    assert shop.jobs.find_type("gantline.webhook-delivery") is None
+    with pytest.raises(InvalidInput, match="begins like those of Gantline"):
+        shop.jobs.job("gantline.mine")
 
 
 async def test_without_a_key_there_are_no_webhooks(receiver: Receiver) -> None:
-    jobs = Windlass("memory://")
+    jobs = Gantline("memory://")
     assert jobs.webhooks is None
     assert jobs.consumers == ()
 

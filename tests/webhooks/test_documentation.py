@@ -8,12 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.app.settings import SETTINGS
-from windlass.cli.main import main
-from windlass.contract.webhook import ALL_EVENTS, EVENT_TYPES, OUTCOMES, BodyFormat, WebhookSpec
-from windlass.webhooks.delivery import SCHEDULE
-from windlass.webhooks.signing import new_secret, signature
-from windlass.webhooks.vault import KEY_VARIABLE
+from gantline.app.settings import SETTINGS
+from gantline.cli.main import main
+from gantline.contract.webhook import ALL_EVENTS, EVENT_TYPES, OUTCOMES, BodyFormat, WebhookSpec
+from gantline.webhooks.delivery import SCHEDULE
+from gantline.webhooks.signing import new_secret, signature
+from gantline.webhooks.vault import KEY_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
 
@@ -36,7 +36,7 @@ def test_the_python_verifies() -> None:
 def test_every_command_is_one() -> None:
     group = main.commands["webhook"]
     assert isinstance(group, click.Group)
-    told = re.findall(r"windlass webhook (\w+)([^`\n]*)", PAGE)
+    told = re.findall(r"gantline webhook (\w+)([^`\n]*)", PAGE)
     assert {name for name, _ in told} >= {"add", "test", "deliveries", "rotate", "replay", "verify"}
     for name, rest in told:
         options = {one for option in group.commands[name].params for one in option.opts}
@@ -69,5 +69,5 @@ def test_the_schedule_and_the_settings_are_those_of_the_code() -> None:
         *(str(int(s / 3600)) for s in seconds[3:]),
     ]
     variables = {setting.variable for setting in SETTINGS} | {KEY_VARIABLE}
-    mentioned = set(re.findall(r"WINDLASS_WEBHOOK_[A-Z]+(?:_[A-Z]+)*", PAGE))
-    assert mentioned - {"WINDLASS_WEBHOOK_SECRET"} <= variables
+    mentioned = set(re.findall(r"GANTLINE_WEBHOOK_[A-Z]+(?:_[A-Z]+)*", PAGE))
+    assert mentioned - {"GANTLINE_WEBHOOK_SECRET"} <= variables

@@ -6,25 +6,25 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.servers.receiver import Received, Receiver, status
-from tests.telemetry.asking import ask
-from tests.webhooks.shop import KEYS, Shop, open_shop
-from windlass import Windlass
-from windlass.auth.peppers import Peppers
-from windlass.contract.errors import (
+from gantline import Gantline
+from gantline.auth.peppers import Peppers
+from gantline.contract.errors import (
     AuthMisconfigured,
     InvalidEnvelope,
     InvalidInput,
     StoreCorrupt,
     WebhookNotFound,
 )
-from windlass.contract.records import RecordWrite
-from windlass.contract.webhook import DeliveryStatus, WebhookSpec
-from windlass.webhooks import WebhookNotVerified, verify
-from windlass.webhooks.endpoint import StoredEndpoint
-from windlass.webhooks.endpoints import ENDPOINTS
-from windlass.webhooks.rekeying import Rekeyed
-from windlass.webhooks.vault import Vault
+from gantline.contract.records import RecordWrite
+from gantline.contract.webhook import DeliveryStatus, WebhookSpec
+from gantline.webhooks import WebhookNotVerified, verify
+from gantline.webhooks.endpoint import StoredEndpoint
+from gantline.webhooks.endpoints import ENDPOINTS
+from gantline.webhooks.rekeying import Rekeyed
+from gantline.webhooks.vault import Vault
+from tests.servers.receiver import Received, Receiver, status
+from tests.telemetry.asking import ask
+from tests.webhooks.shop import KEYS, Shop, open_shop
 
 OTHER_KEYS = "2:zyxwvutsrqponmlkjihgfedcba9876543210"
 
@@ -34,7 +34,7 @@ async def test_a_secret_is_nowhere_in_the_store(shop: Shop) -> None:
     await shop.ship()
     await shop.work()
     assert issued.secret not in repr(issued)
-    kept = shop.kit.path.read_bytes() + shop.kit.path.with_name("windlass.db-wal").read_bytes()
+    kept = shop.kit.path.read_bytes() + shop.kit.path.with_name("gantline.db-wal").read_bytes()
     assert str(issued.webhook.webhook_id).encode() in kept
     assert issued.secret.encode() not in kept
     assert issued.secret.removeprefix("whsec_").encode() not in kept
@@ -161,7 +161,7 @@ async def test_an_endpoint_that_cannot_be_read_does_not_stop_the_others(
     assert any("cannot be read" in one.getMessage() for one in caplog.records)
 
 
-async def test_what_an_older_windlass_does_not_know_is_skipped(shop: Shop) -> None:
+async def test_what_an_older_gantline_does_not_know_is_skipped(shop: Shop) -> None:
     issued = await shop.endpoint()
     key = f"default/{issued.webhook.webhook_id}"
     (record,) = await shop.jobs.store.read_records("webhook-endpoints", prefix=key)
@@ -188,8 +188,8 @@ async def test_where_it_leads_is_checked_when_it_is_made_and_when_it_is_changed(
 
 
 async def test_settings_that_cannot_be_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", KEYS)
-    jobs = Windlass("memory://")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", KEYS)
+    jobs = Gantline("memory://")
     assert jobs.webhooks is not None
     assert jobs.default_queues().keys() == {"default", "webhooks"}
     for name, text in (
@@ -200,12 +200,12 @@ async def test_settings_that_cannot_be_read_are_refused(monkeypatch: pytest.Monk
         ("DISABLE_DAYS", "never"),
     ):
         with monkeypatch.context() as changed:
-            changed.setenv(f"WINDLASS_WEBHOOK_{name}", text)
+            changed.setenv(f"GANTLINE_WEBHOOK_{name}", text)
             with pytest.raises(InvalidInput, match=f"webhook_{name.lower()}"):
-                Windlass("memory://")
-    monkeypatch.setenv("WINDLASS_WEBHOOK_KEY", "1:short")
-    with pytest.raises(AuthMisconfigured, match="WINDLASS_WEBHOOK_KEY") as error:
-        Windlass("memory://")
+                Gantline("memory://")
+    monkeypatch.setenv("GANTLINE_WEBHOOK_KEY", "1:short")
+    with pytest.raises(AuthMisconfigured, match="GANTLINE_WEBHOOK_KEY") as error:
+        Gantline("memory://")
     assert "1:short" not in str(error.value)
 
 
@@ -222,6 +222,6 @@ async def test_deliveries_are_counted(shop: Shop) -> None:
         sample.labels["outcome"]: sample.value
         for family in text_string_to_metric_families(page.body.decode())
         for sample in family.samples
-        if sample.name == "windlass_webhook_deliveries_total"
+        if sample.name == "gantline_webhook_deliveries_total"
     }
     assert counted == {"delivered": 1, "retried": 1, "failed": 1}

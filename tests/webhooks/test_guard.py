@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from gantline.webhooks.addresses import read_networks
+from gantline.webhooks.guard import Guard, TargetRefused, read_target
+from gantline.webhooks.sender import Answer, NoAnswer, Sender
 from tests.servers.scripted import ScriptedServer, answering
 from tests.servers.tls import Authority, tls_server
-from windlass.webhooks.addresses import read_networks
-from windlass.webhooks.guard import Guard, TargetRefused, read_target
-from windlass.webhooks.sender import Answer, NoAnswer, Sender
 
 PUBLIC = "93.184.215.14"
 LOOPBACK = read_networks("127.0.0.0/8")

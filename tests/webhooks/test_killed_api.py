@@ -8,13 +8,13 @@ import httpx2
 import msgspec
 import pytest
 
+from gantline import Gantline
+from gantline.contract.query import JobFilter
+from gantline.contract.webhook import ALL_EVENTS, WebhookSpec
 from tests.servers.api import ApiProcess
 from tests.servers.receiver import Receiver
 from tests.webhooks.shop import settings
 from tests.webhooks.test_kills import worker
-from windlass import Windlass
-from windlass.contract.query import JobFilter
-from windlass.contract.webhook import ALL_EVENTS, WebhookSpec
 
 pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
 
@@ -68,12 +68,12 @@ class Callers:
 async def test_whatever_the_api_was_doing_when_it_died_its_outcomes_arrive(
     url: str, receiver: Receiver
 ) -> None:
-    jobs = Windlass(url, webhooks=settings())
+    jobs = Gantline(url, webhooks=settings())
     assert jobs.webhooks is not None
     async with jobs:
         spec = WebhookSpec(url=receiver.url(), event_types=(ALL_EVENTS,), concurrency=20)
         await jobs.webhooks.create(spec, tenant_id=TENANT, actor="")
-    api = ApiProcess("tests.webhooks.served_shop:api", WINDLASS_STORE=url)
+    api = ApiProcess("tests.webhooks.served_shop:api", GANTLINE_STORE=url)
     accepted: set[UUID] = set()
     try:
         for what, number in (("submit", 3), ("cancel", 11), ("redrive", 17)):

@@ -11,12 +11,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from gantline import Gantline
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.webhook import DELIVERY_TYPE, WebhookSpec
 from tests.servers.receiver import Received, Receiver
 from tests.webhooks.shop import settings
-from windlass import Windlass
-from windlass.contract.query import Cursor, JobFilter
-from windlass.contract.snapshot import JobSnapshot
-from windlass.contract.webhook import DELIVERY_TYPE, WebhookSpec
 
 _PATIENCE_SECONDS = 300
 TENANT = "default"
@@ -39,7 +39,7 @@ class Told:
 
     def __init__(self, url: str, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._jobs = Windlass(url, webhooks=settings())
+        self._jobs = Gantline(url, webhooks=settings())
         self._ship = self._jobs.job("ship")(_ship)
 
     async def begin(self, number: int) -> None:

@@ -10,13 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.servers.receiver import Answer, Receiver, status
-from tests.webhooks.shop import Shop, make_jobs, open_shop
-from windlass import WorkerSettings
-from windlass.audit.chain import AuditChains
-from windlass.contract.errors import IllegalTransition
-from windlass.contract.query import LaneRequest
-from windlass.contract.webhook import (
+from gantline import WorkerSettings
+from gantline.audit.chain import AuditChains
+from gantline.contract.errors import IllegalTransition
+from gantline.contract.query import LaneRequest
+from gantline.contract.webhook import (
     DELIVERY_QUEUE,
     DELIVERY_TYPE,
     DeliveryStatus,
@@ -25,6 +23,8 @@ from windlass.contract.webhook import (
     WebhookSpec,
     WebhookStatus,
 )
+from tests.servers.receiver import Answer, Receiver, status
+from tests.webhooks.shop import Shop, make_jobs, open_shop
 
 PENDING, DELIVERED, FAILED = DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.FAILED
 
@@ -267,7 +267,7 @@ async def test_410_disables_the_endpoint(shop: Shop, caplog: pytest.LogCaptureFi
     assert any("was disabled" in one.getMessage() for one in caplog.records)
     audited = await AuditChains(shop.jobs.store).head("default")
     assert audited is not None
-    assert (audited.type, audited.actor) == ("disableWebhook", "windlass")
+    assert (audited.type, audited.actor) == ("disableWebhook", "gantline")
     assert audited.aggregate == f"webhook:{issued.webhook.webhook_id}"
     await shop.ship()
     await shop.work()
@@ -499,7 +499,7 @@ async def test_what_was_sent_and_what_a_receiver_answered_is_not_logged(
         assert secret.removeprefix("whsec_") not in caplog.text
     for one in receiver.received:
         assert one.headers["webhook-signature"].removeprefix("v1,") not in caplog.text
-        assert one.headers["x-windlass-signature"].removeprefix("sha256=") not in caplog.text
+        assert one.headers["x-gantline-signature"].removeprefix("sha256=") not in caplog.text
 
 
 async def test_being_put_off_however_often_costs_no_delivery(shop: Shop) -> None:
@@ -515,8 +515,8 @@ async def test_a_delivery_that_killed_its_workers_has_failed_and_can_be_replayed
     await shop.ship()
     await shop.kit.drain()
     await shop.told()
-    wanted = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1)]
-    for _ in range(3):
+    for suspects in ((), (), (1,)):
+        wanted = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1, suspects=suspects)]
         assert (await shop.delivery(issued)).status is PENDING
         lease = timedelta(seconds=1)
         assert await shop.jobs.store.claim("dying", uuid4(), wanted, lease=lease)

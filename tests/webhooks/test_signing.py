@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from windlass.contract.errors import InvalidInput, WebhookNotVerified
-from windlass.webhooks import verify, verify_plain
-from windlass.webhooks.signing import key_of, new_secret, plain_signature, signature
+from gantline.contract.errors import InvalidInput, WebhookNotVerified
+from gantline.webhooks import verify, verify_plain
+from gantline.webhooks.signing import key_of, new_secret, plain_signature, signature
 
 BODY = '{"type":"job.completed","data":{"name":"Žofie"}}'.encode()
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
@@ -128,7 +128,7 @@ def test_a_secret_has_its_form_and_no_error_quotes_it() -> None:
 
 def test_who_only_verifies_needs_no_http_library() -> None:
     code = (
-        "import sys, windlass.webhooks; "
+        "import sys, gantline.webhooks; "
         "print([m for m in ('httpx2', 'httpcore2', 'cryptography', 'anyio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

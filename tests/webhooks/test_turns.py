@@ -11,12 +11,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline import Gantline, WorkerSettings
+from gantline.contract.webhook import DELIVERY_QUEUE, WebhookSpec
+from gantline.webhooks.shares import Shares
+from gantline.webhooks.turns import Turns
 from tests.servers.receiver import Receiver, status
 from tests.webhooks.shop import make_jobs
-from windlass import Windlass, WorkerSettings
-from windlass.contract.webhook import DELIVERY_QUEUE, WebhookSpec
-from windlass.webhooks.shares import Shares
-from windlass.webhooks.turns import Turns
 
 TENANT = "acme"
 HOOK = UUID(int=1)
@@ -156,7 +156,7 @@ def test_who_has_no_share_left_asks_at_the_pace_of_what_is_under_way() -> None:
 
 
 @asynccontextmanager
-async def working(jobs: Windlass) -> AsyncIterator[None]:
+async def working(jobs: Gantline) -> AsyncIterator[None]:
     settings = WorkerSettings(
         queues={"default": 10, DELIVERY_QUEUE: 10}, drain=timedelta(0), poll=timedelta(seconds=0.1)
     )

@@ -1,8 +1,8 @@
 """An application whose jobs are told to others; its store and its key are in the environment."""
 
-from windlass import Windlass
+from gantline import Gantline
 
-jobs = Windlass()
+jobs = Gantline()
 
 
 @jobs.job("ship", queue="default")

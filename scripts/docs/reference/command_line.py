@@ -5,9 +5,9 @@ from typing import Final
 
 import click
 
+from gantline.cli.main import main
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
-from windlass.cli.main import main
 
 INTRODUCTION: Final = """\
 Every command with its arguments and options, as `--help` tells them. What they have in common
@@ -15,16 +15,16 @@ Every command with its arguments and options, as `--help` tells them. What they 
 
 
 def page() -> str:
-    parts = [INTRODUCTION, "## windlass", "These options can stand before or behind any command."]
+    parts = [INTRODUCTION, "## gantline", "These options can stand before or behind any command."]
     parts.append(_options(main))
     for words, command in commands():
         level = "##" if len(words) == 1 else "###"
-        parts += [f"{level} windlass {' '.join(words)}", _told(words, command)]
+        parts += [f"{level} gantline {' '.join(words)}", _told(words, command)]
     return markdown.page("The command line, command by command", *parts)
 
 
 def commands() -> list[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is shown, by the words behind `windlass`."""
+    """Every command that is shown, by the words behind `gantline`."""
     return list(_commands(main, ()))
 
 
@@ -42,7 +42,7 @@ def _told(words: tuple[str, ...], command: click.Command) -> str:
     help_text = "\n".join(line.strip() for line in (command.help or "").strip().splitlines())
     if isinstance(command, click.Group):
         return help_text
-    context = click.Context(command, info_name=" ".join(("windlass", *words)))
+    context = click.Context(command, info_name=" ".join(("gantline", *words)))
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [help_text, f"```text\n{context.info_name} {usage}\n```", _options(command)]
     return "\n\n".join(part for part in parts if part)

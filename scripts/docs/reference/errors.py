@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from gantline.api.problems import KINDS
+from gantline.contract import errors as module
+from gantline.contract.errors import Code, GantlineError
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
-from windlass.api.problems import KINDS
-from windlass.contract import errors as module
-from windlass.contract.errors import Code, WindlassError
 
 INTRODUCTION: Final = """\
 Codes are stable: rely on them, and not on texts. A handler may use its own beside them, in the
@@ -29,7 +29,7 @@ OF_RUNS: Final = {
     Code.FOLLOW_UP_CONFLICT: ("no", "A follow-up's key belongs to a job with another payload."),
     Code.LEASE_EXPIRED: (
         "yes",
-        "The worker died or stopped renewing; three of these poison the job.",
+        "The worker died or stopped renewing; three such crashes all by itself poison the job.",
     ),
     Code.NO_HANDLER: ("no", "No live worker has declared the type, for 15 minutes; poisoned."),
     Code.SNOOZED_TOO_OFTEN: ("no", "The job was put off 1000 times; poisoned."),
@@ -57,7 +57,7 @@ def page() -> str:
         "so while [attempts are left](../concepts/retries.md).",
         table(["`errorCode`", "tried again", ""], runs),
         "## What Python raises",
-        "All of `windlass.contract.errors`; those that most people meet are in `windlass` too. The "
+        "All of `gantline.contract.errors`; those that most people meet are in `gantline` too. The "
         "Python client raises the same ones, by the code of the answer.",
         table(["exception", "`code`", "is a", ""], _exceptions()),
     )
@@ -77,7 +77,7 @@ def _exceptions() -> Iterator[list[str]]:
         yield [code(name), code(error.code), code(parent), doc or told.get(name, "")]
 
 
-def all_errors(root: type[WindlassError] = WindlassError) -> list[type[WindlassError]]:
+def all_errors(root: type[GantlineError] = GantlineError) -> list[type[GantlineError]]:
     """Every exception of the contract, each before those that are of its kind."""
     ours = [one for one in root.__subclasses__() if one.__module__ == module.__name__]
     return [root, *(found for one in ours for found in all_errors(one))]

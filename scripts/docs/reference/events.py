@@ -7,11 +7,11 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.job_event import CloudEvent, OutcomeDocument
+from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
 from scripts.docs.reference.settings import field_docs
-from windlass.contract.job_event import CloudEvent, OutcomeDocument
-from windlass.contract.status import ON_REQUEST, TRANSITIONS, Event
 
 NAMES: Final = {
     str: "string",

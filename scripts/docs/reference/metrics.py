@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from gantline.telemetry.names import BOUNDS, OF_A_PROCESS, OF_THE_STORE, Attribute, Metric
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
-from windlass.telemetry.names import BOUNDS, OF_A_PROCESS, OF_THE_STORE, Attribute, Metric
 
 INTRODUCTION: Final = """\
 What is measured; how it is served, what to alert on and how the numbers of several processes

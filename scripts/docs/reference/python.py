@@ -8,27 +8,27 @@ from typing import Any, Final, is_typeddict
 
 import msgspec
 
-import windlass
+import gantline
+from gantline import api, auth, client, testing, webhooks
+from gantline.integrations import fastapi, starlette
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
 from scripts.docs.reference.settings import fields_of
-from windlass import api, auth, client, testing, webhooks
-from windlass.integrations import fastapi, starlette
 
 INTRODUCTION: Final = """\
-What most programs use: all names of `windlass`, and behind them those of its other modules that
+What most programs use: all names of `gantline`, and behind them those of its other modules that
 are meant for you. Everything is typed; `mypy --strict` knows the payload and the result of
 every job."""
 
 GROUPS: Final = (
-    ("Declaring and submitting", ("Windlass", "JobGroup", "JobType", "Handle", "Require")),
+    ("Declaring and submitting", ("Gantline", "JobGroup", "JobType", "Handle", "Require")),
     ("Within a handler", ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze")),
     ("Retry strategies", ("Backoff", "Fixed", "Linear", "Table")),
     ("Workers and events", ("WorkerSettings", "JobEvent", "JobStatus")),
     (
         "Errors",
         (
-            *("WindlassError", "InvalidInput", "SubmitConflict", "QueueFull"),
+            *("GantlineError", "InvalidInput", "SubmitConflict", "QueueFull"),
             *("JobFailed", "JobPoisoned", "JobCancelled"),
         ),
     ),
@@ -42,23 +42,23 @@ OTHERS: Final = (
     (webhooks, webhooks.__all__),
     (testing, testing.__all__),
 )
-GIVEN: Final = (windlass.Context, windlass.Handle, windlass.JobType, starlette.Api)
+GIVEN: Final = (gantline.Context, gantline.Handle, gantline.JobType, starlette.Api)
 """What nobody makes himself: it is handed out."""
 ATTRIBUTE: Final = re.compile(
     r'^        self\.([a-z]\w*)\b[^\n]*\n        """(.*?)"""', re.M | re.S
 )
 MODULES: Final = re.compile(
-    r"\b(?:windlass|datetime|collections|typing|uuid|contextlib)(?:\.\w+)*\.(?=\w)"
+    r"\b(?:gantline|datetime|collections|typing|uuid|contextlib)(?:\.\w+)*\.(?=\w)"
 )
 
 
 def page() -> str:
     listed = {name for _, names in GROUPS for name in names}
-    if missing := set(windlass.__all__) - listed - {"__version__"}:
+    if missing := set(gantline.__all__) - listed - {"__version__"}:
         raise ValueError(f"scripts/docs/reference/python.py has no place for {sorted(missing)}")
     parts = [INTRODUCTION]
     for title, names in GROUPS:
-        parts += [f"## {title}", *(_told(name, getattr(windlass, name)) for name in names)]
+        parts += [f"## {title}", *(_told(name, getattr(gantline, name)) for name in names)]
     for module, public in OTHERS:
         parts += [f"## From `{module.__name__}`", markdown.first_line(module.__doc__)]
         parts += [_told(name, getattr(module, name)) for name in public]
@@ -126,7 +126,7 @@ def _plain(text: str) -> str:
 def _members(thing: type) -> Iterator[list[str]]:
     shown: set[str] = set()
     for owner in thing.__mro__:
-        if owner.__module__.startswith("windlass"):
+        if owner.__module__.startswith("gantline"):
             for name, member in vars(owner).items():
                 if not name.startswith("_") and name not in shown:
                     shown.add(name)

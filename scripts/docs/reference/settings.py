@@ -8,30 +8,30 @@ from typing import Any, Final
 
 import msgspec
 
+from gantline import WorkerSettings
+from gantline.api.rate_limits import RateLimits
+from gantline.api.settings import ApiSettings
+from gantline.api.streams.settings import StreamSettings
+from gantline.app.settings import SETTINGS
+from gantline.contract.policy import Policy
+from gantline.webhooks.settings import WebhookSettings
 from scripts.docs import markdown
 from scripts.docs.markdown import code, span_text, table
-from windlass import WorkerSettings
-from windlass.api.rate_limits import RateLimits
-from windlass.api.settings import ApiSettings
-from windlass.api.streams.settings import StreamSettings
-from windlass.app.settings import SETTINGS
-from windlass.contract.policy import Policy
-from windlass.webhooks.settings import WebhookSettings
 
 INTRODUCTION: Final = """\
-The first that names a setting counts: a flag of the command, the variable, `windlass.toml`,
-then `[tool.windlass]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
-and the bridge, what the code names comes before all but the flag. `windlass config show` lists
+The first that names a setting counts: a flag of the command, the variable, `gantline.toml`,
+then `[tool.gantline]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
+and the bridge, what the code names comes before all but the flag. `gantline config show` lists
 all of them with where each came from."""
 
 SECRETS: Final = {
-    "WINDLASS_API_KEY": "The key that commands and the Python client send to a server.",
-    "WINDLASS_KEY_PEPPER": "Keys and stream tokens are checked with it; `windlass key pepper` "
+    "GANTLINE_API_KEY": "The key that commands and the Python client send to a server.",
+    "GANTLINE_KEY_PEPPER": "Keys and stream tokens are checked with it; `gantline key pepper` "
     "makes one. Several, the newest first: `2:… 1:…`.",
-    "WINDLASS_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one they are "
+    "GANTLINE_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one they are "
     "off.",
-    "WINDLASS_WEBHOOK_SECRET": "The secret of an endpoint, for `windlass webhook verify`.",
-    "WINDLASS_TRACE_RUNS": "How spans of runs stand to those of submits: `link`, `child` or `off`.",
+    "GANTLINE_WEBHOOK_SECRET": "The secret of an endpoint, for `gantline webhook verify`.",
+    "GANTLINE_TRACE_RUNS": "How spans of runs stand to those of submits: `link`, `child` or `off`.",
 }
 """Variables that no file may name, because they are secret or are read before files are."""
 
@@ -45,7 +45,7 @@ IN_CODE: Final = (
     (ApiSettings, "`jobs.api(settings=ApiSettings(…))`."),
     (StreamSettings, "`ApiSettings(streams=StreamSettings(…))`."),
     (RateLimits, "`ApiSettings(rate_limits=RateLimits(…))`."),
-    (WebhookSettings, "`Windlass(webhooks=WebhookSettings(…))`."),
+    (WebhookSettings, "`Gantline(webhooks=WebhookSettings(…))`."),
 )
 
 

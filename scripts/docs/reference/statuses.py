@@ -2,10 +2,7 @@
 
 from typing import Final
 
-from scripts.docs import markdown
-from scripts.docs.lifecycle import CAPTION, ordered_moves
-from scripts.docs.markdown import code, table
-from windlass.contract.status import (
+from gantline.contract.status import (
     ALIASES,
     DEAD,
     REDRIVABLE,
@@ -14,6 +11,9 @@ from windlass.contract.status import (
     JobStatus,
     Reason,
 )
+from scripts.docs import markdown
+from scripts.docs.lifecycle import CAPTION, ordered_moves
+from scripts.docs.markdown import code, table
 
 INTRODUCTION: Final = """\
 What is stored of a job, what follows from it, and every move that there is. What it means is
@@ -41,6 +41,7 @@ REASONS: Final = {
     Reason.SHUTDOWN: "The worker stopped, and gave the run back.",
     Reason.TAKEN_AWAY: "A move to another store took the run from its worker.",
     Reason.LEASE_EXPIRED: "The worker died, or stood still for longer than its lease.",
+    Reason.CRASHED_ALONE: "The worker died, and ran nothing but this job.",
     Reason.CANCEL_REQUESTED: "Somebody cancelled it.",
     Reason.REDRIVEN: "Somebody had it run again.",
 }

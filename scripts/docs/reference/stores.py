@@ -4,17 +4,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from gantline.contract.capabilities import Capabilities
+from gantline.contract.clock import SystemClock
+from gantline.stores import store_from_url
+from gantline.stores.redis.location import parse_url
+from gantline.stores.redis.promise import Server, capabilities
 from scripts.docs import markdown
 from scripts.docs.markdown import span_text, table
-from windlass.contract.capabilities import Capabilities
-from windlass.contract.clock import SystemClock
-from windlass.stores import store_from_url
-from windlass.stores.redis.location import parse_url
-from windlass.stores.redis.promise import Server, capabilities
 
 INTRODUCTION: Final = """\
-From the capabilities that the stores themselves declare. `windlass doctor` tells those of the
-store that is used, as it is configured; `Windlass(require=Require(durability="power_loss"))`
+From the capabilities that the stores themselves declare. `gantline doctor` tells those of the
+store that is used, as it is configured; `Gantline(require=Require(durability="power_loss"))`
 refuses to start on less. What to choose is told in [choosing a
 store](../guides/choosing-a-store.md)."""
 
@@ -67,8 +67,8 @@ def promises() -> str:
 def stores() -> dict[str, Capabilities]:
     """Each store as it is by default, and Redis as it may be configured."""
     return {
-        "SQLite": _of("sqlite:///windlass.db"),
-        "PostgreSQL": _of("postgresql://localhost/windlass"),
+        "SQLite": _of("sqlite:///gantline.db"),
+        "PostgreSQL": _of("postgresql://localhost/gantline"),
         "Redis, AOF always": _redis("always"),
         "Redis, AOF everysec": _redis("everysec"),
         "memory": _of("memory://"),

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gantline import Gantline
+from gantline.api.application import Api
 from tests.api.application import AuditKept, ByName
 from tests.api.streams.event_stream import Listener, listening_to
 from tests.api.streams.playing import HASTY
-from windlass import Windlass
-from windlass.api.application import Api
 
 
 @pytest.fixture
-def api(jobs: Windlass, audit: AuditKept) -> Api:
+def api(jobs: Gantline, audit: AuditKept) -> Api:
     return jobs.api(authenticator=ByName(), audit=audit, settings=HASTY)
 
 

@@ -1,6 +1,6 @@
 """The application of the tests that follow a job across restarts of the API.
 
-Served by a process of its own: `windlass api tests.api.streams.followed:api`, or by plain uvicorn.
+Served by a process of its own: `gantline api tests.api.streams.followed:api`, or by plain uvicorn.
 The test itself works on the jobs, and says step by step what becomes of them.
 """
 
@@ -8,16 +8,16 @@ import asyncio
 import os
 from datetime import timedelta
 
+from gantline import Context, Fixed, Gantline, Retry
+from gantline.api import ApiSettings
+from gantline.api.application import Api
+from gantline.api.streams.settings import StreamSettings
+from gantline.auth.peppers import Peppers
+from gantline.auth.stream_tokens import StreamTokens
+from gantline.contract.clock import SystemClock
 from tests.api.application import ByName
-from windlass import Context, Fixed, Retry, Windlass
-from windlass.api import ApiSettings
-from windlass.api.application import Api
-from windlass.api.streams.settings import StreamSettings
-from windlass.auth.peppers import Peppers
-from windlass.auth.stream_tokens import StreamTokens
-from windlass.contract.clock import SystemClock
 
-ORIGIN = "WINDLASS_TEST_ORIGIN"
+ORIGIN = "GANTLINE_TEST_ORIGIN"
 AT_ONCE = timedelta(0)
 
 
@@ -34,8 +34,8 @@ class Steps:
         return await self._steps.get()
 
 
-def make_followed(url: str, steps: Steps | None = None) -> Windlass:
-    jobs = Windlass(url)
+def make_followed(url: str, steps: Steps | None = None) -> Gantline:
+    jobs = Gantline(url)
 
     @jobs.job("steps", queue="steps", retry=Fixed(every=AT_ONCE, attempts=100))
     async def take_steps(name: str, ctx: Context) -> dict[str, str]:
@@ -59,7 +59,7 @@ def make_followed(url: str, steps: Steps | None = None) -> Windlass:
 
 def served() -> Api:
     clock = SystemClock()
-    return make_followed(os.environ["WINDLASS_STORE"]).api(
+    return make_followed(os.environ["GANTLINE_STORE"]).api(
         authenticator=ByName(),
         settings=ApiSettings(
             cors_origins=(os.environ[ORIGIN],), streams=StreamSettings(ping_seconds=0.2)
@@ -70,5 +70,5 @@ def served() -> Api:
     )
 
 
-if "WINDLASS_STORE" in os.environ and ORIGIN in os.environ:
+if "GANTLINE_STORE" in os.environ and ORIGIN in os.environ:
     api = served()

@@ -2,17 +2,17 @@
 
 from typing import Any
 
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.streams.settings import StreamSettings
+from gantline.contract.outcome import Outcome
+from gantline.contract.snapshot import Run
+from gantline.contract.wakeup import Hint
 from tests.api import playing
 from tests.api.conftest import Asker
 from tests.api.playing import claim, success
 from tests.api.streams.event_stream import Heard
 from tests.api.test_submit import DOCUMENT, submit
-from windlass import Windlass
-from windlass.api import ApiSettings
-from windlass.api.streams.settings import StreamSettings
-from windlass.contract.outcome import Outcome
-from windlass.contract.snapshot import Run
-from windlass.contract.wakeup import Hint
 
 HASTY = ApiSettings(
     streams=StreamSettings(progress_seconds=0.01, check_seconds=0.01, ping_seconds=0.05)
@@ -29,13 +29,13 @@ async def new_job(ask: Asker, body: Any = DOCUMENT, who: str = "alice") -> str:
     return job_id
 
 
-async def settle(jobs: Windlass, run: Run, outcome: Outcome) -> None:
+async def settle(jobs: Gantline, run: Run, outcome: Outcome) -> None:
     """As a worker does it, which tells those who wait."""
     await playing.settle(jobs, run, outcome)
     jobs.wakeup.notify(Hint.ENDED)
 
 
-async def run_all(jobs: Windlass, outcome: Outcome | None = None) -> None:
+async def run_all(jobs: Gantline, outcome: Outcome | None = None) -> None:
     """Run what is due, with one outcome for all."""
     for run in await claim(jobs):
         await settle(jobs, run, outcome or success())

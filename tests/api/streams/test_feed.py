@@ -7,6 +7,16 @@ from uuid import uuid4
 
 import pytest
 
+from gantline import Gantline, WorkerSettings
+from gantline.api.application import Api
+from gantline.api.streams.feed import Feed
+from gantline.api.streams.subscription import End, Subscription
+from gantline.api.streams.tail import Tail, TooOld
+from gantline.api.streams.wanted import Wanted
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.query import Visibility
+from gantline.contract.snapshot import Progress
+from gantline.testing.faults import Call, intercepted
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, success
@@ -14,16 +24,6 @@ from tests.api.streams.event_stream import PATIENCE_SECONDS, Listener, listening
 from tests.api.streams.playing import HASTY, ids, names, new_job, run_all, settle
 from tests.api.test_submit import DOCUMENT
 from tests.servers.postgres import PostgresServer
-from windlass import Windlass, WorkerSettings
-from windlass.api.application import Api
-from windlass.api.streams.feed import Feed
-from windlass.api.streams.subscription import End, Subscription
-from windlass.api.streams.tail import Tail, TooOld
-from windlass.api.streams.wanted import Wanted
-from windlass.contract.errors import StoreUnavailable
-from windlass.contract.query import Visibility
-from windlass.contract.snapshot import Progress
-from windlass.testing.faults import Call, intercepted
 
 OF_ACME = Wanted(tenant_id="acme", visible_to=Visibility(tenant_id="acme"))
 
@@ -31,7 +31,7 @@ OF_ACME = Wanted(tenant_id="acme", visible_to=Visibility(tenant_id="acme"))
 class Counted:
     """Counts what is asked of a store, and lets it be away."""
 
-    def __init__(self, jobs: Windlass) -> None:
+    def __init__(self, jobs: Gantline) -> None:
         self.calls: Counter[str] = Counter()
         self.is_away = False
         self.refused = asyncio.Event()
@@ -53,7 +53,7 @@ async def none_run_but(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def test_where_nobody_listens_nothing_is_asked_and_nothing_runs(
-    api: Api, ask: Asker, jobs: Windlass
+    api: Api, ask: Asker, jobs: Gantline
 ) -> None:
     before = asyncio.all_tasks()
     async with listening_to(api) as listen:
@@ -71,7 +71,7 @@ async def test_where_nobody_listens_nothing_is_asked_and_nothing_runs(
         assert counted.calls["last_event"] == 1
 
 
-async def test_many_streams_are_one_reader(api: Api, ask: Asker, jobs: Windlass) -> None:
+async def test_many_streams_are_one_reader(api: Api, ask: Asker, jobs: Gantline) -> None:
     async with listening_to(api) as listen:
         job_id = await new_job(ask)
         paths = ["/api/events", f"/api/jobs/{job_id}/events", f"/api/events?jobId={job_id}"]
@@ -86,7 +86,7 @@ async def test_many_streams_are_one_reader(api: Api, ask: Asker, jobs: Windlass)
 
 
 async def test_a_store_that_is_away_for_a_while_costs_no_event(
-    api: Api, ask: Asker, jobs: Windlass
+    api: Api, ask: Asker, jobs: Gantline
 ) -> None:
     async with listening_to(api) as listen:
         job_id = await new_job(ask)
@@ -107,7 +107,7 @@ async def test_a_store_that_is_away_for_a_while_costs_no_event(
 
 
 async def test_a_page_that_cannot_be_made_out_is_read_again(
-    api: Api, ask: Asker, jobs: Windlass
+    api: Api, ask: Asker, jobs: Gantline
 ) -> None:
     """Events were read, their jobs could not be: nothing was handed out, nothing is lost."""
     async with listening_to(api) as listen:
@@ -128,7 +128,7 @@ async def test_a_page_that_cannot_be_made_out_is_read_again(
         assert failed.is_set()
 
 
-async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Windlass) -> None:
+async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Gantline) -> None:
     feed = Feed(jobs, most_missed=100)
     slow, quick = [Subscription(OF_ACME, most_bytes=size) for size in (2_000, 10_000_000)]
     for subscription in (slow, quick):
@@ -145,7 +145,7 @@ async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Windlas
     await feed.close()
 
 
-async def test_one_event_larger_than_the_bound_is_still_told(ask: Asker, jobs: Windlass) -> None:
+async def test_one_event_larger_than_the_bound_is_still_told(ask: Asker, jobs: Gantline) -> None:
     feed = Feed(jobs, most_missed=100)
     subscription = Subscription(OF_ACME, most_bytes=10)
     await feed.follow(subscription)
@@ -157,7 +157,7 @@ async def test_one_event_larger_than_the_bound_is_still_told(ask: Asker, jobs: W
 
 
 async def test_the_tail_remembers_so_much_and_reads_the_rest_once(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     batch = [{"jobType": "sweep", "payload": None} for _ in range(30)]
     await ask("alice", "POST", "/api/jobs/batch", {"jobs": batch})
@@ -178,7 +178,7 @@ async def test_the_tail_remembers_so_much_and_reads_the_rest_once(
 
 
 async def test_those_who_come_back_together_read_what_they_missed_once(
-    ask: Asker, api: Api, jobs: Windlass
+    ask: Asker, api: Api, jobs: Gantline
 ) -> None:
     job_ids = [
         await new_job(ask, {**DOCUMENT, "payload": {"documentId": f"d{n}"}}) for n in range(9)
@@ -199,12 +199,12 @@ async def test_those_who_come_back_together_read_what_they_missed_once(
 
 
 @pytest.fixture
-def postgres_jobs(postgres: PostgresServer) -> Windlass:
+def postgres_jobs(postgres: PostgresServer) -> Gantline:
     return make_jobs(postgres.url(schema=f"w{uuid4().hex}"))
 
 
 async def test_on_postgres_a_job_is_followed_while_a_worker_runs_it(
-    postgres_jobs: Windlass,
+    postgres_jobs: Gantline,
 ) -> None:
     jobs = postgres_jobs
     api = jobs.api(authenticator=ByName(), settings=HASTY)
@@ -219,7 +219,7 @@ async def test_on_postgres_a_job_is_followed_while_a_worker_runs_it(
 
 
 async def test_on_postgres_nothing_is_missed_though_nobody_else_numbers(
-    postgres_jobs: Windlass,
+    postgres_jobs: Gantline,
 ) -> None:
     """The worker died before it could: the feed numbers by itself, in a while or when asked."""
     jobs = postgres_jobs
@@ -240,7 +240,7 @@ async def test_on_postgres_nothing_is_missed_though_nobody_else_numbers(
         assert first.last_id == "0"
 
 
-async def test_on_postgres_progress_is_told(postgres_jobs: Windlass) -> None:
+async def test_on_postgres_progress_is_told(postgres_jobs: Gantline) -> None:
     jobs = postgres_jobs
     api = jobs.api(authenticator=ByName(), settings=HASTY)
     async with jobs, asker_of(api) as ask, listening_to(api) as listen:
@@ -255,7 +255,7 @@ async def test_on_postgres_progress_is_told(postgres_jobs: Windlass) -> None:
 
 
 async def test_who_joins_while_the_log_grows_hears_all_from_then_on(
-    listen: Listener, ask: Asker, jobs: Windlass
+    listen: Listener, ask: Asker, jobs: Gantline
 ) -> None:
     batch = [{"jobType": "sweep", "payload": None} for _ in range(200)]
     await ask("alice", "POST", "/api/jobs/batch", {"jobs": batch})

@@ -2,6 +2,8 @@
 
 from uuid import uuid4
 
+from gantline import Gantline
+from gantline.api.application import Api
 from tests.api.application import ByName
 from tests.api.conftest import Asker
 from tests.api.streams.event_stream import (
@@ -16,11 +18,9 @@ from tests.api.streams.playing import (
     streams,
 )
 from tests.api.test_submit import submit
-from windlass import Windlass
-from windlass.api.application import Api
 
 
-async def test_one_principal_has_a_bounded_number_of_streams(ask: Asker, jobs: Windlass) -> None:
+async def test_one_principal_has_a_bounded_number_of_streams(ask: Asker, jobs: Gantline) -> None:
     settings = streams(most_of_one=2, most=3)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         first, second = [await listen("alice", "/api/events") for _ in range(2)]
@@ -35,7 +35,7 @@ async def test_one_principal_has_a_bounded_number_of_streams(ask: Asker, jobs: W
 
 
 async def test_a_place_is_given_back_whatever_becomes_of_the_request(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     settings = streams(most_of_one=1)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
@@ -58,7 +58,7 @@ async def test_a_head_request_has_the_headers_and_no_stream(ask: Asker, listen: 
 
 
 async def test_a_client_that_is_too_slow_is_let_go_and_can_come_back(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     settings = streams(most_waiting_bytes=3000)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
@@ -77,7 +77,7 @@ async def test_a_client_that_is_too_slow_is_let_go_and_can_come_back(
         assert ids(heard) == [str(number) for number in range(1, 21)]
 
 
-async def test_a_client_that_takes_nothing_at_all_is_dropped(ask: Asker, jobs: Windlass) -> None:
+async def test_a_client_that_takes_nothing_at_all_is_dropped(ask: Asker, jobs: Gantline) -> None:
     settings = streams(stall_seconds=0.01, ping_seconds=0.01, most_of_one=1)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         stuck = await listen("alice", "/api/events")
@@ -87,7 +87,7 @@ async def test_a_client_that_takes_nothing_at_all_is_dropped(ask: Asker, jobs: W
 
 
 async def test_a_stream_is_ended_after_a_time_for_its_client_to_come_back(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     settings = streams(longest_seconds=0.01)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
@@ -96,9 +96,9 @@ async def test_a_stream_is_ended_after_a_time_for_its_client_to_come_back(
         assert names(heard) == ["state"]
 
 
-async def test_a_server_that_stops_ends_its_streams(ask: Asker, jobs: Windlass, api: Api) -> None:
+async def test_a_server_that_stops_ends_its_streams(ask: Asker, jobs: Gantline, api: Api) -> None:
     is_stopping = False
-    extensions = {"windlass.stopping": lambda: is_stopping}
+    extensions = {"gantline.stopping": lambda: is_stopping}
     async with listening_to(api) as listen:
         job_id = await new_job(ask)
         paths = (f"/api/jobs/{job_id}/events", "/api/events")
@@ -110,7 +110,7 @@ async def test_a_server_that_stops_ends_its_streams(ask: Asker, jobs: Windlass, 
             assert await stream.ends() == []
 
 
-async def test_an_application_that_is_closed_ends_its_streams(jobs: Windlass, api: Api) -> None:
+async def test_an_application_that_is_closed_ends_its_streams(jobs: Gantline, api: Api) -> None:
     async with listening_to(api) as listen:
         stream = await listen("alice", "/api/events")
         await jobs.close()

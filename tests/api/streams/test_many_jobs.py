@@ -2,6 +2,8 @@
 
 from uuid import uuid4
 
+from gantline import Gantline
+from gantline.contract.snapshot import Progress
 from tests.api.conftest import Asker
 from tests.api.playing import claim, success
 from tests.api.streams.event_stream import (
@@ -15,11 +17,9 @@ from tests.api.streams.playing import (
     settle,
 )
 from tests.api.test_submit import DOCUMENT, MAIL, OTHER, submit
-from windlass import Windlass
-from windlass.contract.snapshot import Progress
 
 
-async def test_one_stream_tells_of_many_jobs(ask: Asker, listen: Listener, jobs: Windlass) -> None:
+async def test_one_stream_tells_of_many_jobs(ask: Asker, listen: Listener, jobs: Gantline) -> None:
     mine = [await new_job(ask, {**DOCUMENT, "payload": {"documentId": f"d{n}"}}) for n in range(3)]
     other = await new_job(ask, MAIL)
     query = "&".join(f"jobId={job_id}" for job_id in mine)
@@ -42,7 +42,7 @@ async def test_one_stream_tells_of_many_jobs(ask: Asker, listen: Listener, jobs:
 
 
 async def test_a_stream_of_a_type_or_a_subject_tells_of_those_only(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     document, other, mail = (
         await new_job(ask),
@@ -63,7 +63,7 @@ async def test_a_stream_of_a_type_or_a_subject_tells_of_those_only(
 
 
 async def test_a_named_job_may_be_submitted_later(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = str(uuid4())
     stream = await listen("alice", f"/api/events?jobId={job_id}")
@@ -74,7 +74,7 @@ async def test_a_named_job_may_be_submitted_later(
 
 
 async def test_a_thousand_events_reach_everybody_once(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     streams = [await listen("viewer", "/api/events") for _ in range(3)]
     for first in range(0, 600, 200):
@@ -89,7 +89,7 @@ async def test_a_thousand_events_reach_everybody_once(
 
 
 async def test_missed_events_of_many_jobs_come_in_order_and_then_the_new_ones(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     for number in range(250):
         await submit(ask, {"jobType": "sweep", "payload": None, "queue": f"q{number % 3}"})

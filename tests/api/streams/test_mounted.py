@@ -8,14 +8,14 @@ from fastapi import Depends, FastAPI, Header, HTTPException
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from gantline import Gantline
+from gantline.auth.peppers import Peppers
+from gantline.auth.principal import Principal
+from gantline.auth.stream_tokens import StreamTokens
 from tests.api.application import PRINCIPALS, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.streams.event_stream import listening_to
 from tests.api.streams.playing import HASTY, names, new_job, run_all, streams
-from windlass import Windlass
-from windlass.auth.peppers import Peppers
-from windlass.auth.principal import Principal
-from windlass.auth.stream_tokens import StreamTokens
 
 
 def current_user(authorization: Annotated[str, Header()] = "") -> Principal:
@@ -25,13 +25,13 @@ def current_user(authorization: Annotated[str, Header()] = "") -> Principal:
     return PRINCIPALS[name]
 
 
-def in_fastapi(jobs: Windlass, **options: Any) -> FastAPI:
+def in_fastapi(jobs: Gantline, **options: Any) -> FastAPI:
     app = FastAPI()
     app.include_router(jobs.router(principal=Depends(current_user), **options))
     return app
 
 
-async def test_a_router_of_fastapi_streams(ask: Asker, jobs: Windlass) -> None:
+async def test_a_router_of_fastapi_streams(ask: Asker, jobs: Gantline) -> None:
     async with listening_to(in_fastapi(jobs, settings=HASTY)) as listen:
         job_id = await new_job(ask)
         path = f"/api/jobs/{job_id}/events"
@@ -51,7 +51,7 @@ async def test_a_router_of_fastapi_streams(ask: Asker, jobs: Windlass) -> None:
 
 
 async def test_who_was_told_by_a_dependency_is_asked_for_anew_by_coming_back(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     """It cannot be called again for an open stream, so that must not be open for long."""
     settings = streams(longest_unchecked_seconds=0.01)
@@ -61,7 +61,7 @@ async def test_who_was_told_by_a_dependency_is_asked_for_anew_by_coming_back(
         assert names(await stream.ends()) == ["state"]
 
 
-async def test_a_token_leads_to_where_the_api_is_mounted(jobs: Windlass) -> None:
+async def test_a_token_leads_to_where_the_api_is_mounted(jobs: Gantline) -> None:
     tokens = StreamTokens(Peppers.random(), clock=jobs.clock)
     api = jobs.api(authenticator=ByName(), settings=HASTY, stream_tokens=tokens)
     app = Starlette(routes=[Mount("/jobs-of-ours", api)])
@@ -76,7 +76,7 @@ async def test_a_token_leads_to_where_the_api_is_mounted(jobs: Windlass) -> None
         assert (await stream.hears()).data["jobId"] == job_id
 
 
-async def test_a_uvicorn_that_is_somebody_elses_is_seen_to_stop(ask: Asker, jobs: Windlass) -> None:
+async def test_a_uvicorn_that_is_somebody_elses_is_seen_to_stop(ask: Asker, jobs: Gantline) -> None:
     class Server:
         should_exit = False
 
@@ -97,7 +97,7 @@ async def test_a_uvicorn_that_is_somebody_elses_is_seen_to_stop(ask: Asker, jobs
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/api/events/token"])
-async def test_other_origins_may_read_only_if_they_are_named(jobs: Windlass, path: str) -> None:
+async def test_other_origins_may_read_only_if_they_are_named(jobs: Gantline, path: str) -> None:
     async with asker_of(jobs.api(authenticator=ByName(), settings=HASTY)) as ask:
         origin = {"origin": "https://evil.example"}
         method = "POST" if path.endswith("token") else "HEAD"

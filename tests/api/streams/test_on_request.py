@@ -2,31 +2,31 @@
 
 from uuid import uuid4
 
+from gantline import Gantline
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Progress, Run
+from gantline.testing.conformance.bench import LEASE
+from gantline.testing.conformance.on_request import logged
 from tests.api.conftest import Asker
 from tests.api.playing import success
 from tests.api.streams.event_stream import Listener
 from tests.api.streams.playing import settle
-from windlass import Windlass
-from windlass.contract.query import LaneRequest
-from windlass.contract.snapshot import Progress, Run
-from windlass.testing.conformance.bench import LEASE
-from windlass.testing.conformance.on_request import logged
 
 
-async def submitted(jobs: Windlass) -> str:
+async def submitted(jobs: Gantline) -> str:
     new = logged({"to": "a"}, job_type="mail", created_by="user:alice", tenant_id="acme")
     await jobs.store.insert([new])
     return str(new.job.job_id)
 
 
-async def started(jobs: Windlass) -> Run:
+async def started(jobs: Gantline) -> Run:
     wanted = [LaneRequest("default", ("mail",), 1, ("mail",))]
     (run,) = await jobs.store.claim("worker", uuid4(), wanted, lease=LEASE)
     return run
 
 
 async def test_a_stream_of_all_jobs_shows_each_with_where_the_job_stood(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     stream = await listen("alice", "/api/events")
     job_id = await submitted(jobs)
@@ -48,7 +48,7 @@ async def test_a_stream_of_all_jobs_shows_each_with_where_the_job_stood(
 
 
 async def test_a_stream_of_the_job_never_goes_back_and_ends_with_its_end(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await submitted(jobs)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")
@@ -62,7 +62,7 @@ async def test_a_stream_of_the_job_never_goes_back_and_ends_with_its_end(
     assert versions == sorted(versions)
 
 
-async def test_history_has_them_and_attempts_have_not(ask: Asker, jobs: Windlass) -> None:
+async def test_history_has_them_and_attempts_have_not(ask: Asker, jobs: Gantline) -> None:
     job_id = await submitted(jobs)
     run = await started(jobs)
     await jobs.store.progress([Progress(run.ref, 40, "sending", logged=True)])

@@ -4,6 +4,10 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from gantline import Gantline
+from gantline.contract.snapshot import Progress
+from gantline.testing.clock import FakeClock
+from gantline.testing.faults import Call, intercepted
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, RETRYABLE, claim, success
@@ -21,16 +25,12 @@ from tests.api.streams.playing import (
     streams,
 )
 from tests.api.test_submit import DOCUMENT, OTHER
-from windlass import Windlass
-from windlass.contract.snapshot import Progress
-from windlass.testing.clock import FakeClock
-from windlass.testing.faults import Call, intercepted
 
 Happens = Callable[[], Awaitable[None]]
 
 
 async def test_a_job_is_followed_from_where_it_stands_to_its_end(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")
@@ -52,7 +52,7 @@ async def test_a_job_is_followed_from_where_it_stands_to_its_end(
 
 
 async def test_every_event_comes_once_in_order_with_the_state_that_it_made(
-    ask: Asker, listen: Listener, jobs: Windlass, clock: FakeClock
+    ask: Asker, listen: Listener, jobs: Gantline, clock: FakeClock
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")
@@ -75,7 +75,7 @@ async def test_every_event_comes_once_in_order_with_the_state_that_it_made(
 
 
 async def test_of_a_job_that_has_ended_the_end_is_told_and_the_stream_ends(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     await run_all(jobs)
@@ -89,7 +89,7 @@ async def test_of_a_job_that_has_ended_the_end_is_told_and_the_stream_ends(
 
 
 async def test_who_has_heard_the_end_is_told_not_to_come_back(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     await run_all(jobs)
@@ -105,7 +105,7 @@ async def test_who_has_heard_the_end_is_told_not_to_come_back(
 
 
 async def test_who_comes_back_hears_what_he_missed_once(
-    ask: Asker, listen: Listener, jobs: Windlass, clock: FakeClock
+    ask: Asker, listen: Listener, jobs: Gantline, clock: FakeClock
 ) -> None:
     job_id = await new_job(ask)
     path = f"/api/jobs/{job_id}/events"
@@ -127,7 +127,7 @@ async def test_who_comes_back_hears_what_he_missed_once(
 
 
 async def test_who_comes_back_to_a_job_that_goes_on_is_told_where_it_stands(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     (run,) = await claim(jobs)
@@ -142,7 +142,7 @@ async def test_who_comes_back_to_a_job_that_goes_on_is_told_where_it_stands(
 
 
 async def test_a_redriven_job_can_be_followed_again(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     await run_all(jobs, PERMANENT)
@@ -159,7 +159,7 @@ async def test_a_redriven_job_can_be_followed_again(
 
 
 async def test_a_start_and_progress_are_told_though_they_leave_no_event(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")
@@ -182,7 +182,7 @@ async def test_a_start_and_progress_are_told_though_they_leave_no_event(
 
 
 async def test_progress_is_told_as_it_stands_however_often_it_changed(
-    ask: Asker, jobs: Windlass, audit: AuditKept
+    ask: Asker, jobs: Gantline, audit: AuditKept
 ) -> None:
     """Looked at now and then, not told by the run: a thousand changes are one event or two."""
     settings = streams(progress_seconds=0.2)
@@ -208,7 +208,7 @@ async def test_a_scheduled_job_that_turns_due_by_time_alone_is_told(
     assert (await stream.hears()).shown == ("state", "Queued")
 
 
-async def test_a_cancel_is_told_at_once(ask: Asker, listen: Listener, jobs: Windlass) -> None:
+async def test_a_cancel_is_told_at_once(ask: Asker, listen: Listener, jobs: Gantline) -> None:
     job_id = await new_job(ask)
     await claim(jobs)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")
@@ -219,7 +219,7 @@ async def test_a_cancel_is_told_at_once(ask: Asker, listen: Listener, jobs: Wind
 
 
 async def test_what_is_in_the_state_told_first_is_not_told_again(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     """An event comes about after the stream has joined, and before it has read the job."""
     job_id = await new_job(ask)
@@ -232,7 +232,7 @@ async def test_what_is_in_the_state_told_first_is_not_told_again(
 
 
 async def test_who_comes_back_is_not_told_an_older_state_than_what_he_missed(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     """A job ends after its state was read, and before it is known what was missed."""
     job_id = await new_job(ask)
@@ -246,7 +246,7 @@ class OnSecondRead:
     """Lets something happen beside the second reading of jobs: that of a stream that opens."""
 
     def __init__(
-        self, jobs: Windlass, *, before: Happens | None = None, after: Happens | None = None
+        self, jobs: Gantline, *, before: Happens | None = None, after: Happens | None = None
     ) -> None:
         self._jobs = jobs
         self._store = jobs.store
@@ -269,7 +269,7 @@ class OnSecondRead:
 
 
 async def test_a_job_that_is_removed_ends_its_stream(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen("alice", f"/api/jobs/{job_id}/events")

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gantline import Gantline
 from tests.api.application import ByName
 from tests.api.conftest import Asker
 from tests.api.playing import claim, success
@@ -21,12 +22,11 @@ from tests.api.streams.playing import (
     streams,
 )
 from tests.api.test_submit import DOCUMENT, OTHER
-from windlass import Windlass
 
 
 @pytest.mark.parametrize("last", ["99999", "abc", "-1", "1.5", "٣", "9" * 30, "0x1"])
 async def test_a_position_that_is_not_ours_is_a_reset_and_then_all_is_told(
-    ask: Asker, listen: Listener, jobs: Windlass, last: str
+    ask: Asker, listen: Listener, jobs: Gantline, last: str
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen("alice", f"/api/jobs/{job_id}/events", headers={"last-event-id": last})
@@ -37,7 +37,7 @@ async def test_a_position_that_is_not_ours_is_a_reset_and_then_all_is_told(
     assert names(await stream.ends())[-1] == "completed"
 
 
-async def test_a_position_too_far_back_is_a_reset(ask: Asker, jobs: Windlass) -> None:
+async def test_a_position_too_far_back_is_a_reset(ask: Asker, jobs: Gantline) -> None:
     settings = streams(most_missed=2)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         for number in range(3):
@@ -48,7 +48,7 @@ async def test_a_position_too_far_back_is_a_reset(ask: Asker, jobs: Windlass) ->
 
 
 async def test_a_position_behind_which_a_job_was_removed_is_a_reset(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     """Its end cannot be told any more, and whoever shows it would show it for ever."""
     first = await new_job(ask)
@@ -61,7 +61,7 @@ async def test_a_position_behind_which_a_job_was_removed_is_a_reset(
 
 
 async def test_the_last_position_is_known_though_its_job_was_removed(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     await run_all(jobs)
@@ -79,7 +79,7 @@ async def heard_of(listen: Listener, *, last: str, who: str = "viewer") -> list[
 
 
 async def test_a_position_may_come_as_a_parameter(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     await run_all(jobs)
@@ -91,7 +91,7 @@ async def test_a_position_may_come_as_a_parameter(
 
 
 async def test_a_ping_keeps_the_connection_and_moves_the_position(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     settings = streams(ping_seconds=0.02)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:

@@ -13,15 +13,15 @@ from uuid import UUID, uuid4
 import httpx2
 import pytest
 
+from gantline import Gantline, WorkerSettings
+from gantline.auth.peppers import PEPPER_VARIABLE, new_pepper
+from gantline.contract.status import Event
 from tests.api.streams.event_stream import Heard, Parser
 from tests.api.streams.followed import ORIGIN, Steps, make_followed
 from tests.api.streams.followers import PATIENCE_SECONDS, Curl, browsing, empty_page
-from tests.servers.api import BY_UVICORN, BY_WINDLASS, ApiProcess
+from tests.servers.api import BY_GANTLINE, BY_UVICORN, ApiProcess
 from tests.servers.postgres import PostgresServer
 from tests.servers.web import WebServer
-from windlass import Windlass, WorkerSettings
-from windlass.auth.peppers import PEPPER_VARIABLE, new_pepper
-from windlass.contract.status import Event
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(300)]
 
@@ -39,17 +39,17 @@ def page() -> Iterator[WebServer]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/windlass.db"
+        return f"sqlite:///{tmp_path}/gantline.db"
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.url(schema=f"w{uuid4().hex}")
 
 
 @asynccontextmanager
 async def serving(
-    store_url: str, page: WebServer, *, by: tuple[str, ...] = BY_WINDLASS
+    store_url: str, page: WebServer, *, by: tuple[str, ...] = BY_GANTLINE
 ) -> AsyncIterator[ApiProcess]:
     environment = {
-        "WINDLASS_STORE": store_url,
+        "GANTLINE_STORE": store_url,
         ORIGIN: page.url,
         PEPPER_VARIABLE: f"1:{new_pepper()}",
     }
@@ -80,7 +80,7 @@ def has_progressed(percent: int) -> Callable[[list[Heard]], bool]:
     return lambda heard: any(event.data["progress"] == percent for event in heard)
 
 
-async def numbers_of(jobs: Windlass, job_id: str) -> list[tuple[str, str]]:
+async def numbers_of(jobs: Gantline, job_id: str) -> list[tuple[str, str]]:
     """What there was to be heard."""
     events = await jobs.store.events(after=0, limit=10_000)
     return [
@@ -162,7 +162,7 @@ async def test_curl_and_a_browser_follow_a_job_to_its_end_across_restarts(
             await curl.close()
 
 
-async def _until_logged(jobs: Windlass, job_id: str, number: int) -> None:
+async def _until_logged(jobs: Gantline, job_id: str, number: int) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             if len(await jobs.store.history(UUID(job_id), tenant_id=None)) >= number:
@@ -170,11 +170,11 @@ async def _until_logged(jobs: Windlass, job_id: str, number: int) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("by", [BY_WINDLASS, BY_UVICORN], ids=["windlass", "uvicorn"])
+@pytest.mark.parametrize("by", [BY_GANTLINE, BY_UVICORN], ids=["gantline", "uvicorn"])
 async def test_a_server_that_is_told_to_stop_does_not_wait_for_its_streams(
     tmp_path: Path, page: WebServer, by: tuple[str, ...]
 ) -> None:
-    store_url = f"sqlite:///{tmp_path}/windlass.db"
+    store_url = f"sqlite:///{tmp_path}/gantline.db"
     async with serving(store_url, page, by=by) as api:
         async with httpx2.AsyncClient(base_url=api.url, timeout=60) as client:
             headers = {"authorization": "Bearer viewer"}
@@ -196,7 +196,7 @@ async def test_a_page_follows_many_jobs_by_one_stream_and_hears_of_its_own_only(
     tmp_path: Path, page: WebServer
 ) -> None:
     """Its lastEventId moves on by pings, though nothing is told: so a gap before it is no reset."""
-    store_url = f"sqlite:///{tmp_path}/windlass.db"
+    store_url = f"sqlite:///{tmp_path}/gantline.db"
     steps = Steps()
     jobs = make_followed(store_url, steps)
     async with jobs, serving(store_url, page) as api, browsing(page.url) as browser:

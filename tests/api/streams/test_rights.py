@@ -7,6 +7,12 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from gantline import Gantline
+from gantline.auth.authenticator import Credentials
+from gantline.auth.principal import Principal
+from gantline.contract.errors import InvalidCredentials
+from gantline.contract.query import Visibility
+from gantline.contract.snapshot import Progress
 from tests.api.application import PRINCIPALS, AuditKept, ByName
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, claim
@@ -23,12 +29,6 @@ from tests.api.streams.playing import (
     settle,
 )
 from tests.api.test_submit import DOCUMENT, MAIL, OTHER, submit
-from windlass import Windlass
-from windlass.auth.authenticator import Credentials
-from windlass.auth.principal import Principal
-from windlass.contract.errors import InvalidCredentials
-from windlass.contract.query import Visibility
-from windlass.contract.snapshot import Progress
 
 
 @pytest.mark.parametrize(("who", "status"), [("eve", 404), ("bob", 403), ("submitter", 403)])
@@ -87,7 +87,7 @@ def _body(job_type: str, about: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("who", "seen"), MATRIX, ids=[who for who, _ in MATRIX])
 @pytest.mark.parametrize("query", QUERIES)
 async def test_no_event_reaches_whom_it_is_not_for(
-    ask: Asker, listen: Listener, jobs: Windlass, who: str, seen: set[str], query: str
+    ask: Asker, listen: Listener, jobs: Gantline, who: str, seen: set[str], query: str
 ) -> None:
     """Principal by tenant by subject: at first, live, when coming back, and by name."""
     named = {
@@ -121,7 +121,7 @@ async def test_no_event_reaches_whom_it_is_not_for(
 
 @pytest.mark.parametrize("who", ["eve", "bob", "mailer"])
 async def test_a_named_job_of_others_is_told_like_one_that_is_not_there(
-    ask: Asker, listen: Listener, jobs: Windlass, who: str
+    ask: Asker, listen: Listener, jobs: Gantline, who: str
 ) -> None:
     job_id = await new_job(ask)
     stream = await listen(who, f"/api/events?jobId={job_id}")
@@ -133,7 +133,7 @@ async def test_a_named_job_of_others_is_told_like_one_that_is_not_there(
 
 
 async def test_a_tenant_is_named_only_by_who_operates_the_installation(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     assert (await listen("eve", "/api/events?tenantId=acme")).status == 404
@@ -147,7 +147,7 @@ async def test_a_tenant_is_named_only_by_who_operates_the_installation(
 
 
 async def test_an_id_that_changed_hands_is_not_told_to_who_had_it_before(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = str(uuid4())
     await submit(ask, {**DOCUMENT, "jobId": job_id})
@@ -184,7 +184,7 @@ class Changing:
                 await self.asked.wait()
 
 
-async def test_a_revoked_key_ends_the_stream(ask: Asker, jobs: Windlass) -> None:
+async def test_a_revoked_key_ends_the_stream(ask: Asker, jobs: Gantline) -> None:
     who = Changing()
     api = jobs.api(authenticator=who, settings=HASTY)
     async with listening_to(api) as listen:
@@ -212,7 +212,7 @@ async def test_a_revoked_key_ends_the_stream(ask: Asker, jobs: Windlass) -> None
     ids=["other tenant", "other person", "other types", "no right"],
 )
 async def test_rights_that_are_taken_away_end_the_stream_of_a_job(
-    ask: Asker, jobs: Windlass, now: Principal
+    ask: Asker, jobs: Gantline, now: Principal
 ) -> None:
     who = Changing()
     api = jobs.api(authenticator=who, settings=HASTY)
@@ -225,7 +225,7 @@ async def test_rights_that_are_taken_away_end_the_stream_of_a_job(
 
 
 async def test_rights_that_are_taken_away_narrow_the_stream_of_many(
-    ask: Asker, jobs: Windlass
+    ask: Asker, jobs: Gantline
 ) -> None:
     who = Changing()
     api = jobs.api(authenticator=who, settings=HASTY)
@@ -239,7 +239,7 @@ async def test_rights_that_are_taken_away_narrow_the_stream_of_many(
         assert document not in stream.body.decode()
 
 
-async def test_rights_that_are_given_widen_the_stream_of_many(ask: Asker, jobs: Windlass) -> None:
+async def test_rights_that_are_given_widen_the_stream_of_many(ask: Asker, jobs: Gantline) -> None:
     who = Changing()
     async with listening_to(jobs.api(authenticator=who, settings=HASTY)) as listen:
         stream = await listen("alice", "/api/events")
@@ -250,7 +250,7 @@ async def test_rights_that_are_given_widen_the_stream_of_many(ask: Asker, jobs: 
         assert (await stream.hears()).data["jobId"] == granted
 
 
-async def test_every_event_is_asked_for_one_by_one(ask: Asker, jobs: Windlass) -> None:
+async def test_every_event_is_asked_for_one_by_one(ask: Asker, jobs: Gantline) -> None:
     """The filter is narrowed already; an authorizer of one's own may say more."""
 
     class NotD2:

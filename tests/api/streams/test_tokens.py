@@ -5,29 +5,29 @@ from typing import Any
 
 import pytest
 
+from gantline import Gantline
+from gantline.api.application import Api
+from gantline.auth.api_key import KeyGrant
+from gantline.auth.api_keys import ApiKeys
+from gantline.auth.authenticator import AnyOf
+from gantline.auth.key_authenticator import ApiKeyAuthenticator
+from gantline.auth.peppers import PEPPER_VARIABLE, Peppers, new_pepper
+from gantline.auth.principal import Role
+from gantline.auth.stream_tokens import StreamTokens
+from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, success
 from tests.api.streams.event_stream import Listener, listening_to
 from tests.api.streams.playing import HASTY, names, new_job, run_all, settle
 from tests.api.test_submit import DOCUMENT, OTHER
-from windlass import Windlass
-from windlass.api.application import Api
-from windlass.auth.api_key import KeyGrant
-from windlass.auth.api_keys import ApiKeys
-from windlass.auth.authenticator import AnyOf
-from windlass.auth.key_authenticator import ApiKeyAuthenticator
-from windlass.auth.peppers import PEPPER_VARIABLE, Peppers, new_pepper
-from windlass.auth.principal import Role
-from windlass.auth.stream_tokens import StreamTokens
-from windlass.testing.clock import FakeClock
 
 PEPPERS = Peppers.read(f"1:{new_pepper()}")
 MINUTE = timedelta(seconds=61)
 
 
 @pytest.fixture
-def api(jobs: Windlass, audit: AuditKept, clock: FakeClock) -> Api:
+def api(jobs: Gantline, audit: AuditKept, clock: FakeClock) -> Api:
     tokens = StreamTokens(PEPPERS, clock=clock)
     return jobs.api(authenticator=ByName(), audit=audit, settings=HASTY, stream_tokens=tokens)
 
@@ -42,7 +42,7 @@ async def token_for(ask: Asker, job_id: str | None = None, who: str = "alice") -
 
 
 async def test_a_token_opens_the_stream_of_its_job(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     job_id = await new_job(ask)
     token = await token_for(ask, job_id)
@@ -55,7 +55,7 @@ async def test_a_token_opens_the_stream_of_its_job(
 
 
 async def test_a_token_opens_the_stream_of_many_as_who_asked_for_it(
-    ask: Asker, listen: Listener, jobs: Windlass
+    ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
     mine, other = await new_job(ask), await new_job(ask, OTHER, "bob")
     token = await token_for(ask)
@@ -81,7 +81,7 @@ async def test_a_token_is_for_one_stream_only(ask: Asker, listen: Listener) -> N
     assert response.status_code == 401
 
 
-@pytest.mark.parametrize("token", ["", "x", "alice", "wl_aaaaaaaaaaaa_" + "a" * 49, "A" * 5000])
+@pytest.mark.parametrize("token", ["", "x", "alice", "gl_aaaaaaaaaaaa_" + "a" * 49, "A" * 5000])
 async def test_what_is_no_token_opens_nothing(
     ask: Asker, listen: Listener, audit: AuditKept, token: str
 ) -> None:
@@ -117,15 +117,15 @@ async def test_a_token_that_expires_ends_its_stream(
 
 
 async def test_the_cookie_that_comes_with_it_opens_the_stream_too(
-    ask: Asker, listen: Listener, jobs: Windlass, clock: FakeClock
+    ask: Asker, listen: Listener, jobs: Gantline, clock: FakeClock
 ) -> None:
     job_id = await new_job(ask)
     token = await token_for(ask, job_id)
     assert token["cookie"] == (
-        f"windlass-stream={token['token']}; Path=/api/jobs/{job_id}/events; Max-Age=60; "
+        f"gantline-stream={token['token']}; Path=/api/jobs/{job_id}/events; Max-Age=60; "
         "HttpOnly; SameSite=Strict"
     )
-    cookie = {"cookie": f"other=1; windlass-stream={token['token']}"}
+    cookie = {"cookie": f"other=1; gantline-stream={token['token']}"}
     path = f"/api/jobs/{job_id}/events"
     stream = await listen(None, path, headers=cookie)
     first = await stream.hears()
@@ -133,7 +133,7 @@ async def test_the_cookie_that_comes_with_it_opens_the_stream_too(
     clock.advance(MINUTE)
     assert await stream.ends() == []
     # The page has renewed its cookie meanwhile; EventSource comes back by itself.
-    renewed = {"cookie": f"windlass-stream={(await token_for(ask, job_id))['token']}"}
+    renewed = {"cookie": f"gantline-stream={(await token_for(ask, job_id))['token']}"}
     await run_all(jobs)
     back = await listen(None, path, headers=renewed, last=first.last_id)
     assert names(await back.ends()) == ["completed"]
@@ -143,14 +143,14 @@ async def test_a_stale_cookie_does_not_spoil_good_credentials(
     ask: Asker, listen: Listener, clock: FakeClock
 ) -> None:
     job_id = await new_job(ask)
-    cookie = {"cookie": f"windlass-stream={(await token_for(ask, job_id))['token']}"}
+    cookie = {"cookie": f"gantline-stream={(await token_for(ask, job_id))['token']}"}
     clock.advance(MINUTE)
     path = f"/api/jobs/{job_id}/events"
     assert (await listen(None, path, headers=cookie)).status == 401
     assert (await listen("alice", path, headers=cookie)).status == 200
 
 
-async def test_without_a_pepper_there_are_no_tokens(ask: Asker, jobs: Windlass) -> None:
+async def test_without_a_pepper_there_are_no_tokens(ask: Asker, jobs: Gantline) -> None:
     """One of the process's own would be good for that process only."""
     job_id = await new_job(ask)
     token = await token_for(ask, job_id)
@@ -164,7 +164,7 @@ async def test_without_a_pepper_there_are_no_tokens(ask: Asker, jobs: Windlass) 
 
 
 async def test_the_pepper_of_the_environment_signs_them_for_all_processes(
-    jobs: Windlass, monkeypatch: pytest.MonkeyPatch
+    jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PEPPER_VARIABLE, f"1:{new_pepper()}")
     one, other = jobs.api(authenticator=ByName()), jobs.api(authenticator=ByName())
@@ -178,12 +178,12 @@ async def test_the_pepper_of_the_environment_signs_them_for_all_processes(
 
 
 @pytest.fixture
-def keys(jobs: Windlass, clock: FakeClock) -> ApiKeys:
+def keys(jobs: Gantline, clock: FakeClock) -> ApiKeys:
     return ApiKeys(jobs.store, PEPPERS, clock=clock)
 
 
 @pytest.fixture
-def by_key(jobs: Windlass, keys: ApiKeys, clock: FakeClock) -> Api:
+def by_key(jobs: Gantline, keys: ApiKeys, clock: FakeClock) -> Api:
     return jobs.api(
         authenticator=AnyOf(ApiKeyAuthenticator(keys), ByName()),
         settings=HASTY,
@@ -192,7 +192,7 @@ def by_key(jobs: Windlass, keys: ApiKeys, clock: FakeClock) -> Api:
 
 
 async def test_a_key_that_is_revoked_ends_its_streams_and_those_of_its_tokens(
-    by_key: Api, keys: ApiKeys, jobs: Windlass
+    by_key: Api, keys: ApiKeys, jobs: Gantline
 ) -> None:
     grant = KeyGrant(name="page", tenant_id="acme", roles=frozenset({Role.VIEWER}))
     issued = await keys.create(grant)
@@ -217,7 +217,7 @@ async def test_a_key_that_is_revoked_ends_its_streams_and_those_of_its_tokens(
 
 
 async def test_a_key_that_is_rotated_lets_its_tokens_be(
-    by_key: Api, keys: ApiKeys, jobs: Windlass
+    by_key: Api, keys: ApiKeys, jobs: Gantline
 ) -> None:
     issued = await keys.create(
         KeyGrant(name="page", tenant_id="acme", roles=frozenset({Role.VIEWER}))

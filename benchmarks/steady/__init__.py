@@ -1,0 +1,1 @@
+"""`steady`: a worker at full speed for minutes, with and without removing what is old."""

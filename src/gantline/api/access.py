@@ -1,0 +1,148 @@
+"""Access: finding what an operation is about, and asking the gate whether the caller may.
+
+Another tenant's job is answered like one that is not there, after the same calls of the store.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from gantline.api.call import Call
+from gantline.api.job_cache import JobCache
+from gantline.api.port import Jobs
+from gantline.api.problems import ApiCode, Refused
+from gantline.auth.action import INSTALLATION_WIDE, Action
+from gantline.auth.authorizer import Target
+from gantline.auth.gate import Gate, Verdict
+from gantline.contract.errors import Forbidden, JobNotFound
+from gantline.contract.query import Visibility
+from gantline.contract.snapshot import JobSnapshot
+
+
+class OfType(Protocol):
+    """What is told by job type: a row of counts, a declared type."""
+
+    @property
+    def job_type(self) -> str: ...
+
+
+_OfType = TypeVar("_OfType", bound=OfType)
+
+
+class Access:
+    """The second question of every operation: may this principal do this to that?"""
+
+    def __init__(self, jobs: Jobs, gate: Gate, cache: JobCache) -> None:
+        self._jobs = jobs
+        self._gate = gate
+        self._cache = cache
+
+    async def job(self, call: Call, action: Action) -> JobSnapshot:
+        """The job that the path names; raise Refused or a GantlineError if it is not for him."""
+        job_id = call.job_id
+        job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
+        verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
+        if verdict is Verdict.ALLOWED and job is not None:
+            return job
+        if verdict is Verdict.FORBIDDEN:
+            raise forbidden(action)
+        raise await self._not_there(call, job_id, job)
+
+    async def allowed(self, call: Call, action: Action, job: JobSnapshot) -> None:
+        """Raise unless the caller may do this to a job that was found; it is audited."""
+        verdict = await self._gate.to_job(
+            call.principal, action, job.job.job_id, job, asker=call.asker
+        )
+        if verdict is not Verdict.ALLOWED:
+            raise forbidden(action)
+
+    async def read(self, job_id: UUID) -> JobSnapshot | None:
+        return (await self._jobs.store.get([job_id], tenant_id=None))[0]
+
+    async def _not_there(
+        self, call: Call, job_id: UUID, job: JobSnapshot | None
+    ) -> Refused | JobNotFound:
+        """Gone for those whose request made it; for everybody else there never was one."""
+        (key,) = await self._jobs.store.request_keys([job_id])
+        if job is None and key is not None:
+            principal = call.principal
+            own = (key.tenant_id, key.scope) == (principal.tenant_id, principal.id)
+            target = Target(tenant_id=key.tenant_id, owner=key.scope)
+            if own or await self.may(call, Action.READ, target):
+                return Refused(ApiCode.JOB_PURGED, f"The job {job_id} has ended and was removed.")
+        return JobNotFound(job_id)
+
+    async def target(
+        self,
+        call: Call,
+        action: Action,
+        target: Target,
+        *,
+        what: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raise unless the caller may do this to what is no stored job."""
+        verdict = await self._gate.to_target(
+            call.principal, action, target, what=what, details=details, asker=call.asker
+        )
+        if verdict is Verdict.HIDDEN:
+            raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
+        if verdict is not Verdict.ALLOWED:
+            raise forbidden(action)
+
+    async def begun(
+        self, call: Call, action: Action, tenant_id: str, *, what: str, details: Mapping[str, Any]
+    ) -> None:
+        """Write down that something is about to be done to many."""
+        target = Target(tenant_id=tenant_id)
+        await self._gate.begun(
+            call.principal, action, target, what=what, details=details, asker=call.asker
+        )
+
+    async def may(self, call: Call, action: Action, target: Target) -> bool:
+        """Tell, without a trace in the audit log: for what is left out rather than refused."""
+        return await self._gate.authorizer.may(call.principal, action, target)
+
+    async def told(
+        self, call: Call, action: Action, tenant_id: str, rows: Iterable[_OfType]
+    ) -> list[_OfType]:
+        """Those rows, each of one job type, that the caller may be told."""
+        types = self.scope(call, action).job_types
+        return [
+            row
+            for row in rows
+            if (types is None or row.job_type in types)
+            and await self.may(call, action, Target(tenant_id=tenant_id, job_type=row.job_type))
+        ]
+
+    async def tenant(self, call: Call, action: Action, named: str | None) -> str:
+        """The tenant that is meant: the caller's own, or another one that he may name."""
+        tenant_id = named or call.principal.tenant_id
+        await self.target(call, action, Target(tenant_id=tenant_id))
+        return tenant_id
+
+    async def visible(
+        self, call: Call, action: Action, named: str | None
+    ) -> tuple[str, Visibility]:
+        """The tenant that is meant, and which of its jobs the caller may do this to.
+
+        Who may do it to none at all is refused.
+        """
+        tenant_id = named or call.principal.tenant_id
+        scope = self.scope(call, action)
+        if scope.tenant_id not in (None, tenant_id) or scope.is_blind:
+            await self.target(call, action, Target(tenant_id=tenant_id))
+        return tenant_id, scope
+
+    def scope(self, call: Call, action: Action) -> Visibility:
+        """To which jobs the caller may do this."""
+        return self._gate.authorizer.scope(call.principal, action)
+
+
+def forbidden(action: Action) -> Forbidden:
+    where = (
+        " for all tenants, as a key made with --system has it"
+        if action in INSTALLATION_WIDE
+        else ""
+    )
+    return Forbidden(f"This needs the right {action}{where}.")

@@ -1,0 +1,257 @@
+"""The OpenAPI 3.1 document, made of the same operations and structs that serve the requests."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gantline.api.documents import ProblemDocument, ResetDocument, StatusDocument
+from gantline.api.operation import EventText, Html, Operation
+from gantline.api.problems import KINDS, ApiCode, Kind
+from gantline.api.streams.identity import COOKIE, PARAMETER
+from gantline.api.webhook_requests import webhooks
+from gantline.contract.errors import Code
+from gantline.contract.job_event import CloudEvent
+from gantline.contract.schedule import NAME_PATTERN
+from gantline.contract.status import Event
+from gantline.contract.version import __version__
+from gantline.contract.webhook import StandardEvent
+
+_REF: Final = "#/components/schemas/{name}"
+_FOR_EVERY: Final = (
+    ApiCode.INVALID_REQUEST,
+    ApiCode.INTERNAL_ERROR,
+    ApiCode.REQUEST_TIMEOUT,
+    ApiCode.OVERLOADED,
+)
+_FOR_WHAT_IS_SENT: Final = (
+    Code.INVALID_FORMAT,
+    ApiCode.BODY_TIMEOUT,
+    ApiCode.BODY_TOO_LARGE,
+    ApiCode.UNSUPPORTED_MEDIA_TYPE,
+    Code.VALIDATION_ERROR,
+)
+_FOR_THE_AUTHENTICATED: Final = (
+    Code.UNAUTHENTICATED,
+    Code.INVALID_CREDENTIALS,
+    Code.FORBIDDEN,
+    Code.RATE_LIMITED,
+    Code.STORE_UNAVAILABLE,
+    Code.IDENTITY_PROVIDER_UNAVAILABLE,
+)
+_DESCRIPTION: Final = (
+    "Durable background jobs. A submit answers 202 with the URL of the job's status; every error "
+    "is a problem (RFC 9457) with a stable errorCode and the correlationId of the request."
+)
+_STREAM_TOKENS: Final = {
+    "streamToken": {
+        "type": "apiKey",
+        "in": "query",
+        "name": PARAMETER,
+        "description": "A stream token: short-lived, for one stream, only to read.",
+    },
+    "streamCookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "The same token in the cookie that comes with it.",
+    },
+}
+_HAPPENINGS: Final = [event.value for event in Event]
+_EVENT_NAMES: Final = ["state", "progress", *_HAPPENINGS, "reset"]
+_PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "jobId": {"type": "string", "format": "uuid"},
+    "queue": {"type": "string", "minLength": 1, "maxLength": 128},
+    "jobType": {"type": "string", "minLength": 1, "maxLength": 128},
+    "webhookId": {"type": "string", "format": "uuid"},
+    "deliveryId": {"type": "string", "format": "uuid"},
+    "schedule": {"type": "string", "pattern": NAME_PATTERN},
+    "problem": {"type": "string", "enum": [kind.slug for kind in KINDS.values()]},
+}
+_PATH_VALUE: Final = re.compile(r"\{(\w+)(?::path)?\}")
+_STATUS_TEXT: Final = {
+    200: "Done",
+    201: "Made",
+    202: "Accepted",
+    204: "Done; there is nothing to say",
+    304: "Nothing has changed",
+}
+_ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
+    201: ("Location",),
+    202: ("Location", "Retry-After"),
+}
+
+
+def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
+    schemas = _Schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        path = _PATH_VALUE.sub(lambda match: "{" + _camel(match[1]) + "}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Gantline", "version": __version__, "description": _DESCRIPTION},
+        "paths": paths,
+        "webhooks": webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key or a JSON Web Token, as the server is set up.",
+                },
+                **_STREAM_TOKENS,
+            },
+        },
+        "security": [{"bearer": []}],
+    }
+
+
+class _Schemas:
+    """The JSON Schemas of all structs, by reference."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        types: list[Any] = [
+            *(ProblemDocument, StatusDocument, ResetDocument, StandardEvent, CloudEvent)
+        ]
+        for operation in operations:
+            shown = (operation.body_shown or operation.body, *operation.answers.values())
+            types += [one for one in shown if _is_struct(one) and one not in types]
+        made, self.components = msgspec.json.schema_components(types, ref_template=_REF)
+        for schema in self.components.values():
+            if text := schema.get("description"):
+                schema["description"] = " ".join(text.split())
+        self._made = dict(zip(types, made, strict=True))
+
+    def of(self, type_: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = self._made.get(type_, {})
+        return schema
+
+
+def _is_struct(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
+def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": [*_path_values(operation), *_query(operation), *_headers(operation)],
+        "responses": _responses(operation, schemas),
+    }
+    if operation.is_public:
+        document["security"] = []
+    elif operation.identify is not None:
+        document["security"] = [{"bearer": []}, *({name: []} for name in _STREAM_TOKENS)]
+    if operation.body is not None:
+        shown = operation.body_shown or operation.body
+        content = {"application/json": {"schema": schemas.of(shown)}}
+        document["requestBody"] = {"required": True, "content": content}
+    return document
+
+
+def _path_values(operation: Operation) -> list[dict[str, Any]]:
+    names = [_camel(name) for name in _PATH_VALUE.findall(operation.path)]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _PATH_VALUES[name]}
+        for name in names
+    ]
+
+
+def _query(operation: Operation) -> list[dict[str, Any]]:
+    _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
+    properties = components[operation.query.__name__].get("properties", {})
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in properties.items()
+    ]
+
+
+def _headers(operation: Operation) -> list[dict[str, Any]]:
+    correlation = {
+        "name": "X-Correlation-Id",
+        "in": "header",
+        "required": False,
+        "description": "Comes back with the answer; made when it is not sent.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:|/+=@~-]{1,128}$"},
+    }
+    return [
+        correlation,
+        *(
+            {
+                "name": header.name,
+                "in": "header",
+                "required": False,
+                "description": header.description,
+                "schema": dict(header.schema),
+            }
+            for header in operation.headers
+        ),
+    ]
+
+
+def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+    responses = {
+        str(status): _answer(status, type_, schemas) for status, type_ in operation.answers.items()
+    }
+    for status, kinds in _problems(operation).items():
+        codes = ", ".join(kind.code for kind in kinds)
+        responses[str(status)] = {
+            "description": f"{kinds[0].title}. {codes}",
+            "content": {"application/problem+json": {"schema": schemas.of(ProblemDocument)}},
+        }
+    return dict(sorted(responses.items()))
+
+
+def _answer(status: int, type_: Any, schemas: _Schemas) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": _STATUS_TEXT[status]}
+    if type_ is Html:
+        answer["content"] = {"text/html": {"schema": {"type": "string"}}}
+    elif type_ is EventText:
+        answer["content"] = {"text/event-stream": {"schema": _event(schemas)}}
+    elif type_ is not None:
+        answer["content"] = {"application/json": {"schema": schemas.of(type_)}}
+    if names := _ANSWER_HEADERS.get(status):
+        answer["headers"] = {name: {"schema": {"type": "string"}} for name in names}
+    return answer
+
+
+def _event(schemas: _Schemas) -> dict[str, Any]:
+    """One event of a stream."""
+    documents = [schemas.of(StatusDocument), schemas.of(ResetDocument)]
+    return {
+        "type": "object",
+        "description": "Server-sent events: `state` is where a job stands, `progress` that it went "
+        "on, `reset` that something was missed that cannot be told any more; the others are what "
+        "happened.",
+        "properties": {
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "event": {"type": "string", "enum": _EVENT_NAMES},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": documents},
+            },
+        },
+        "required": ["event", "data"],
+    }
+
+
+def _problems(operation: Operation) -> dict[int, list[Kind]]:
+    codes = [*_FOR_EVERY, *operation.problems]
+    if operation.body is not None:
+        codes += _FOR_WHAT_IS_SENT
+    if not operation.is_public:
+        codes += _FOR_THE_AUTHENTICATED
+    by_status: dict[int, list[Kind]] = {}
+    for kind in (KINDS[code] for code in dict.fromkeys(codes)):
+        by_status.setdefault(kind.status, []).append(kind)
+    return by_status
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)

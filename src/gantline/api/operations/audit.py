@@ -1,0 +1,100 @@
+"""The audit trail: who did what, and who was refused what, in the caller's tenant."""
+
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+from gantline.api.answer import Answer, Header, json_answer
+from gantline.api.call import Call
+from gantline.api.documents import AuditPage
+from gantline.api.operation import Operation
+from gantline.api.paging import next_link
+from gantline.api.parts import Parts
+from gantline.api.problems import ApiCode, invalid_parameter
+from gantline.api.sent import AuditQuery
+from gantline.audit.chain import AuditChains, Unreadable
+from gantline.audit.event import AuditEvent
+from gantline.audit.wanted import AuditFilter
+from gantline.auth.action import Action
+
+_MOST_LOOKED_AT: Final = 2_000
+# Version of the layout, version of the event.
+_CURSOR: Final = struct.Struct(">BQ")
+_LAYOUT: Final = 1
+_LAST: Final = 10**15
+
+
+class AuditTrail:
+    def __init__(self, parts: Parts) -> None:
+        self._jobs = parts.jobs
+        self._access = parts.access
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="listAuditEvents",
+                method="GET",
+                path="/api/audit",
+                tag="audit",
+                summary="List the audit trail of a tenant, newest first; what is needed to verify"
+                " it is with it. A page may be short, or empty, and still have a next one.",
+                run=self.listed,
+                query=AuditQuery,
+                answers={200: AuditPage},
+                problems=(ApiCode.NOT_FOUND,),
+            )
+        ]
+
+    async def listed(self, call: Call) -> Answer:
+        query: AuditQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.READ_AUDIT, query.tenant_id)
+        below = None if query.cursor is None else _read_cursor(query.cursor)
+        wanted = AuditFilter(
+            aggregate=query.aggregate, actor=query.actor, action=query.action, since=query.since
+        )
+        items, further = await self._page(tenant_id, wanted, below, query.limit)
+        cursor = None if further is None else _cursor_text(further)
+        links: list[Header] = []
+        if cursor is not None:
+            links.append((b"link", next_link(call.path, call.parameters, cursor)))
+        return json_answer(200, AuditPage(items=items, next_cursor=cursor), *links)
+
+    async def _page(
+        self, tenant_id: str, wanted: AuditFilter, below: int | None, limit: int
+    ) -> tuple[list[AuditEvent], int | None]:
+        """The next events that match, and below which version to go on, if there is more.
+
+        A filter that hardly anything matches is answered in several short pages.
+        """
+        items: list[AuditEvent] = []
+        last, looked_at = below, 0
+        async for event in AuditChains(self._jobs.store).events(tenant_id, below=below):
+            if isinstance(event, Unreadable):
+                continue
+            if len(items) == limit or looked_at == _MOST_LOOKED_AT:
+                return items, last
+            if wanted.is_past(event):
+                break
+            looked_at += 1
+            # One that was given another version by hand must not lead back to the beginning.
+            last = event.version if last is None else min(last, event.version)
+            if wanted.wants(event):
+                items.append(event)
+        return items, None
+
+
+def _cursor_text(version: int) -> str:
+    return urlsafe_b64encode(_CURSOR.pack(_LAYOUT, version)).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> int:
+    version: int
+    try:
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        layout, version = _CURSOR.unpack(packed)
+    except (ValueError, struct.error):
+        layout, version = 0, 0
+    if layout != _LAYOUT or not 1 <= version <= _LAST or _cursor_text(version) != text:
+        raise invalid_parameter("cursor", "is not one that this API gave; start without it")
+    return version

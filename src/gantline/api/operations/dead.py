@@ -1,0 +1,246 @@
+"""Dead letters: jobs that failed or were poisoned, in numbers, listed, and queued again."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.api.answer import Answer, json_answer
+from gantline.api.call import Call
+from gantline.api.documents import (
+    DeadCountDocument,
+    DeadSummary,
+    ErrorDetail,
+    JobDocument,
+    JobPage,
+    RedrivenItem,
+    RedriveReport,
+)
+from gantline.api.operation import Operation
+from gantline.api.operations.read import IF_NONE_MATCH, JOB_PROBLEMS, Reading
+from gantline.api.parts import Parts
+from gantline.api.problems import ApiCode, Refused
+from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Target
+from gantline.contract.errors import Code, GantlineError, JobNotFound
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import DEAD, JobStatus
+from gantline.manager.manager import Acted
+
+_PAGE: Final = 200
+
+
+class DeadLetters:
+    def __init__(self, parts: Parts, reading: Reading) -> None:
+        self._jobs = parts.jobs
+        self._access = parts.access
+        self._cache = parts.cache
+        self._reading = reading
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="summarizeDeadLetters",
+                method="GET",
+                path="/api/dead-letters/summary",
+                tag="dead letters",
+                summary="Count dead letters by type and reason.",
+                run=self.summary,
+                query=TenantQuery,
+                answers={200: DeadSummary},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="redriveDeadLetters",
+                method="POST",
+                path="/api/dead-letters/redrive",
+                tag="dead letters",
+                summary="Queue the dead letters that match again; a dry run only counts them.",
+                run=self.redrive,
+                body=RedriveByFilter,
+                answers={200: RedriveReport},
+                problems=(ApiCode.NOT_FOUND, Code.STORE_CLOSED),
+            ),
+            Operation(
+                name="listDeadLetters",
+                method="GET",
+                path="/api/dead-letters",
+                tag="dead letters",
+                summary="List dead letters, newest first; only those that the caller may see.",
+                run=self.listed,
+                query=DeadQuery,
+                answers={200: JobPage},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="getDeadLetter",
+                method="GET",
+                path="/api/dead-letters/{job_id}",
+                tag="dead letters",
+                summary="Show all of a dead letter.",
+                run=self.get,
+                headers=(IF_NONE_MATCH,),
+                answers={200: JobDocument, 304: None},
+                problems=JOB_PROBLEMS,
+            ),
+        ]
+
+    async def summary(self, call: Call) -> Answer:
+        query: TenantQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
+        counted = await self._access.told(call, Action.STATISTICS, tenant_id, every)
+        by_status = {
+            status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
+        }
+        document = DeadSummary(
+            total=sum(by_status.values()),
+            failed=by_status[JobStatus.FAILED],
+            poisoned=by_status[JobStatus.POISONED],
+            reasons=[
+                DeadCountDocument(
+                    status=one.status,
+                    reason=one.reason,
+                    job_type=one.job_type,
+                    jobs=one.jobs,
+                    newest_at=one.newest_at,
+                )
+                for one in counted
+            ],
+        )
+        return json_answer(200, document)
+
+    async def listed(self, call: Call) -> Answer:
+        query: DeadQuery = call.query
+        tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
+        wanted = JobFilter(
+            tenant_id=tenant_id,
+            statuses=DEAD,
+            job_types=frozenset(query.job_type),
+            queues=frozenset(query.queue),
+            reasons=frozenset(query.reason),
+            subject_id=query.subject_id,
+            created_from=query.created_from,
+            created_before=query.created_before,
+            visible_to=visible_to,
+        )
+        return await self._reading.page(call, wanted, limit=query.limit, cursor=query.cursor)
+
+    async def get(self, call: Call) -> Answer:
+        job = await self._access.job(call, Action.READ)
+        if job.status not in DEAD:
+            raise JobNotFound(job.job.job_id)
+        return await self._reading.whole(call, job)
+
+    async def redrive(self, call: Call) -> Answer:
+        asked: RedriveByFilter = call.body
+        _check_choice(asked)
+        chosen, more = await self._chosen(call, asked)
+        if chosen and not asked.dry_run:
+            await self._audited(call, asked, chosen)
+        items = [] if asked.dry_run else await self._redriven(call, chosen)
+        redriven = sum(item.redriven for item in items)
+        report = RedriveReport(
+            dry_run=asked.dry_run,
+            matching=len(chosen),
+            redriven=redriven,
+            failed=len(items) - redriven,
+            more=more,
+            items=items,
+        )
+        return json_answer(200, report)
+
+    async def _chosen(self, call: Call, asked: RedriveByFilter) -> tuple[list[JobSnapshot], bool]:
+        """What is meant, and whether there is more; only what the caller may redrive."""
+        tenant_id, visible_to = await self._access.visible(call, Action.REDRIVE, asked.tenant_id)
+        if asked.job_ids:
+            ids = list(dict.fromkeys(asked.job_ids))
+            named = await self._jobs.store.get(ids, tenant_id=tenant_id)
+            dead = [job for job in named if job is not None and job.status in DEAD]
+            return await self._permitted(call, dead), False
+        wanted = JobFilter(
+            tenant_id=tenant_id,
+            statuses=DEAD,
+            job_types=frozenset(asked.job_types),
+            reasons=frozenset(asked.reasons),
+            subject_id=asked.subject_id,
+            created_from=asked.created_from,
+            created_before=asked.created_before,
+            visible_to=visible_to,
+        )
+        return await self._matching(call, wanted, asked.limit)
+
+    async def _matching(
+        self, call: Call, wanted: JobFilter, limit: int
+    ) -> tuple[list[JobSnapshot], bool]:
+        """The filter is narrowed already, so what is looked at is bounded by the limit."""
+        chosen: list[JobSnapshot] = []
+        after: Cursor | None = None
+        while True:
+            page = await self._jobs.store.find(wanted, limit=_PAGE, after=after)
+            chosen += await self._permitted(call, page.items)
+            if len(chosen) > limit or page.next is None:
+                return chosen[:limit], len(chosen) > limit
+            after = page.next
+
+    async def _permitted(self, call: Call, jobs: Sequence[JobSnapshot]) -> list[JobSnapshot]:
+        """The second line: each job is asked for."""
+        return [
+            job for job in jobs if await self._access.may(call, Action.REDRIVE, Target.of(job.job))
+        ]
+
+    async def _audited(
+        self, call: Call, asked: RedriveByFilter, chosen: Sequence[JobSnapshot]
+    ) -> None:
+        """One entry for all of it and one for each job, before the first is touched."""
+        tenant_id = asked.tenant_id or call.principal.tenant_id
+        details = {"filter": _filter_of(asked), "matching": len(chosen)}
+        await self._access.begun(
+            call, Action.REDRIVE, tenant_id, what="dead-letters", details=details
+        )
+        await asyncio.gather(*(self._access.allowed(call, Action.REDRIVE, job) for job in chosen))
+
+    async def _redriven(self, call: Call, chosen: list[JobSnapshot]) -> list[RedrivenItem]:
+        """Each is redriven at the version in which it was found to match."""
+        items = []
+        for job in chosen:
+            job_id = job.job.job_id
+            (answer,) = await self._jobs.manager.redrive(
+                [job_id],
+                tenant_id=job.job.tenant_id,
+                actor=call.principal.id,
+                version=job.version,
+            )
+            self._cache.forget(job_id)
+            items.append(_item(job_id, answer))
+        if any(item.redriven for item in items):
+            self._jobs.wakeup.notify()
+        return items
+
+
+def _check_choice(asked: RedriveByFilter) -> None:
+    """Ids, or a filter, or all: an empty body must not redrive everything."""
+    filters = (asked.subject_id, asked.created_from, asked.created_before)
+    has_filter = bool(asked.job_types or asked.reasons) or any(one is not None for one in filters)
+    if bool(asked.job_ids) + has_filter + asked.all != 1:
+        detail = "name either jobIds, or a filter, or all"
+        error = ErrorDetail(pointer="#", detail=detail)
+        raise Refused(Code.VALIDATION_ERROR, f"The body must {detail}.", errors=[error])
+
+
+def _filter_of(asked: RedriveByFilter) -> dict[str, Any]:
+    """What was asked for, without what is not said; the jobs have entries of their own."""
+    data: dict[str, Any] = msgspec.to_builtins(asked)
+    named = data.pop("jobIds")
+    kept = {name: value for name, value in data.items() if value not in (None, [], False)}
+    return kept | ({"jobIds": len(named)} if named else {})
+
+
+def _item(job_id: UUID, answer: Acted | GantlineError) -> RedrivenItem:
+    code = answer.code if isinstance(answer, GantlineError) else None
+    return RedrivenItem(job_id=job_id, redriven=code is None, error_code=code)

@@ -1,0 +1,146 @@
+"""Queues: how full they are; pausing, resuming and capping them."""
+
+from collections.abc import Mapping, Set
+from typing import Any, Final
+
+from gantline.api.answer import Answer, json_answer
+from gantline.api.call import Call
+from gantline.api.documents import QueueDocument, QueuesDocument, QueueState
+from gantline.api.operation import Operation
+from gantline.api.parts import Parts
+from gantline.api.problems import ApiCode, invalid_parameter
+from gantline.api.sent import DepthCap, QueuesQuery
+from gantline.api.tallies import fullness, summed
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Target
+from gantline.contract.query import LaneCounts
+from gantline.contract.text import name_problem
+
+_NAME_LIMIT: Final = 128
+
+
+class Queues:
+    def __init__(self, parts: Parts) -> None:
+        self._jobs = parts.jobs
+        self._access = parts.access
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="listQueues",
+                method="GET",
+                path="/api/queues",
+                tag="queues",
+                summary="List queues with the tenant's jobs in them, and how they are switched.",
+                run=self.listed,
+                query=QueuesQuery,
+                answers={200: QueuesDocument},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="pauseQueue",
+                method="POST",
+                path="/api/queues/{queue:path}/pause",
+                tag="queues",
+                summary="Start nothing more out of a queue, for all tenants; what runs goes on.",
+                run=self.pause,
+                answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="resumeQueue",
+                method="POST",
+                path="/api/queues/{queue:path}/resume",
+                tag="queues",
+                summary="Start jobs out of a queue again.",
+                run=self.resume,
+                answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+            Operation(
+                name="capQueue",
+                method="PUT",
+                path="/api/queues/{queue:path}/depth-cap",
+                tag="queues",
+                summary="Refuse new jobs while so many wait in a queue; null takes the cap away.",
+                run=self.cap,
+                body=DepthCap,
+                answers={200: QueueState},
+                problems=(ApiCode.NOT_FOUND,),
+            ),
+        ]
+
+    async def listed(self, call: Call) -> Answer:
+        query: QueuesQuery = call.query
+        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        switches, store = self._jobs.switches, self._jobs.store
+        await switches.refresh()
+        lanes: dict[str, list[LaneCounts]] = {}
+        counted = await store.counts(tenant_id=tenant_id)
+        for lane in await self._access.told(call, Action.STATISTICS, tenant_id, counted):
+            lanes.setdefault(lane.queue, []).append(lane)
+        for queue in await self._switched(call, tenant_id):
+            lanes.setdefault(queue, [])
+        wanted = [queue for queue in lanes if not query.queue or queue in query.queue]
+        fullest = sorted(wanted, key=lambda queue: fullness(lanes[queue]), reverse=True)
+        now = await store.ping()
+        items = [
+            QueueDocument(
+                queue=queue,
+                paused=queue in switches.paused_queues,
+                max_depth=switches.depth_caps.get(queue),
+                **summed(lanes[queue], now),
+            )
+            for queue in sorted(fullest[: query.limit])
+        ]
+        return json_answer(200, QueuesDocument(items=items, omitted=len(wanted) - len(items)))
+
+    async def _switched(self, call: Call, tenant_id: str) -> Set[str]:
+        """Queues that are paused or capped, whoever has jobs in them.
+
+        The name of a queue may tell of another tenant; those of declared types are known anyway.
+        """
+        switches = self._jobs.switches
+        switched = switches.paused_queues | switches.depth_caps.keys()
+        if await self._access.may(call, Action.MANAGE_QUEUES, Target(tenant_id=tenant_id)):
+            return switched
+        declared = [one.handler for one in self._jobs.job_types]
+        known = await self._access.told(call, Action.READ_TYPES, tenant_id, declared)
+        return switched & {handler.queue for handler in known}
+
+    async def pause(self, call: Call) -> Answer:
+        queue = await self._managed(call)
+        await self._jobs.switches.pause_queue(queue)
+        return self._state(queue)
+
+    async def resume(self, call: Call) -> Answer:
+        queue = await self._managed(call)
+        await self._jobs.switches.pause_queue(queue, paused=False)
+        return self._state(queue)
+
+    async def cap(self, call: Call) -> Answer:
+        asked: DepthCap = call.body
+        queue = await self._managed(call, {"maxDepth": asked.max_depth})
+        await self._jobs.switches.cap_queue(queue, asked.max_depth)
+        return self._state(queue)
+
+    async def _managed(self, call: Call, details: Mapping[str, Any] | None = None) -> str:
+        """The queue of the path, if the caller may switch queues."""
+        queue = call.value("queue")
+        if problem := name_problem(queue, _NAME_LIMIT) or (not queue and "is empty"):
+            raise invalid_parameter("queue", problem)
+        target = Target(tenant_id=call.principal.tenant_id)
+        await self._access.target(
+            call, Action.MANAGE_QUEUES, target, what=f"queue:{queue}", details=details
+        )
+        return queue
+
+    def _state(self, queue: str) -> Answer:
+        switches = self._jobs.switches
+        state = QueueState(
+            queue=queue,
+            paused=queue in switches.paused_queues,
+            max_depth=switches.depth_caps.get(queue),
+        )
+        return json_answer(200, state)

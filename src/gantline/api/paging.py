@@ -1,0 +1,64 @@
+"""Paging: the opaque cursor, and the link to the next page."""
+
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from gantline.api.problems import Refused, invalid_parameter
+from gantline.contract.clock import LAST_MICROS, from_micros, to_micros
+from gantline.contract.query import Cursor
+
+# Version, microseconds since 1970, job id.
+_LAYOUT: Final = struct.Struct(">Bq16s")
+_VERSION: Final = 1
+_FIRST_MICROS: Final = -62_135_596_800_000_000  # the year 1
+
+
+def cursor_text(cursor: Cursor) -> str:
+    packed = _LAYOUT.pack(_VERSION, to_micros(cursor.created_at), cursor.job_id.bytes)
+    return urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> Cursor:
+    """Raise Refused for what is no cursor of ours, or of another version."""
+    try:
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        version, micros, job_id = _LAYOUT.unpack(packed)
+    except (ValueError, struct.error):
+        raise _bad_cursor() from None
+    if version != _VERSION or not _FIRST_MICROS <= micros <= LAST_MICROS:
+        raise _bad_cursor()
+    cursor = Cursor(from_micros(micros), UUID(bytes=job_id))
+    if cursor_text(cursor) != text:  # base64 ignores what it does not know
+        raise _bad_cursor()
+    return cursor
+
+
+def name_cursor_text(name: str) -> str:
+    """A cursor over names."""
+    return urlsafe_b64encode(bytes([_VERSION]) + name.encode()).decode().rstrip("=")
+
+
+def read_name_cursor(text: str) -> str:
+    """Raise Refused for what is no cursor over names."""
+    try:
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        name = packed[1:].decode()
+    except ValueError:
+        raise _bad_cursor() from None
+    if name_cursor_text(name) != text:
+        raise _bad_cursor()
+    return name
+
+
+def _bad_cursor() -> Refused:
+    return invalid_parameter("cursor", "is not one that this API gave; start without it")
+
+
+def next_link(path: str, parameters: list[tuple[str, str]], cursor: str) -> bytes:
+    """The value of a Link header that leads to the next page of the same list."""
+    kept = [(name, value) for name, value in parameters if name != "cursor"]
+    query = urlencode([*kept, ("cursor", cursor)])
+    return f'<{path}?{query}>; rel="next"'.encode("ascii")

@@ -1,0 +1,245 @@
+"""The documents of schedules: what clients send, and what they are told."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gantline.api.documents import Document, Instant
+from gantline.api.sent import Attempts, CursorText, Limit, Name, Priority, Sent, Subject
+from gantline.contract.clock import EPOCH
+from gantline.contract.errors import InvalidEnvelope, Problem
+from gantline.contract.recurrence import (
+    EXPRESSION_LIMIT,
+    LONGEST_INTERVAL,
+    SHORTEST_INTERVAL,
+    ZONE_LIMIT,
+    Cron,
+    Every,
+    Recurrence,
+)
+from gantline.contract.schedule import (
+    DEFAULT_CATCH_UP,
+    DEFAULT_GRACE,
+    LONGEST_JITTER,
+    MOST_CATCH_UP,
+    NAME_PATTERN,
+    SHOWN_RUNS,
+    Fire,
+    Misfire,
+    Origin,
+    Overlap,
+    ScheduleRecord,
+)
+
+ScheduleName = Annotated[str, Meta(pattern=NAME_PATTERN)]
+Seconds = Annotated[
+    float, Meta(ge=SHORTEST_INTERVAL.total_seconds(), le=LONGEST_INTERVAL.total_seconds())
+]
+Jitter = Annotated[float, Meta(ge=0, le=LONGEST_JITTER.total_seconds())]
+
+
+class ScheduleSent(Sent, frozen=True, kw_only=True):
+    """A schedule as a client has it: `cron` or `everySeconds`, and what job to submit."""
+
+    job_type: Name
+    cron: Annotated[str, Meta(max_length=EXPRESSION_LIMIT)] | None = None
+    timezone: Annotated[str, Meta(max_length=ZONE_LIMIT)] = "UTC"
+    every_seconds: Seconds | None = None
+    anchor: Instant | None = None
+    payload: msgspec.Raw | UnsetType = UNSET
+    subject_id: Subject | None = None
+    queue: Name | None = None
+    priority: Priority | None = None
+    max_attempts: Attempts | None = None
+    start: Instant | None = None
+    end: Instant | None = None
+    jitter_seconds: Jitter = 0.0
+    misfire: Misfire = "coalesce"
+    catch_up_limit: Annotated[int, Meta(ge=1, le=MOST_CATCH_UP)] = DEFAULT_CATCH_UP
+    grace_seconds: Annotated[float, Meta(ge=0, le=31_622_400)] = DEFAULT_GRACE.total_seconds()
+    overlap: Overlap = "allow"
+
+
+class NewSchedule(ScheduleSent, frozen=True, kw_only=True):
+    """A schedule to be made."""
+
+    name: ScheduleName
+    tenant_id: Name | None = None
+
+
+class SchedulesQuery(Sent, frozen=True, kw_only=True):
+    """Which schedules to list."""
+
+    tenant_id: Name | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
+class NextQuery(Sent, frozen=True, kw_only=True):
+    """How many of the next runs to tell."""
+
+    tenant_id: Name | None = None
+    count: Annotated[int, Meta(ge=1, le=100)] = SHOWN_RUNS
+
+
+class FireDocument(Document, frozen=True, kw_only=True):
+    """What became of a run that was due."""
+
+    at: Instant
+    """The instant that it was for."""
+    job_id: UUID | None
+    """Null where no job was submitted; `reason` says why."""
+    reason: str
+    lateness_seconds: float
+    since: Instant | None
+    """The first of the missed instants that it stands for, if it does."""
+    by: str
+    """Who asked for it, of a run by hand."""
+
+    @classmethod
+    def of(cls, fire: Fire) -> "FireDocument":
+        return cls(
+            at=fire.at,
+            job_id=fire.job_id,
+            reason=fire.reason,
+            lateness_seconds=fire.lateness_seconds,
+            since=fire.since,
+            by=fire.by,
+        )
+
+
+class ScheduleDocument(Document, frozen=True, kw_only=True):
+    """A schedule, and where it stands."""
+
+    name: str
+    tenant_id: str
+    job_type: str
+    cron: str | None
+    timezone: str | None
+    every_seconds: float | None
+    anchor: Instant | None
+    explanation: str
+    """Its times in plain words."""
+    payload: Any
+    """Null to those who may not read it, and in lists."""
+    payload_version: int
+    subject_id: str
+    queue: str
+    priority: int
+    max_attempts: int
+    owner: str
+    start: Instant | None
+    end: Instant | None
+    jitter_seconds: float
+    misfire: Misfire
+    catch_up_limit: int
+    grace_seconds: float
+    overlap: Overlap
+    origin: Origin
+    """Where it was made; what code declares can be paused and run, and changed only there."""
+    paused: bool
+    created_at: Instant
+    changed_at: Instant
+    next_run: Instant | None
+    next_runs: list[Instant]
+    """The next five, without jitter."""
+    fires: list[FireDocument]
+    """What became of the last ones, newest first."""
+
+
+class SchedulesPage(Document, frozen=True, kw_only=True):
+    """A page of schedules, by name."""
+
+    items: list[ScheduleDocument]
+    next_cursor: str | None
+
+
+class RunToCome(Document, frozen=True, kw_only=True):
+    """A run to come."""
+
+    at: Instant
+    local: str
+    """The same as clocks in the schedule's zone show it."""
+    due_at: Instant
+    """When it is made: with jitter, a little later."""
+
+
+class RunsToCome(Document, frozen=True, kw_only=True):
+    """The next runs of a schedule."""
+
+    name: str
+    explanation: str
+    timezone: str
+    items: list[RunToCome]
+
+
+def recurrence_of(sent: ScheduleSent) -> Recurrence:
+    """What was sent: one of the two; raise InvalidEnvelope."""
+    if (sent.cron is None) == (sent.every_seconds is None):
+        detail = "is there beside cron" if sent.cron is not None else "and cron are both missing"
+        raise InvalidEnvelope([Problem("#/everySeconds", f"{detail}; send one of them")])
+    if sent.cron is not None:
+        if sent.anchor is not None:
+            raise InvalidEnvelope([Problem("#/anchor", "belongs to everySeconds, not to cron")])
+        return Cron(sent.cron, sent.timezone)
+    if sent.timezone != "UTC":
+        raise InvalidEnvelope([Problem("#/timezone", "belongs to cron; an interval knows no zone")])
+    return Every(sent.every_seconds or 0.0, sent.anchor or EPOCH)
+
+
+def schedule_document(record: ScheduleRecord, *, with_payload: bool) -> ScheduleDocument:
+    schedule = record.schedule
+    recurrence = schedule.recurrence
+    cron = recurrence if isinstance(recurrence, Cron) else None
+    every = recurrence if isinstance(recurrence, Every) else None
+    return ScheduleDocument(
+        name=schedule.name,
+        tenant_id=schedule.tenant_id,
+        job_type=schedule.job_type,
+        cron=None if cron is None else cron.expression,
+        timezone=None if cron is None else cron.timezone,
+        every_seconds=None if every is None else every.seconds,
+        anchor=None if every is None else every.anchor,
+        explanation=recurrence.explain(),
+        payload=msgspec.json.decode(schedule.payload) if with_payload else None,
+        payload_version=schedule.payload_version,
+        subject_id=schedule.subject_id,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        max_attempts=schedule.max_attempts,
+        owner=schedule.owner,
+        start=schedule.start,
+        end=schedule.end,
+        jitter_seconds=schedule.jitter_seconds,
+        misfire=schedule.misfire,
+        catch_up_limit=schedule.catch_up_limit,
+        grace_seconds=schedule.grace_seconds,
+        overlap=schedule.overlap,
+        origin=record.origin,
+        paused=record.paused,
+        created_at=record.created_at,
+        changed_at=record.changed_at,
+        next_run=record.next_run,
+        next_runs=list(record.upcoming(SHOWN_RUNS)),
+        fires=[FireDocument.of(fire) for fire in record.fires],
+    )
+
+
+def runs_to_come(record: ScheduleRecord, count: int) -> RunsToCome:
+    recurrence = record.schedule.recurrence
+    zone = recurrence.zone
+    return RunsToCome(
+        name=record.schedule.name,
+        explanation=recurrence.explain(),
+        timezone=zone.key,
+        items=[
+            RunToCome(
+                at=at,
+                local=at.astimezone(zone).isoformat(timespec="seconds"),
+                due_at=record.when_due(at),
+            )
+            for at in record.upcoming(count)
+        ],
+    )

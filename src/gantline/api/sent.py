@@ -1,0 +1,209 @@
+"""What clients send: bodies and query parameters, with their bounds. Unknown names are refused."""
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gantline.api.documents import Document, Instant
+from gantline.auth.stream_tokens import LONGEST
+from gantline.contract.retry import MAX_DELAY
+from gantline.contract.webhook import DeliveryStatus, ReplayWanted, WebhookSpec
+
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Subject = Annotated[str, Meta(max_length=512)]
+Priority = Annotated[int, Meta(ge=0, le=3)]
+Attempts = Annotated[int, Meta(ge=1, le=1000)]
+Reason = Annotated[str, Meta(min_length=1, max_length=64)]
+IdempotencyKey = Annotated[str, Meta(max_length=512)]
+Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
+Limit = Annotated[int, Meta(ge=1, le=200)]
+CursorText = Annotated[str, Meta(max_length=128)]
+StreamTokenText = Annotated[str, Meta(max_length=LONGEST, pattern="^[A-Za-z0-9_-]*$")]
+EventId = Annotated[str, Meta(max_length=128)]
+
+
+class Sent(Document, frozen=True, forbid_unknown_fields=True):
+    """What a client sends. A key that is not known is refused, not ignored."""
+
+
+class JobToSubmit(Sent, frozen=True, kw_only=True):
+    """A job to be submitted: the Job Contract, of which only `jobType` is needed.
+
+    Who submits it is known from the credentials. `createdAt` may be there, since it belongs to the
+    contract, but the job is created when it is accepted.
+    """
+
+    job_type: Name
+    payload: msgspec.Raw | UnsetType = UNSET
+    job_id: UUID | None = None
+    subject_id: Subject | None = None
+    correlation_id: Annotated[str, Meta(max_length=256)] | None = None
+    idempotency_key: IdempotencyKey | None = None
+    attempt: Attempts = 1
+    max_attempts: Attempts | None = None
+    created_at: Instant | None = None
+    tenant_id: Name | None = None
+    queue: Name | None = None
+    priority: Priority | None = None
+    scheduled_at: Instant | None = None
+    delay_seconds: Delay | None = None
+    payload_version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    trace_context: dict[str, str] | None = None
+
+
+class JobEdited(Sent, frozen=True, kw_only=True):
+    """What is different in the new job that an edited redrive makes; the rest is the old job's."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    subject_id: Subject | None = None
+    idempotency_key: IdempotencyKey | None = None
+    max_attempts: Attempts | None = None
+    queue: Name | None = None
+    priority: Priority | None = None
+    delay_seconds: Delay | None = None
+
+
+class JobsToSubmit(Sent, frozen=True, kw_only=True):
+    """Many jobs at once; each is accepted or refused on its own."""
+
+    jobs: Annotated[list[JobToSubmit], Meta(min_length=1, max_length=1000)]
+
+
+class RedriveByFilter(Sent, frozen=True, kw_only=True):
+    """Which dead letters to queue again: those named, those that match every field, or all."""
+
+    job_ids: Annotated[list[UUID], Meta(max_length=1000)] = msgspec.field(default_factory=list)
+    job_types: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    reasons: Annotated[list[Reason], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    subject_id: Subject | None = None
+    created_from: Instant | None = None
+    created_before: Instant | None = None
+    tenant_id: Name | None = None
+    all: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    dry_run: bool = False
+
+
+class DepthCap(Sent, frozen=True, kw_only=True):
+    """How many jobs may wait in a queue; null for no limit."""
+
+    max_depth: Annotated[int, Meta(ge=0, le=10**9)] | None
+
+
+class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody wants to be told, and how; only `url` is needed."""
+
+
+class DeliveriesToReplay(ReplayWanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which deliveries of a webhook to make once more: the newest that match."""
+
+
+# -- queries ------------------------------------------------------------------------------------
+
+
+class JobQuery(Sent, frozen=True, kw_only=True):
+    """Which jobs to list."""
+
+    status: Annotated[list[str], Meta(max_length=20)] = msgspec.field(default_factory=list)
+    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    subject_id: Subject | None = None
+    created_by: Annotated[str, Meta(max_length=256)] | None = None
+    correlation_id: Annotated[str, Meta(max_length=256)] | None = None
+    parent_job_id: UUID | None = None
+    created_from: Instant | None = None
+    created_before: Instant | None = None
+    tenant_id: Name | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
+class DeadQuery(Sent, frozen=True, kw_only=True):
+    """Which dead letters to list."""
+
+    reason: Annotated[list[Reason], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    subject_id: Subject | None = None
+    created_from: Instant | None = None
+    created_before: Instant | None = None
+    tenant_id: Name | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
+class AuditQuery(Sent, frozen=True, kw_only=True):
+    """Which audit events to list: every given field must match."""
+
+    aggregate: Subject | None = None
+    actor: Annotated[str, Meta(max_length=256)] | None = None
+    action: Name | None = None
+    since: Instant | None = None
+    tenant_id: Name | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
+class TenantQuery(Sent, frozen=True, kw_only=True):
+    """Whose; only who operates the installation may name another tenant than his own."""
+
+    tenant_id: Name | None = None
+
+
+class RotateQuery(TenantQuery, frozen=True, kw_only=True):
+    """For how long the old secret signs as well."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 86_400
+
+
+class DeliveryQuery(TenantQuery, frozen=True, kw_only=True):
+    """Which deliveries to list."""
+
+    status: DeliveryStatus | None = None
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
+class ScaleQuery(Sent, frozen=True, kw_only=True):
+    """For which workers to count: those that serve these queues and types; all if none is named."""
+
+    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    tenant_id: Name | None = None
+
+
+class StatisticsQuery(ScaleQuery, frozen=True, kw_only=True):
+    """Which lanes to count, and how many of them to tell one by one: the fullest."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class QueuesQuery(TenantQuery, frozen=True, kw_only=True):
+    """Which queues to tell, and how many of them: the fullest."""
+
+    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class JobEventsQuery(Sent, frozen=True, kw_only=True):
+    """How to follow a job, for clients that can send no headers."""
+
+    token: StreamTokenText | None = None
+    last_event_id: EventId | None = None
+
+
+class EventsQuery(Sent, frozen=True, kw_only=True):
+    """Which jobs to follow: every given field must match."""
+
+    job_id: Annotated[list[UUID], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    subject_id: Subject | None = None
+    tenant_id: Name | None = None
+    token: StreamTokenText | None = None
+    last_event_id: EventId | None = None
+
+
+class NoQuery(Sent, frozen=True, kw_only=True):
+    """No parameters."""

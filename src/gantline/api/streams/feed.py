@@ -1,0 +1,222 @@
+"""The feed: reads the log once for all streams of a process, while there are any.
+
+Workers are asked to tell when events were numbered; their hints make us look at once. Since a hint
+may be lost, we also look by ourselves, ever less often, and then number what nobody else has.
+"""
+
+import asyncio
+import logging
+import math
+from contextlib import suppress
+from datetime import timedelta
+from itertools import chain
+from typing import Final
+from uuid import UUID
+
+from gantline.api.port import Jobs
+from gantline.api.streams.happening import Happening
+from gantline.api.streams.subscription import End, Subscription
+from gantline.api.streams.tail import Tail
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.snapshot import JobSnapshot, LoggedEvent
+from gantline.contract.wakeup import Hint, Wakeup
+from gantline.manager.sequencer import Sequencer
+
+_log = logging.getLogger("gantline.api")
+
+_PAGE: Final = 500
+_FIRST_LOOK_SECONDS: Final = 0.05
+_LONGEST_LOOK_SECONDS: Final = 1.0
+# Where hints come in floods, many of them are one look.
+_SHORTEST_PAUSE_SECONDS: Final = 0.02
+_ASK_EVERY_SECONDS: Final = 1.0
+_NUMBER_EVERY_SECONDS: Final = 1.0
+
+
+class Feed:
+    """Hand every event to the subscriptions that may want it. Reads nothing while there are none.
+
+    Who joins does so between two pages, at `position`: what comes behind it, he is given.
+    """
+
+    def __init__(self, jobs: Jobs, *, most_missed: int) -> None:
+        self._jobs = jobs
+        self._joining: dict[Subscription, asyncio.Future[int]] = {}
+        self._broad: set[Subscription] = set()
+        self._by_job: dict[UUID, set[Subscription]] = {}
+        self._catching_up: list[asyncio.Future[int]] = []
+        self._look = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._number_at = -math.inf
+        self.tail = Tail(lambda: jobs.store, most=most_missed)
+
+    @property
+    def position(self) -> int:
+        """The last number that was handed out to all."""
+        return self.tail.end
+
+    async def follow(self, subscription: Subscription) -> int:
+        """Begin to fill a subscription; tell behind which number. Raise what the store raises."""
+        joining: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._joining[subscription] = joining
+        self._read_at_once()
+        try:
+            return await joining
+        finally:
+            self._joining.pop(subscription, None)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Fill it no longer."""
+        self._joining.pop(subscription, None)
+        self._broad.discard(subscription)
+        for job_id in subscription.wanted.job_ids:
+            followers = self._by_job.get(job_id, set())
+            followers.discard(subscription)
+            if not followers:
+                self._by_job.pop(job_id, None)
+
+    async def caught_up(self) -> int:
+        """Hand out all that was committed before, numbered or not; tell the position then."""
+        waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._catching_up.append(waiting)
+        self._read_at_once()
+        return await waiting
+
+    def look(self) -> None:
+        """Look at once, and number, if anybody follows: something has been written here."""
+        self._number_at = -math.inf
+        self._look.set()
+
+    async def close(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        self._refuse(StoreUnavailable("The API is being closed."))
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _read_at_once(self) -> None:
+        self._look.set()
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        wakeup = self._jobs.new_wakeup()
+        try:
+            await self._begin(wakeup)
+            await self._read_while_followed(wakeup)
+        except Exception as error:
+            self._reading = None
+            self._refuse(error)
+            # Nobody reads for them any more. They come back, and somebody does.
+            for subscription in {*self._broad, *chain.from_iterable(self._by_job.values())}:
+                subscription.finish(End.STOPPING)
+        finally:
+            await wakeup.close()
+
+    async def _begin(self, wakeup: Wakeup) -> None:
+        self.tail.begin(await self._jobs.store.last_event())
+        await wakeup.open(self._on_hint)
+
+    def _on_hint(self, hint: Hint) -> None:
+        if hint is Hint.ENDED:
+            self._look.set()
+
+    async def _read_while_followed(self, wakeup: Wakeup) -> None:
+        loop = asyncio.get_running_loop()
+        pause, asked_at, is_away = _FIRST_LOOK_SECONDS, -math.inf, False
+        while self._is_followed():
+            if loop.time() - asked_at >= _ASK_EVERY_SECONDS:
+                wakeup.notify(Hint.WATCHED)
+                asked_at = loop.time()
+            self._look.clear()
+            self._admit()
+            try:
+                found = await self._read_all()
+            except Exception as error:
+                if not is_away:
+                    _log.warning("could not read events, trying again: %s", error)
+                self._refuse(error)
+                is_away, found = True, 0
+            else:
+                is_away = False
+            pause = _FIRST_LOOK_SECONDS if found else min(2 * pause, _LONGEST_LOOK_SECONDS)
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
+        # At once, without waiting for anything: who joins from now on begins anew.
+        self._reading = None
+
+    def _is_followed(self) -> bool:
+        return bool(self._joining or self._broad or self._by_job or self._catching_up)
+
+    def _admit(self) -> None:
+        for subscription, joining in self._joining.items():
+            if joining.done():
+                continue
+            if subscription.wanted.job_ids:
+                for job_id in subscription.wanted.job_ids:
+                    self._by_job.setdefault(job_id, set()).add(subscription)
+            else:
+                self._broad.add(subscription)
+            joining.set_result(self.position)
+        self._joining.clear()
+
+    def _refuse(self, error: Exception) -> None:
+        """Who waits for us must not wait for ever; who follows already just hears nothing."""
+        for waiting in (*self._joining.values(), *self._catching_up):
+            if not waiting.done():
+                waiting.set_exception(error)
+        self._joining.clear()
+        self._catching_up.clear()
+
+    async def _read_all(self) -> int:
+        catching_up, self._catching_up = self._catching_up, []
+        try:
+            await self._number(at_once=bool(catching_up))
+            found = number = await self._read_page()
+            while number == _PAGE:
+                self._admit()
+                number = await self._read_page()
+                found += number
+        except Exception:
+            self._catching_up += catching_up
+            raise
+        for waiting in catching_up:
+            if not waiting.done():
+                waiting.set_result(self.position)
+        return found
+
+    async def _number(self, *, at_once: bool) -> None:
+        now, store = asyncio.get_running_loop().time(), self._jobs.store
+        if store.capabilities.event_lag > timedelta(0) and (at_once or now >= self._number_at):
+            self._number_at = now + _NUMBER_EVERY_SECONDS
+            await Sequencer(store).run_once()
+
+    # -- handing out ------------------------------------------------------------------------------
+
+    async def _read_page(self) -> int:
+        events = await self._jobs.store.events(after=self.position, limit=_PAGE)
+        wanted = [event for event in events if self._followers(event)]
+        jobs = await self._jobs_of(wanted)
+        # From here on nothing waits, so that whoever joins has all of a page or nothing.
+        now = self._jobs.clock.now()
+        for event in wanted:
+            job = jobs[event.entry.job_id]
+            if job is not None and event.is_of(job):
+                happening = Happening(event, job, now)
+                for subscription in self._followers(event):
+                    subscription.offer(happening)
+        self.tail.append(events)
+        return len(events)
+
+    def _followers(self, event: LoggedEvent) -> list[Subscription]:
+        named = self._by_job.get(event.entry.job_id, ())
+        return [one for one in (*named, *self._broad) if one.wanted.may_concern(event)]
+
+    async def _jobs_of(self, events: list[LoggedEvent]) -> dict[UUID, JobSnapshot | None]:
+        ids = list({event.entry.job_id for event in events})
+        found = await self._jobs.store.get(ids, tenant_id=None) if ids else []
+        return dict(zip(ids, found, strict=True))

@@ -1,0 +1,233 @@
+"""Following: what one client is told, from where its jobs stand to the end of its stream."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from gantline.api.answer import encode
+from gantline.api.documents import ResetDocument
+from gantline.api.port import Jobs
+from gantline.api.streams.feed import Feed
+from gantline.api.streams.guard import Guard
+from gantline.api.streams.happening import Happening
+from gantline.api.streams.opening import Opening
+from gantline.api.streams.settings import StreamSettings
+from gantline.api.streams.subscription import End, Subscription
+from gantline.api.streams.wire import RETRY, event_text, ping_text, position_text
+from gantline.api.views import entity_tag, status_document
+from gantline.contract.snapshot import JobSnapshot
+
+STATE: Final = "state"
+"""Where a job stands: at first, and when that changes without an event."""
+PROGRESS: Final = "progress"
+RESET: Final = "reset"
+_TOO_OLD: Final = encode(
+    ResetDocument(detail="Not all that happened since your Last-Event-ID is known; read anew.")
+)
+
+
+class _Shown(NamedTuple):
+    """What the client was told last of a job."""
+
+    version: int
+    logged: int
+    tag: str
+    fence: int | None
+    has_ended: bool
+
+    @classmethod
+    def of(cls, job: JobSnapshot, tag: str) -> "_Shown":
+        fence = job.fence if job.run else None
+        return cls(job.version, _logged(job), tag, fence, job.status.is_terminal)
+
+
+def _logged(job: JobSnapshot) -> int:
+    return job.last.version if job.last else 0
+
+
+class Following:
+    """Give the texts of a stream, one after the other, until it has ended."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        feed: Feed,
+        subscription: Subscription,
+        guard: Guard,
+        opening: Opening,
+        *,
+        settings: StreamSettings,
+    ) -> None:
+        self._jobs = jobs
+        self._feed = feed
+        self._subscription = subscription
+        self._guard = guard
+        self._opening = opening
+        self._settings = settings
+        self._position = opening.position
+        self._told_position = opening.position
+        self._shown: dict[UUID, _Shown] = {}
+        self._time = asyncio.get_running_loop().time
+        self._check_at = self._time() + settings.check_seconds
+
+    async def texts(self) -> AsyncGenerator[bytes, None]:
+        old_at = self._time() + self._longest_seconds()
+        ping_at = self._time() + self._settings.ping_seconds
+        yield RETRY
+        async for text in self._first():
+            yield text
+        while True:
+            await self._check()
+            async for text in self._next():
+                yield text
+            if self._subscription.end is not None:
+                return
+            if self._time() >= old_at:
+                self._subscription.finish(End.OLD)
+            if self._time() >= ping_at:
+                yield ping_text(self._moved_on())
+                ping_at = self._time() + self._settings.ping_seconds
+            await self._subscription.wait(min(old_at, ping_at, self._check_at) - self._time())
+
+    # -- what comes first -------------------------------------------------------------------------
+
+    async def _first(self) -> AsyncIterator[bytes]:
+        opening = self._opening
+        if opening.is_reset:
+            yield event_text(RESET, _TOO_OLD, number=None)
+        if opening.missed is not None:
+            async for page in opening.missed:
+                await self._check()
+                if self._subscription.end is not None:
+                    # What waits comes behind what was missed, so it must not be told either.
+                    self._subscription.drop(self._subscription.end)
+                    return
+                for happening in page:
+                    if await self._may_be_told(happening):
+                        self._remember(happening)
+                        yield happening.text
+        told = [
+            event
+            for job in opening.states
+            if await self._guard.may_be_told(job.job)
+            for event in self._standing(job)
+        ]
+        # With the last of them the client has heard all up to the position, and not before.
+        for index, (name, data) in enumerate(told, start=1):
+            yield event_text(name, data, number=opening.position if index == len(told) else None)
+        if not told:
+            yield position_text(opening.position)
+
+    def _standing(self, job: JobSnapshot) -> list[tuple[str, bytes]]:
+        """Where a job stands; and how it has ended, by the name of that event."""
+        shown, is_end = self._shown.get(job.job.job_id), job.status.is_terminal
+        if shown is not None and shown.version > job.version:
+            if shown.has_ended:
+                self._end_with(job.job.job_id)
+            return []  # what was missed has told more
+        is_heard = shown is not None
+        now = self._jobs.clock.now()
+        data = encode(status_document(job, now))
+        self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+        told = [(STATE, data)] if not (is_end and is_heard) else []
+        if is_end and self._end_with(job.job.job_id) and job.last is not None and not is_heard:
+            told.append((job.last.event, data))
+        return told
+
+    def _end_with(self, job_id: UUID) -> bool:
+        """End the stream if it is about this job."""
+        if job_id != self._subscription.ends_with:
+            return False
+        self._subscription.finish(End.DONE)
+        return True
+
+    # -- what comes then --------------------------------------------------------------------------
+
+    async def _next(self) -> AsyncIterator[bytes]:
+        for happening in self._subscription.take():
+            if happening.number <= self._position:
+                continue
+            self._position = happening.number
+            if not self._is_shown(happening) and await self._may_be_told(happening):
+                self._remember(happening)
+                self._told_position = happening.number
+                yield happening.text
+                if happening.ends and self._end_with(happening.job.job_id):
+                    return
+        for job in self._subscription.take_standing():
+            name = self._news(job)
+            if name is not None and await self._guard.may_be_told(job.job):
+                now = self._jobs.clock.now()
+                self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+                yield event_text(name, encode(status_document(job, now)), number=None)
+
+    async def _may_be_told(self, happening: Happening) -> bool:
+        if await self._guard.may_be_told(happening.job):
+            return True
+        if self._subscription.ends_with is not None:
+            self._subscription.drop(End.REFUSED)
+        return False
+
+    def _remember(self, happening: Happening) -> None:
+        job_id, version = happening.job.job_id, happening.version
+        if job_id in self._subscription.wanted.job_ids:
+            fence = happening.fence
+            self._shown[job_id] = _Shown(version, version, happening.tag, fence, happening.ends)
+
+    def _is_shown(self, happening: Happening) -> bool:
+        shown = self._shown.get(happening.job.job_id)
+        if shown is None:
+            return False
+        if happening.is_on_request and happening.version < shown.version:
+            return True  # it would lead back to where the job stood before
+        return happening.version <= shown.logged
+
+    def _news(self, job: JobSnapshot) -> str | None:
+        """By what name to tell how a job stands; None where there is nothing to tell.
+
+        What has left an event is told by that event, and first.
+        """
+        shown = self._shown.get(job.job.job_id)
+        if shown is None:
+            return STATE
+        if _logged(job) > shown.logged:
+            self._subscription.show_again(job.job.job_id)
+            return None
+        tag = entity_tag(job, self._jobs.clock.now())
+        if job.status.is_terminal or job.version < shown.version or tag == shown.tag:
+            return None
+        return PROGRESS if job.run and job.fence == shown.fence else STATE
+
+    # -- now and then -----------------------------------------------------------------------------
+
+    def _longest_seconds(self) -> float:
+        settings = self._settings
+        return (
+            settings.longest_seconds if self._guard.can_ask else settings.longest_unchecked_seconds
+        )
+
+    async def _check(self) -> None:
+        """Ask anew, when it is time, whether who follows may do so; else tell nothing more."""
+        if self._time() < self._check_at:
+            return
+        self._check_at = self._time() + self._settings.check_seconds
+        if await self._guard.is_still_known() and await self._still_sees():
+            self._subscription.wanted = self._guard.narrowed(self._subscription.wanted)
+        else:
+            self._subscription.drop(End.REFUSED)
+
+    async def _still_sees(self) -> bool:
+        """Where the stream is about one job: whether that may still be read."""
+        if self._subscription.ends_with is None:
+            return True
+        return all([await self._guard.may_be_told(job.job) for job in self._opening.states])
+
+    def _moved_on(self) -> int | None:
+        """The position that was reached without anything to tell, if it is a new one."""
+        if self._subscription.is_empty:
+            self._position = max(self._position, self._feed.position)
+        if self._position == self._told_position:
+            return None
+        self._told_position = self._position
+        return self._position

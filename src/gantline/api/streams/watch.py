@@ -1,0 +1,73 @@
+"""The watch: looks at the jobs that streams name, for what leaves no event: a start, progress."""
+
+import asyncio
+import logging
+from typing import Final
+from uuid import UUID
+
+from gantline.api.port import Jobs
+from gantline.api.streams.subscription import Subscription
+from gantline.api.views import entity_tag
+
+_log = logging.getLogger("gantline.api")
+
+_PAGE: Final = 500
+_SHARE_OF_TIME: Final = 9
+"""However many jobs are watched, that takes a tenth of the time at most."""
+
+
+class Watch:
+    """Show named jobs as they stand, once in a while, to the streams that name them."""
+
+    def __init__(self, jobs: Jobs, *, every_seconds: float) -> None:
+        self._jobs = jobs
+        self._every_seconds = every_seconds
+        self._watching: dict[UUID, set[Subscription]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def add(self, subscription: Subscription) -> None:
+        for job_id in subscription.wanted.job_ids:
+            self._watching.setdefault(job_id, set()).add(subscription)
+        if self._watching and self._looking is None:
+            self._looking = asyncio.create_task(self._look_while_watched())
+
+    def remove(self, subscription: Subscription) -> None:
+        for job_id in subscription.wanted.job_ids:
+            watching = self._watching.get(job_id, set())
+            watching.discard(subscription)
+            if not watching:
+                self._watching.pop(job_id, None)
+
+    async def close(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def look_once(self) -> None:
+        ids = list(self._watching)
+        for first in range(0, len(ids), _PAGE):
+            page = ids[first : first + _PAGE]
+            found = await self._jobs.store.get(page, tenant_id=None)
+            now = self._jobs.clock.now()
+            for job_id, job in zip(page, found, strict=True):
+                for subscription in self._watching.get(job_id, ()):
+                    if job is None:
+                        subscription.lose(job_id)
+                    else:
+                        subscription.show(job, entity_tag(job, now))
+
+    async def _look_while_watched(self) -> None:
+        loop, is_away = asyncio.get_running_loop(), False
+        while self._watching:
+            began = loop.time()
+            try:
+                await self.look_once()
+                is_away = False
+            except Exception as error:
+                if not is_away:
+                    _log.warning("could not look at jobs, trying again: %s", error)
+                is_away = True
+            took = loop.time() - began
+            await asyncio.sleep(max(self._every_seconds, _SHARE_OF_TIME * took))
+        self._looking = None

@@ -1,0 +1,281 @@
+"""Submitting: from what was sent to a durable job, and the 202 that says where to ask about it."""
+
+import asyncio
+import copy
+import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.api import headers as request_headers
+from gantline.api.access import Access
+from gantline.api.answer import Answer, Header
+from gantline.api.body import ClientGone, decode
+from gantline.api.call import Call
+from gantline.api.documents import AcceptedDocument, ErrorDetail
+from gantline.api.endings import Endings
+from gantline.api.port import DeclaredJob, Jobs
+from gantline.api.problems import ApiCode, Refused
+from gantline.api.responses import Responses
+from gantline.api.sent import JobToSubmit
+from gantline.api.settings import ApiSettings
+from gantline.api.views import entity_tag, status_document, status_url
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Target
+from gantline.contract.errors import Code, InvalidInput, SubmitConflict
+from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.worker.handler import Handler
+
+_VARY: Final = (b"vary", b"Prefer")
+_any_decoder: Final = msgspec.json.Decoder()
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class Submitter:
+    """Take jobs in. What several endpoints share: one at a time, in batches, by async endpoints."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        access: Access,
+        endings: Endings,
+        *,
+        settings: ApiSettings,
+        responses: Responses,
+    ) -> None:
+        self._jobs = jobs
+        self._access = access
+        self._endings = endings
+        self._settings = settings
+        self._responses = responses
+        self._hold = timedelta(hours=settings.hold_request_key_hours)
+
+    def answering(self, responses: Responses) -> "Submitter":
+        """The same with other response factories."""
+        other = copy.copy(self)
+        other._responses = responses
+        return other
+
+    # -- preparing --------------------------------------------------------------------------------
+
+    def find_type(self, name: str) -> DeclaredJob:
+        found = self._jobs.find_type(name)
+        if found is None:
+            error = ErrorDetail(pointer="#/jobType", detail="is not a type that is declared")
+            raise Refused(
+                ApiCode.UNKNOWN_JOB_TYPE,
+                f"There is no job type {name!r}. GET /api/job-types lists them.",
+                errors=[error],
+            )
+        return found
+
+    async def prepare(
+        self,
+        call: Call,
+        asked: JobToSubmit,
+        request_key: DedupeKey | None,
+        *,
+        parent: UUID | None = None,
+    ) -> tuple[DeclaredJob, NewJob]:
+        """Check what was sent against its type; raise Refused or InvalidInput."""
+        job_type = self.find_type(asked.job_type)
+        try:
+            return job_type, self._new_job(call, job_type, asked, request_key, parent)
+        except (Refused, InvalidInput):
+            # Who may not submit it at all is not told what it would have to be.
+            target = Target(
+                tenant_id=asked.tenant_id or call.principal.tenant_id,
+                job_type=job_type.name,
+                subject_id=asked.subject_id or "",
+                owner=call.principal.id,
+            )
+            await self._access.target(call, Action.SUBMIT, target)
+            raise
+
+    def _new_job(
+        self,
+        call: Call,
+        job_type: DeclaredJob,
+        asked: JobToSubmit,
+        request_key: DedupeKey | None,
+        parent: UUID | None,
+    ) -> NewJob:
+        if asked.scheduled_at is not None and asked.delay_seconds is not None:
+            raise _invalid("#/delaySeconds", "is there beside scheduledAt; send one of them")
+        principal, correlation = call.principal, asked.correlation_id
+        raw = asked.payload if isinstance(asked.payload, msgspec.Raw) else _NULL
+        return job_type.prepare(
+            read_payload(job_type.handler, raw, asked.payload_version),
+            delay=_span(asked.delay_seconds),
+            at=asked.scheduled_at,
+            priority=asked.priority,
+            queue=asked.queue,
+            tenant=asked.tenant_id or principal.tenant_id,
+            owner=principal.id,
+            subject=asked.subject_id,
+            idempotency_key=asked.idempotency_key,
+            correlation_id=call.correlation_id if correlation is None else correlation,
+            job_id=asked.job_id,
+            attempt=asked.attempt,
+            max_attempts=asked.max_attempts,
+            parent=parent,
+            trace_context=asked.trace_context or request_headers.trace_context(call.headers),
+            request_key=request_key,
+        )
+
+    def request_key(
+        self, call: Call, content: bytes, *, tenant_id: str, part: str = ""
+    ) -> DedupeKey | None:
+        """The record that makes a repeated request find the job of the first one."""
+        key = request_headers.idempotency_key(call.headers)
+        if key is None:
+            return None
+        what = f"{call.scope['method']} {call.path}\n".encode()
+        return DedupeKey(
+            KeyKind.REQUEST,
+            tenant_id,
+            call.principal.id,
+            key + part,
+            hashlib.sha256(what + _canonical(content)).digest(),
+            self._hold,
+        )
+
+    # -- accepting --------------------------------------------------------------------------------
+
+    async def accept(self, call: Call, job_type: DeclaredJob, new: NewJob, *, root: str) -> Answer:
+        """Store a prepared job, if the caller may submit it; wait for its end, if he prefers."""
+        await self._access.target(call, Action.SUBMIT, Target.of(new.job))
+        result = await self._jobs.admit(job_type, new)
+        accepted, is_readable = await self.accepted(call, new, result, root=root)
+        most = self._settings.longest_wait_seconds
+        seconds = request_headers.wait_seconds(call.headers, most)
+        headers: list[Header] = [_VARY]
+        if seconds is not None:
+            headers.append((b"preference-applied", b"wait=%d" % seconds))
+            ended = await self._waited(call, accepted.job_id, seconds) if is_readable else None
+            if ended is not None:
+                return self._ended(ended, accepted, headers)
+        location = accepted.status_url.encode("ascii")
+        headers += [(b"location", location), (b"retry-after", self._retry_after(new))]
+        return self._responses.submitted(accepted, headers)
+
+    async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
+        """Wait for the end of a job while somebody is there to hear of it; raise ClientGone."""
+        waiting = asyncio.create_task(self._endings.wait(job_id, seconds))
+        leaving = asyncio.create_task(call.until_gone())
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ClientGone
+            return waiting.result()
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+            await asyncio.gather(waiting, leaving, return_exceptions=True)
+
+    async def accepted(
+        self, call: Call, new: NewJob, result: InsertResult, *, root: str
+    ) -> tuple[AcceptedDocument, bool]:
+        """The document for what the store said, and whether the caller may read that job."""
+        match result:
+            case Applied():
+                # Only who would wait has to know whether he may.
+                is_readable = "prefer" in call.headers and await self._access.may(
+                    call, Action.READ, Target.of(new.job)
+                )
+                return self._document(root, new.job.job_id, new, JobStatus.QUEUED), is_readable
+            case Duplicate():
+                return await self._duplicate(call, result.existing, new, root)
+            case Conflict(by=None):
+                raise SubmitConflict.of_id()
+            case Conflict(by=KeyKind.REQUEST):
+                raise Refused(
+                    ApiCode.IDEMPOTENCY_KEY_REUSED,
+                    "The Idempotency-Key was used before for another request.",
+                )
+            case Conflict():
+                raise SubmitConflict.of_key()
+
+    async def _duplicate(
+        self, call: Call, job_id: UUID, new: NewJob, root: str
+    ) -> tuple[AcceptedDocument, bool]:
+        """Of a job that is not his, who submits the same learns nothing but its id."""
+        existing = await self._access.read(job_id)
+        is_readable = existing is not None and await self._access.may(
+            call, Action.READ, Target.of(existing.job)
+        )
+        if existing is None or not is_readable:
+            return self._document(root, job_id, new, None, duplicate=True), False
+        subject = existing.job.subject_id
+        document = self._document(root, job_id, new, existing.status, duplicate=True)
+        return msgspec.structs.replace(document, subject_id=subject), True
+
+    def _document(
+        self,
+        root: str,
+        job_id: UUID,
+        new: NewJob,
+        status: JobStatus | None,
+        *,
+        duplicate: bool = False,
+    ) -> AcceptedDocument:
+        return AcceptedDocument(
+            job_id=job_id,
+            subject_id=new.job.subject_id,
+            status_url=status_url(root, job_id),
+            status=status,
+            duplicate=duplicate,
+        )
+
+    def _ended(
+        self, job: JobSnapshot, accepted: AcceptedDocument, headers: Sequence[Header]
+    ) -> Answer:
+        now = self._jobs.clock.now()
+        more = [
+            (b"content-location", accepted.status_url.encode("ascii")),
+            (b"etag", entity_tag(job, now).encode("ascii")),
+        ]
+        return self._responses.status(status_document(job, now), [*headers, *more])
+
+    def _retry_after(self, new: NewJob) -> bytes:
+        waits = int(min(new.delay.total_seconds(), 3600.0))
+        return b"%d" % max(waits, self._settings.retry_after_seconds)
+
+
+def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any:
+    """Read a payload by its type; one of an older version is upgraded first."""
+    if version is None or version == handler.version:
+        return handler.codec.decode(bytes(raw))
+    if version > handler.version:
+        raise _invalid("#/payloadVersion", f"is newer than {handler.version}, the newest known")
+    if handler.upgrade is None:
+        return handler.codec.decode(bytes(raw))
+    try:
+        upgraded = handler.upgrade(msgspec.json.decode(raw), version)
+    except Exception as error:
+        name = type(error).__name__
+        raise _invalid("#/payload", f"cannot be upgraded from version {version} ({name})") from None
+    return handler.codec.decode(msgspec.json.encode(upgraded))
+
+
+def _invalid(pointer: str, detail: str) -> Refused:
+    error = ErrorDetail(pointer=pointer, detail=detail)
+    return Refused(Code.VALIDATION_ERROR, f"{pointer}: {detail}.", errors=[error])
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _canonical(content: bytes) -> bytes:
+    """The same for the same JSON, whatever the order of keys or spacing; raise Refused.
+
+    It looks at all of it, also at what is passed over where the job itself is read.
+    """
+    return msgspec.json.encode(decode(_any_decoder, content or b"null"), order="deterministic")

@@ -1,0 +1,641 @@
+"""Gantline: the object that users hold; the composition root."""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from gantline.app.declare import Declarations, JobGroup
+from gantline.app.handle import Handle
+from gantline.app.job_type import JobType
+from gantline.app.loop_thread import LoopThread
+from gantline.app.opening import Opening
+from gantline.app.scheduled import gathered
+from gantline.app.settings import CODE, most_schedules, named_in
+from gantline.app.submitting import Submitting
+from gantline.app.wakeup import broker_from_url, wakeup_for
+from gantline.app.watching import Watching
+from gantline.app.webhooks import webhooks_of
+from gantline.audit.retention import DEFAULT_RETENTION, AuditRetention
+from gantline.audit.store_audit import StoreAudit
+from gantline.contract.audit import AuditSink
+from gantline.contract.capabilities import Durability
+from gantline.contract.clock import Clock, SystemClock
+from gantline.contract.errors import (
+    GantlineError,
+    InvalidInput,
+    StoreMisconfigured,
+    SubmitConflict,
+)
+from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
+from gantline.contract.job_event import EventConsumer
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
+from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
+from gantline.contract.schedule import Schedule
+from gantline.contract.store import JobStore
+from gantline.contract.submission import NewJob
+from gantline.contract.wakeup import Hint, Wakeup
+from gantline.manager.admission import Admissible, Admission
+from gantline.manager.event_reader import DeclaredConsumer
+from gantline.manager.maintenance import Chore
+from gantline.manager.manager import JobManager
+from gantline.manager.schedules import Schedules
+from gantline.manager.switches import Switches
+from gantline.stores import store_from_url
+from gantline.telemetry.tracing import TraceRuns, Tracing
+from gantline.wakeups.in_process import Hub
+from gantline.worker.executor import RunHook
+from gantline.worker.handler import Handler
+from gantline.worker.registry import HandlerRegistry
+from gantline.worker.settings import WorkerSettings
+from gantline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from gantline.api import ApiSettings, Responses
+    from gantline.api.application import Api
+    from gantline.api.function_authorizer import Authorize
+    from gantline.app.bridging import Bridging
+    from gantline.app.outbox import Outbox
+    from gantline.auth.authenticator import Authenticator
+    from gantline.auth.authorizer import Authorizer
+    from gantline.auth.stream_tokens import StreamTokens
+    from gantline.bridge.bridge import Bridge
+    from gantline.telemetry.loop_watch import LoopWatch
+    from gantline.telemetry.routes import Routes
+    from gantline.webhooks.settings import WebhookSettings
+
+TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
+
+R = TypeVar("R")
+A = TypeVar("A")
+Lifespan = Callable[["Gantline"], AbstractAsyncContextManager[Any]]
+
+
+class Require(msgspec.Struct, frozen=True):
+    """What a store must promise, or the application does not start."""
+
+    durability: Durability = "none"
+
+
+class Gantline(Declarations):
+    """An application's jobs: declare them, submit them, run them. Connects at first use.
+
+    A store or a trigger that is named here is used, whatever the settings say; where none is, they
+    say it: GANTLINE_STORE, gantline.toml, then sqlite:///gantline.db.
+    """
+
+    def __init__(
+        self,
+        store: str | JobStore | None = None,
+        *,
+        include: Iterable[JobGroup] = (),
+        require: Require | None = None,
+        trigger: str | None = None,
+        outbox: str | None = None,
+        bridge: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        tenant: str = DEFAULT_TENANT,
+        lifespan: Lifespan | None = None,
+        hooks: Iterable[RunHook] = (),
+        consumers: Iterable[EventConsumer] = (),
+        payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
+        payload_check: PayloadCheck | None = None,
+        trace_runs: TraceRuns | None = None,
+        webhooks: "WebhookSettings | None" = None,
+        audit: AuditSink | None = None,
+        audit_retention: timedelta | None = DEFAULT_RETENTION,
+        clock: Clock | None = None,
+    ) -> None:
+        """`audit` keeps what operators do and who is refused; by default the store does.
+
+        Its workers remove what is older than `audit_retention` from the store; None keeps all.
+        """
+        super().__init__(queue=queue)
+        self.clock = clock or SystemClock()
+        self.default_tenant = tenant
+        self.payload_limit = payload_limit
+        self.registry = HandlerRegistry()
+        self._payload_check = payload_check
+        self._audit = audit
+        self._audit_retention = audit_retention
+        self._require = require or Require()
+        self._lifespan = lifespan
+        self.hooks = tuple(hooks)
+        self.after_submit: Callable[[], Awaitable[None]] | None = None
+        """Called when a submit is done; for tests that run jobs at once."""
+        self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
+        self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
+        """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
+        self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
+        self._most_schedules = most_schedules()
+        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.watching = Watching(self)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
+        self._connect()
+        os.register_at_fork(after_in_child=_closing(weakref.ref(self)))
+        for group in include:
+            self.include(group)
+        for consumer in consumers:
+            self.add_consumer(consumer)
+        self.webhooks = webhooks_of(self, webhooks)
+        """None where there is no key for their secrets: GANTLINE_WEBHOOK_KEY."""
+        if self.webhooks is not None:
+            self._take_in(self.webhooks.handler())
+            self._listen(self.webhooks.consumer())
+        self.bridge = self._make_bridge(named_in(bridge, "bridge").text)
+
+    def _connect(self) -> None:
+        source = self.store_source
+        self.store: JobStore = (
+            store_from_url(source, clock=self.clock) if isinstance(source, str) else source
+        )
+        self._hub = Hub()
+        self.broker = broker_from_url(self.trigger)
+        """The application's way to the broker: `broker.is_connected` tells readiness."""
+        self.wakeup = wakeup_for(self.store, self._hub, self.broker)
+        self.switches = Switches(self.store, thrown=lambda: self.wakeup.notify(Hint.SWITCHED))
+        self._store_audit = StoreAudit(self.store)
+        self.audit: AuditSink = self._audit or self._store_audit
+        """Keeps what operators do, and who is refused."""
+        admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
+        self._submitting = Submitting(
+            self.store,
+            admission=admission,
+            switches=self.switches,
+            observer=self.watching.observer,
+            wakeup=self.wakeup,
+        )
+        self.manager = JobManager(
+            self.store,
+            policy_for=self.registry.policy_for,
+            payload_limit=self.payload_limit,
+            payload_check=self._payload_check,
+            observer=self.watching.observer,
+            switches=self.switches,
+        )
+        self.schedules = Schedules(
+            self.store,
+            self.manager,
+            admit=admission.check_job,
+            changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
+            most=self._most_schedules,
+        )
+        self.outbox = self._make_outbox()
+        """Where jobs wait that were submitted in a transaction of another database."""
+        self._opening = Opening(self._open)
+        self._sync: LoopThread | None = None
+
+    def audit_of(self, store: JobStore) -> AuditSink:
+        """The sink of this application, for who works on a store that it has not opened."""
+        return self._audit or StoreAudit(store)
+
+    def new_wakeup(self) -> Wakeup:
+        """Make a way to hear hints, to be opened and closed by the caller."""
+        return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
+
+    def _make_outbox(self) -> "Outbox | None":
+        if not self.outbox_url:
+            return None
+        from gantline.app.outbox import Outbox  # most applications have none
+
+        return Outbox(
+            self.outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
+        )
+
+    def _make_bridge(self, url: str) -> "Bridging | None":
+        if not url:
+            return None
+        from gantline.app.bridging import Bridging  # most applications have none
+
+        return Bridging(self, url)
+
+    # -- declaring --------------------------------------------------------------------------------
+
+    def include(self, group: JobGroup) -> None:
+        """Take the jobs of a group in, and what listens to events there."""
+        for job_type in group.job_types:
+            self._declare(job_type)
+        for declared in group.consumers:
+            self._listen(declared)
+
+    def add_consumer(self, consumer: EventConsumer, *, from_start: bool = False) -> None:
+        """Have every worker of this application run a durable consumer; one at a time reads.
+
+        A new one begins behind the last event that there is, or with `from_start` before the first
+        that is still kept.
+        """
+        self._listen(DeclaredConsumer(consumer=consumer, from_start=from_start))
+
+    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+        super()._declare(job_type)
+        self._take_in(job_type.handler)
+        job_type.bind(self)
+        return job_type
+
+    def _take_in(self, handler: Handler) -> None:
+        """Run jobs of a type. What is not declared beside it, nobody can submit."""
+        self.registry.add(handler)
+        self.watching.know(handler.job_types)
+
+    def find_type(self, name: str) -> JobType[Any, Any] | None:
+        """The declared type of this name or alias."""
+        if found := self._declared.get(name):
+            return found
+        handler = self.registry.find(name)
+        return None if handler is None else self._declared.get(handler.job_type)
+
+    @property
+    def declared_schedules(self) -> tuple[Schedule, ...]:
+        """What the declared jobs are to be run by; raise InvalidInput where that is not possible:
+        two have one name, or the application refuses a payload."""
+        found = gathered(self.job_types, default_tenant=self.default_tenant)
+        for one in found:
+            data = msgspec.json.decode(one.payload)
+            if self._payload_check and (reason := self._payload_check(one.job_type, data)):
+                raise InvalidInput(
+                    f"The payload of the schedule {one.name!r} was refused: {reason}."
+                )
+        return found
+
+    def max_depth_of(self, job_type: str) -> int | None:
+        """How many jobs of a type may wait, as its declaration says."""
+        declared = self.find_type(job_type)
+        return None if declared is None else declared.max_depth
+
+    def move_to(
+        self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
+    ) -> None:
+        """Use another store from now on; for tests. The application must be closed."""
+        self.store_source = store
+        self.clock = clock or self.clock
+        self.trigger = self.trigger if trigger is None else trigger
+        self._connect()
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store; done by the first use where nobody does it before."""
+        self._start_anew_after_a_fork()
+        await self._opening.done()
+
+    async def _open(self) -> None:
+        await self.store.open()
+        try:
+            self._check_durability()
+            if self.outbox is not None:
+                await self.outbox.open()
+            await self.wakeup.open(None)
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def _let_go(self) -> None:
+        if self.outbox is not None:
+            await self.outbox.close()
+        await self.store.close()
+
+    def _check_durability(self) -> None:
+        if not self.store.capabilities.survives(self._require.durability):
+            has = self.store.capabilities.durability
+            raise StoreMisconfigured(
+                f"The application requires durability {self._require.durability!r}; "
+                f"this store has {has!r}.",
+                next_step="Use another store, or require less.",
+            )
+
+    @property
+    def is_open(self) -> bool:
+        return self._opening.is_done
+
+    def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have something called before the store is let go."""
+        self._before_close.append(callback)
+
+    async def close(self) -> None:
+        """Finish what is being written, and let the store go."""
+        if self._opening.is_begun:
+            for callback in self._before_close:
+                await callback()
+            await self._store_audit.close()
+            self._opening.forget()
+            await self._submitting.drained()
+            await self.wakeup.close()
+            await self._let_go()
+
+    async def __aenter__(self) -> "Gantline":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def _start_anew_after_a_fork(self) -> None:
+        """Connections and threads do not survive a fork: leave them to the parent."""
+        if os.getpid() == self._process:
+            return
+        if not isinstance(self.store_source, str):
+            raise GantlineError(
+                "A store object cannot be used after a fork.",
+                next_step="Give Gantline a store URL, or make it after the fork.",
+            )
+        self._process = os.getpid()
+        self._connect()
+
+    # -- submitting -------------------------------------------------------------------------------
+
+    async def submit_prepared(
+        self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
+    ) -> Handle[R]:
+        answer = await self.admit(job_type, new, connection=connection)
+        is_on_its_way = connection is not None and self.outbox is not None
+        return self._handle(job_type, new, answer, is_on_its_way=is_on_its_way)
+
+    async def submit_prepared_many(
+        self, job_type: JobType[Any, R], jobs: list[NewJob]
+    ) -> list[Handle[R]]:
+        await self._ready_to_submit()
+        answers = await self._submitting.many(job_type, jobs)
+        await self._have_submitted()
+        return [
+            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
+        ]
+
+    async def admit(
+        self, job_type: Admissible, new: NewJob, *, connection: Any = None
+    ) -> InsertResult:
+        """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
+        await self._ready_to_submit()
+        if connection is None:
+            answer = await self._submitting.one(job_type, new)
+        else:
+            answer = await self._submitting.one_in(connection, job_type, new, outbox=self.outbox)
+        await self._have_submitted()
+        return answer
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Begin a transaction of your own where submits with `connection=` go.
+
+        That is the database of the store or, where there is one, of the outbox. Yields the driver's
+        connection: psycopg's AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on
+        SQLite. Committed at the end of the block, and workers are told that there may be work;
+        rolled back by an error. Do not begin one inside another.
+        """
+        await self._ready_to_submit()
+        home = self.store if self.outbox is None else self.outbox.store
+        async with home.transaction() as transaction:
+            yield transaction.connection
+        if self.outbox is None:
+            self.wakeup.notify()
+        else:
+            self.outbox.wakeup.notify()
+
+    async def admit_many(
+        self, jobs: Sequence[tuple[Admissible, NewJob]]
+    ) -> list[InsertResult | GantlineError]:
+        """Store many, each on its own: what is refused does not harm the others."""
+        await self._ready_to_submit()
+        answers = await self._submitting.each(jobs)
+        await self._have_submitted()
+        return answers
+
+    async def insert_own(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        """Store jobs of Gantline's own, past the switches and caps of the users' jobs."""
+        await self._ready_to_submit()
+        return await self._submitting.past_the_switches(jobs)
+
+    async def _ready_to_submit(self) -> None:
+        if not self.is_open:
+            await self.open()
+
+    async def _have_submitted(self) -> None:
+        if self.after_submit is not None:
+            await self.after_submit()
+
+    def _handle(
+        self,
+        job_type: JobType[Any, R],
+        new: NewJob,
+        answer: InsertResult,
+        *,
+        is_on_its_way: bool = False,
+    ) -> Handle[R]:
+        match answer:
+            case Applied():
+                job_id, duplicate = new.job.job_id, False
+            case Duplicate():
+                job_id, duplicate = answer.existing, True
+            case Conflict(by=None):
+                raise SubmitConflict.of_id()
+            case Conflict():
+                raise SubmitConflict.of_key()
+        return Handle(
+            self,
+            job_id,
+            new.job.tenant_id,
+            subject_id=new.job.subject_id,
+            duplicate=duplicate,
+            codec=job_type.handler.result_codec,
+            is_on_its_way=is_on_its_way,
+        )
+
+    def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
+        """Run something of ours from code that is not async, on a loop in a thread of its own."""
+        self._start_anew_after_a_fork()
+        with self._lock:
+            if self._sync is None:
+                self._sync = LoopThread()
+        return self._sync.run(make)
+
+    # -- over HTTP --------------------------------------------------------------------------------
+
+    def api(
+        self,
+        *,
+        authenticator: "Authenticator | None" = None,
+        allow_anonymous: bool = False,
+        authorizer: "Authorizer | None" = None,
+        audit: AuditSink | None = None,
+        settings: "ApiSettings | None" = None,
+        responses: "Responses | None" = None,
+        stream_tokens: "StreamTokens | None" = None,
+    ) -> "Api":
+        """Make the HTTP API over these jobs: an ASGI application, to be served or mounted.
+
+        Without `stream_tokens` those of GANTLINE_KEY_PEPPER are given out, if it is set.
+        """
+        try:
+            from gantline.api.application import Api  # only its users have the extra
+            from gantline.auth.stream_tokens import StreamTokens
+        except ModuleNotFoundError as error:
+            raise GantlineError(
+                f"The API needs the module {error.name}, which is not installed.",
+                next_step="Run `pip install 'gantline[api]'`.",
+            ) from error
+        return Api(
+            self,
+            authenticator=authenticator,
+            allow_anonymous=allow_anonymous,
+            authorizer=authorizer,
+            audit=audit,
+            settings=settings,
+            responses=responses,
+            stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
+            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
+        )
+
+    def router(
+        self,
+        *,
+        principal: Any = None,
+        authorize: "Authorize | None" = None,
+        **options: Any,
+    ) -> "APIRouter":
+        """Make the HTTP API as a router of FastAPI; the options are those of `api`.
+
+        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
+        function of (principal, action, target), in place of an authorizer.
+        """
+        from gantline.api.fastapi_router import fastapi_router  # only its users have FastAPI
+        from gantline.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+
+        if principal is not None:
+            options["authenticator"] = ToldByDependency()
+        if authorize is not None:
+            options["authorizer"] = FunctionAuthorizer(authorize)
+        return fastapi_router(self.api(**options), principal=principal)
+
+    # -- working ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+        """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
+        settings = settings or WorkerSettings(queues=self.default_queues())
+        if self.webhooks is not None:
+            self.webhooks.serve(settings.queues)
+        await self.open()
+        async with self.opened_lifespan() as state:
+            worker = Worker(
+                self.store,
+                self.registry,
+                settings,
+                clock=self.clock,
+                wakeup=self.new_wakeup(),
+                hooks=self.hooks,
+                tracer=self.tracing,
+                observer=self.watching.observer,
+                chores=self._chores(),
+                consumers=self.consumers,
+                schedules=self.declared_schedules,
+                max_depth_of=self.max_depth_of,
+                state=state,
+            )
+            relaying = self.outbox.relaying() if self.outbox else nullcontext()
+            with self.watching.of(worker):
+                async with relaying:
+                    yield worker
+
+    def _chores(self) -> Sequence[Chore]:
+        keep = self._audit_retention
+        return () if keep is None else (AuditRetention(self.store, keep),)
+
+    @asynccontextmanager
+    async def running(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+        """Run a worker in this process as long as the block lasts."""
+        async with self.working(settings) as worker:
+            task = asyncio.create_task(worker.run())
+            try:
+                yield worker
+            finally:
+                worker.stop()
+                await task
+
+    @asynccontextmanager
+    async def bridging(self) -> AsyncIterator["Bridge"]:
+        """Take job envelopes in from the broker of `bridge`, as long as the block lasts.
+
+        Outcomes are published by workers, like all that consumes events.
+        """
+        if self.bridge is None:
+            raise StoreMisconfigured(
+                "The application has no bridge.",
+                next_step="Name its broker: Gantline(bridge=…) or GANTLINE_BRIDGE.",
+            )
+        await self.open()
+        async with self.bridge.run() as bridge:
+            yield bridge
+
+    @asynccontextmanager
+    async def opened_lifespan(self) -> AsyncIterator[Any]:
+        """Open what handlers share; what it yields is their `ctx.state`."""
+        if self._lifespan is None:
+            yield None
+        else:
+            async with self._lifespan(self) as state:
+                yield state
+
+    def default_queues(self, slots: int = 10) -> Mapping[str, int]:
+        """Every queue that a declared job is in."""
+        queues = {handler.queue for handler in self.registry.handlers} | {self._queue}
+        return dict.fromkeys(sorted(queues), slots)
+
+    def lifespan(
+        self, *, worker: bool = False
+    ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """For a web application: `FastAPI(lifespan=jobs.lifespan(worker=True))`."""
+
+        @asynccontextmanager
+        async def manage(web_app: Any) -> AsyncIterator[None]:
+            async with self:
+                if not worker:
+                    yield
+                    return
+                async with self.running():
+                    yield
+
+        return manage
+
+    # -- being watched ----------------------------------------------------------------------------
+
+    def health_app(
+        self,
+        *,
+        watch: "LoopWatch | None" = None,
+        expects_worker: bool = False,
+        requires_broker: bool = False,
+    ) -> "Routes":
+        """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
+
+        `watch` sees the loop that does the work, where another one serves this.
+        """
+        return self.watching.health_app(
+            watch, expects_worker=expects_worker, requires_broker=requires_broker
+        )
+
+
+def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:
+    if store is None or isinstance(store, str):
+        return named_in(store or None, "store")
+    return store, CODE
+
+
+def _closing(app: "weakref.ref[Gantline]") -> Callable[[], None]:
+    """After a fork: what the parent has open is not the child's. Asking for the process id with
+    every submit would cost a system call each."""
+
+    def close() -> None:
+        found = app()
+        if found is not None:
+            found._opening.is_done = False
+
+    return close

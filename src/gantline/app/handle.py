@@ -1,0 +1,141 @@
+"""A handle: what a submitter holds of a job, to ask for its status and wait for its result."""
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from uuid import UUID
+
+from gantline.contract.errors import GantlineError, InvalidInput, JobNotFound
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.contract.wakeup import Hint
+
+if TYPE_CHECKING:
+    from gantline.app.gantline import Gantline
+    from gantline.contract.codec import Codec
+
+R_co = TypeVar("R_co", covariant=True)
+
+_FIRST_WAIT_SECONDS: Final = 0.005
+_LONGEST_WAIT_SECONDS: Final = 0.25
+
+
+class JobNotCompleted(GantlineError):
+    """A job ended, but not well. `status` has all that is known."""
+
+    def __init__(self, job: JobSnapshot) -> None:
+        error = job.last.error if job.last else None
+        what = f": {error.code}, {error.message}" if error else "."
+        super().__init__(f"Job {job.job.job_id} is {job.status}{what}")
+        self.status = job
+
+
+class JobFailed(JobNotCompleted):
+    code = "JOB_FAILED"
+
+
+class JobPoisoned(JobNotCompleted):
+    code = "JOB_POISONED"
+
+
+class JobCancelled(JobNotCompleted):
+    code = "JOB_CANCELLED"
+
+
+_NOT_COMPLETED: Final = {
+    JobStatus.FAILED: JobFailed,
+    JobStatus.POISONED: JobPoisoned,
+    JobStatus.CANCELLED: JobCancelled,
+}
+
+
+class Handle(Generic[R_co]):
+    """One submitted job; `duplicate` when it had been submitted before."""
+
+    def __init__(
+        self,
+        app: "Gantline",
+        job_id: UUID,
+        tenant_id: str,
+        *,
+        subject_id: str = "",
+        duplicate: bool = False,
+        codec: "Codec[Any] | None" = None,
+        is_on_its_way: bool = False,
+    ) -> None:
+        """`is_on_its_way`: it may not be in the store yet, but in an outbox."""
+        self._app = app
+        self._tenant_id = tenant_id
+        self._codec = codec
+        self._is_on_its_way = is_on_its_way
+        self.job_id = job_id
+        self.subject_id = subject_id
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.job_id}>"
+
+    async def status(self) -> JobSnapshot:
+        """Read the job as it stands."""
+        found = await self._app.manager.get([self.job_id], tenant_id=self._tenant_id)
+        if found[0] is None:
+            raise JobNotFound(self.job_id)
+        return found[0]
+
+    async def wait(self, timeout: float | timedelta | None = None) -> JobSnapshot:  # noqa: ASYNC109  # a wait for a job, not for this call
+        """Wait until the job has ended; raise TimeoutError after `timeout`."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        job = await self._status_if_there()
+        wait = _FIRST_WAIT_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                while job is None or not job.status.is_terminal:
+                    await asyncio.sleep(wait)
+                    wait = min(1.5 * wait, _LONGEST_WAIT_SECONDS)
+                    job = await self._status_if_there()
+        except TimeoutError:
+            raise TimeoutError(self._still(job, seconds)) from None
+        return job
+
+    async def _status_if_there(self) -> JobSnapshot | None:
+        try:
+            job = await self.status()
+        except JobNotFound:
+            if self._is_on_its_way:
+                return None
+            raise
+        self._is_on_its_way = False
+        return job
+
+    def _still(self, job: JobSnapshot | None, seconds: float | None) -> str:
+        if job is None:
+            return (
+                f"Job {self.job_id} is still in the outbox after {seconds:g} s; "
+                "was its transaction committed, and does a worker run?"
+            )
+        return (
+            f"Job {self.job_id} is still {job.status} after {seconds:g} s; "
+            f"`gantline doctor` tells whether a worker handles {job.job.job_type!r}."
+        )
+
+    async def result(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109  # as above
+        """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none."""
+        job = await self.wait(timeout)
+        if error := _NOT_COMPLETED.get(job.status):
+            raise error(job)
+        body = job.last.result if job.last else None
+        if job.last and job.last.result_omitted:
+            raise InvalidInput(f"The job's result was not kept: {job.last.result_omitted}.")
+        if body is None or self._codec is None:
+            return cast("R_co", None)
+        return cast("R_co", self._codec.decode(body))
+
+    async def cancel(self, *, actor: str = "") -> JobStatus:
+        """Cancel the job; Running means that its run was asked to stop."""
+        answers = await self._app.manager.cancel(
+            [self.job_id], tenant_id=self._tenant_id, actor=actor
+        )
+        if isinstance(answers[0], GantlineError):
+            raise answers[0]
+        self._app.wakeup.notify(Hint.CANCEL, job_id=self.job_id)
+        return answers[0].status

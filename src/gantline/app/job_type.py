@@ -1,0 +1,237 @@
+"""A job type: a declared job, typed by its payload and its result, that can be submitted."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from uuid import UUID
+
+from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule, typed
+from gantline.contract.clock import EPOCH
+from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.identity import new_job_id, uuid_text
+from gantline.contract.job import DEFAULT_PRIORITY, Job
+from gantline.contract.recurrence import Cron, Every, Recurrence
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.manager.manager import Submission
+from gantline.worker.context import current_job
+from gantline.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from gantline.app.gantline import Gantline
+    from gantline.app.handle import Handle
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class JobType(Generic[T, R]):
+    """What `@jobs.job(…)` makes of a function. It stays callable as the function it was."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        subject: Callable[[Any], str],
+        idempotency_key: Callable[[Any], str],
+        priority: int = DEFAULT_PRIORITY,
+        max_depth: int | None = None,
+    ) -> None:
+        self.handler = handler
+        self.max_depth = max_depth
+        self._subject = subject
+        self._idempotency_key = idempotency_key
+        self.priority = priority
+        self.schedules: list[DeclaredSchedule] = []
+        self._app: Gantline | None = None
+        self.__wrapped__ = handler.function
+        self.__doc__ = handler.function.__doc__
+        self.__name__ = handler.function.__name__
+        self.__module__ = handler.function.__module__
+
+    @property
+    def name(self) -> str:
+        return self.handler.job_type
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as in a test; nothing is submitted."""
+        return self.handler.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<JobType {self.name!r}>"
+
+    def bind(self, app: "Gantline") -> None:
+        self._app = app
+
+    @property
+    def app(self) -> "Gantline":
+        if self._app is None:
+            raise GantlineError(
+                f"The job type {self.name!r} belongs to no application yet.",
+                next_step="Include its group: Gantline(include=[group]).",
+            )
+        return self._app
+
+    # -- schedules --------------------------------------------------------------------------------
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        payload: T | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Have a job submitted by a cron expression: five or six fields, or @daily and the like.
+
+        Workers store it when they start, and one of the fleet submits the jobs. The payload is
+        fixed; what a run is for, its handler learns from `ctx.job.scheduled_at`.
+        """
+        cron = Cron(typed(expression, str, "expression"), typed(timezone, str, "timezone"))
+        self._schedule(cron, payload, options)
+
+    def every(
+        self,
+        interval: timedelta,
+        *,
+        anchor: datetime = EPOCH,
+        payload: T | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
+        seconds = typed(interval, timedelta, "interval").total_seconds()
+        self._schedule(Every(seconds, typed(anchor, datetime, "anchor")), payload, options)
+
+    def _schedule(
+        self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
+    ) -> None:
+        declared = declare_schedule(self, recurrence, payload, options)
+        name = declared.schedule.name
+        if any(name == other.schedule.name for other in self.schedules):
+            raise InvalidInput(
+                f"The job {self.name!r} has two schedules named {name!r}.",
+                next_step="Give each its own name: name=….",
+            )
+        self.schedules.append(declared)
+
+    def subject_of(self, payload: T) -> str:
+        """What a job with this payload is about."""
+        return self._subject(payload)
+
+    # -- submitting -------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        payload: T,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        subject: str | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        job_id: UUID | None = None,
+        max_attempts: int | None = None,
+        parent: UUID | None = None,
+        trace_context: Mapping[str, str] | None = None,
+        connection: Any = None,
+    ) -> "Handle[R]":
+        """Submit a job; it is durable when this returns.
+
+        With `connection` it is written in the caller's own transaction and exists if, and only if,
+        that is committed. `parent` is the job that it comes from. `trace_context` has the W3C
+        headers to use instead of the current span.
+        """
+        span = self.app.tracing.send(self.name)
+        try:
+            new = self.prepare(
+                payload,
+                delay=delay,
+                at=at,
+                priority=priority,
+                queue=queue,
+                tenant=tenant,
+                owner=owner,
+                subject=subject,
+                idempotency_key=idempotency_key,
+                correlation_id=correlation_id,
+                job_id=job_id,
+                max_attempts=max_attempts,
+                parent=parent,
+                trace_context=trace_context,
+            )
+            if span is not None:
+                span.describe([new])
+            return await self.app.submit_prepared(self, new, connection=connection)
+        finally:
+            if span is not None:
+                span.end()
+
+    async def submit_many(self, payloads: Iterable[T], **options: Any) -> "list[Handle[R]]":
+        """Submit many jobs in few writes; the options are those of `submit`, for all of them."""
+        span = self.app.tracing.send(self.name)
+        try:
+            prepared = [self.prepare(payload, **options) for payload in payloads]
+            if span is not None:
+                span.describe(prepared)
+            return await self.app.submit_prepared_many(self, prepared)
+        finally:
+            if span is not None:
+                span.end()
+
+    def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
+        """Submit from code that is not async, in any thread, also after a fork."""
+        return self.app.run_sync(lambda: self.submit(payload, **options))
+
+    def prepare(
+        self,
+        payload: T,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        owner: str | None = None,
+        subject: str | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        job_id: UUID | None = None,
+        attempt: int = 1,
+        max_attempts: int | None = None,
+        parent: UUID | None = None,
+        trace_context: Mapping[str, str] | None = None,
+        request_key: DedupeKey | None = None,
+    ) -> NewJob:
+        """Validate and encode a job without storing it; raise InvalidInput."""
+        app, handler = self.app, self.handler
+        body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
+        running = current_job()
+        job_id = job_id or new_job_id()
+        trace = app.tracing.carrier() if trace_context is None else trace_context
+        if correlation_id is None:
+            correlation_id = running.job.correlation_id if running else uuid_text(job_id)
+        job = Job(
+            job_id=job_id,
+            job_type=self.name,
+            subject_id=self._subject(payload) if subject is None else subject,
+            correlation_id=correlation_id,
+            idempotency_key=(
+                self._idempotency_key(payload) if idempotency_key is None else idempotency_key
+            ),
+            attempt=attempt,
+            max_attempts=max_attempts or handler.policy.retry.attempts,
+            payload=body,
+            created_at=app.clock.now(),
+            tenant_id=app.default_tenant if tenant is None else tenant,
+            queue=handler.queue if queue is None else queue,
+            priority=self.priority if priority is None else priority,
+            scheduled_at=at,
+            payload_version=handler.version,
+            created_by=owner or "",
+            parent_job_id=parent,
+            trace_context=dict(trace) or None,
+        )
+        return app.manager.prepare(Submission(job, delay or timedelta(0), request_key))

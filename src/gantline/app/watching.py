@@ -1,0 +1,103 @@
+"""Watching: what monitoring may ask of an application, and who hears what becomes of its jobs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gantline.contract.store import JobStore
+from gantline.manager.observer import Relay
+from gantline.wakeups.remote import RemoteWakeup
+from gantline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from gantline.app.gantline import Gantline
+    from gantline.bridge.bridge import Bridge
+    from gantline.telemetry.depths import Known
+    from gantline.telemetry.figures import Figures
+    from gantline.telemetry.loop_watch import LoopWatch
+    from gantline.telemetry.routes import Routes
+
+
+class Watching:
+    """Counts nothing, and imports nothing for it, before somebody wants to know."""
+
+    def __init__(self, app: "Gantline") -> None:
+        self._app = app
+        self._workers: list[Worker] = []
+        self._figures: Figures | None = None
+        self.observer = Relay()
+
+    @property
+    def store(self) -> JobStore:
+        return self._app.store
+
+    @property
+    def broker(self) -> RemoteWakeup | None:
+        return self._app.broker
+
+    @property
+    def bridge(self) -> "Bridge | None":
+        return self._app.bridge.running if self._app.bridge else None
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return tuple(self._workers)
+
+    @contextmanager
+    def of(self, worker: Worker) -> Iterator[Worker]:
+        """Watch a worker as long as it is there."""
+        self._workers.append(worker)
+        try:
+            yield worker
+        finally:
+            self._workers.remove(worker)
+
+    @property
+    def figures(self) -> "Figures":
+        """What this process counts, from the first time that somebody asks."""
+        if self._figures is None:
+            from gantline.telemetry.figures import Figures
+
+            self._figures = Figures(self._app.registry.job_types)
+            self.observer.observer = self._figures
+        return self._figures
+
+    def know(self, job_types: Iterable[str]) -> None:
+        """Take in types that were declared after the counting began."""
+        if self._figures is not None:
+            self._figures.know(job_types)
+
+    @property
+    def known_labels(self) -> "Known":
+        """Which types and queues metrics may name."""
+        from gantline.telemetry.depths import Known
+
+        served = [queue for worker in self._workers for queue in worker.slots]
+        queues = {*served, *self._app.default_queues()}
+        return Known(frozenset(self._app.registry.job_types), queues)
+
+    def pages(self, *, with_metrics: bool) -> "dict[str, Routes]":
+        """What an API serves beside itself, by path."""
+        from gantline.telemetry.health import Health
+        from gantline.telemetry.metrics import Metrics
+        from gantline.telemetry.routes import Routes
+
+        health = Health(self)
+        pages = {"/healthz": health.alive, "/readyz": health.ready}
+        if with_metrics:
+            pages["/metrics"] = Metrics(self).page
+        served = Routes(pages)
+        return dict.fromkeys(pages, served)
+
+    def health_app(
+        self, watch: "LoopWatch | None", *, expects_worker: bool, requires_broker: bool
+    ) -> "Routes":
+        from gantline.telemetry.health import Health
+        from gantline.telemetry.metrics import Metrics
+        from gantline.telemetry.routes import Routes
+
+        health = Health(
+            self, watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
+        )
+        metrics = Metrics(self, watch=watch)
+        return Routes({"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics.page})

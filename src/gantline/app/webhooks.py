@@ -1,0 +1,45 @@
+"""Webhooks of an application: on where there is a key for their secrets."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gantline.app.settings import Settings
+
+if TYPE_CHECKING:
+    from gantline.webhooks.deliveries import Home
+    from gantline.webhooks.settings import WebhookSettings
+    from gantline.webhooks.webhooks import Webhooks
+
+# Written twice, so that who has no webhooks imports nothing of them.
+_KEY_VARIABLE: Final = "GANTLINE_WEBHOOK_KEY"
+
+
+def webhooks_of(home: "Home", named: "WebhookSettings | None") -> "Webhooks | None":
+    """As the code says, else as the settings do; None where neither has a key."""
+    settings = named or webhook_settings(Settings({}, Path()))
+    if settings is None:
+        return None
+    from gantline.webhooks.webhooks import Webhooks
+
+    return Webhooks(home, settings)
+
+
+def webhook_settings(settings: Settings) -> "WebhookSettings | None":
+    """Raise AuthMisconfigured or InvalidInput where they cannot be read."""
+    if not os.environ.get(_KEY_VARIABLE, "").strip():
+        return None
+    from gantline.webhooks.settings import WebhookSettings, read_allowed, read_ports
+    from gantline.webhooks.vault import Vault
+
+    vault = Vault.from_environment(os.environ)
+    if vault is None:
+        return None
+    return WebhookSettings(
+        vault=vault,
+        allow=read_allowed(settings["webhook_allow"]),
+        ports=read_ports(settings["webhook_ports"]),
+        source=settings["webhook_source"],
+        disable_after=timedelta(days=settings.number("webhook_disable_days", least=0.01, most=365)),
+    )

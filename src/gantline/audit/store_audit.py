@@ -1,0 +1,38 @@
+"""The audit sinks of an application: the chain in its store, with a log line beside."""
+
+from typing import Any
+
+from gantline.audit.appender import Appender
+from gantline.audit.denials import WINDOW_SECONDS, Denials
+from gantline.audit.drafting import chain_of, draft_of
+from gantline.audit.log import AuditLog
+from gantline.contract.audit import ALLOWED, AuditEntry
+from gantline.contract.store import JobStore
+
+
+class StoreAudit:
+    """Keep entries in the chains of a store, and tell each to the log.
+
+    What was allowed is durable when `record` returns, or `record` raises and it is not done.
+    Refusals are told apart from their repeats; see `Denials`.
+    """
+
+    def __init__(self, store: JobStore, *, window_seconds: float = WINDOW_SECONDS) -> None:
+        self._log = AuditLog()
+        self._appender = Appender(store)
+        self._denials = Denials(self._append, window_seconds=window_seconds)
+
+    async def record(self, entry: AuditEntry) -> None:
+        await self._log.record(entry)
+        if entry.outcome == ALLOWED:
+            await self._append(entry)
+        else:
+            await self._denials.add(entry)
+
+    async def close(self) -> None:
+        """Write what is still being counted."""
+        await self._denials.flush()
+        await self._appender.drained()
+
+    async def _append(self, entry: AuditEntry) -> Any:
+        return await self._appender.append(chain_of(entry), draft_of(entry))

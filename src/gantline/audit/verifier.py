@@ -1,0 +1,224 @@
+"""The verifier: reads a chain from its end to its beginning and names what does not fit."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+
+from gantline.audit.chain import Unreadable
+from gantline.audit.event import FIRST_PREVIOUS, AuditEvent
+from gantline.audit.findings import Checkpoint, Finding, Removed, Verified, What
+
+PRUNED: Final = "pruneAudit"
+"""The type of the events that stand for what retention has removed."""
+
+
+class Verifier:
+    """Take the events of one chain, newest first, and tell what is wrong with them.
+
+    An event fits the one behind it (the next newer) by its version and its hash. What does not fit
+    is judged together with the next older one: a chain that goes on without it has had something
+    put in, one that goes on with it has lost something.
+    """
+
+    def __init__(self, tenant_id: str, checkpoint: Checkpoint | None = None) -> None:
+        self._tenant_id = tenant_id
+        self._checkpoint = checkpoint
+        self._waiting: AuditEvent | None = None
+        self._newer: AuditEvent | None = None
+        self._trusts_newer = True
+        self._holes: list[tuple[int, int]] = []
+        self._strays: list[AuditEvent] = []
+        self._removed: list[Removed] = []
+        self._findings: list[Finding] = []
+        self._events = 0
+        self._first: int | None = None
+        self._last: int | None = None
+
+    def add(self, event: AuditEvent | Unreadable) -> None:
+        if isinstance(event, Unreadable):
+            self._look_at_what_waits(None)
+            self._find(What.EDITED, None, f"{event.where} cannot be read")
+            self._trusts_newer = False
+            return
+        self._events += 1
+        self._look_at_what_waits(event)
+        self._waiting = event
+
+    def finish(self) -> Verified:
+        self._look_at_what_waits(None)
+        self._check_the_beginning()
+        self._name_holes_and_strays()
+        self._check_the_checkpoint()
+        findings = sorted(self._findings, key=lambda one: (one.version or 0, one.what))
+        return Verified(
+            tenant_id=self._tenant_id,
+            events=self._events,
+            first_version=self._first,
+            last_version=self._last,
+            findings=findings,
+            removed=self._furthest,
+        )
+
+    @property
+    def _furthest(self) -> Removed | None:
+        return max(self._removed, key=lambda one: one.through, default=None)
+
+    # -- one after the other ----------------------------------------------------------------------
+
+    def _look_at_what_waits(self, older: AuditEvent | None) -> None:
+        event, self._waiting = self._waiting, None
+        if event is None:
+            return
+        problem, newer = self._problem_of(event), self._newer
+        if newer is None:
+            self._begin_with(event, problem, older)
+        elif _fits(event, newer, by_hash=self._trusts_newer):
+            self._accept(event, problem)
+        elif older is not None and self._trusts_newer and _fits(older, newer, by_hash=True):
+            self._strays.append(event)  # the chain goes on without it
+        elif problem:
+            # Nothing that it says can be relied on, but it is where the next older should be.
+            self._accept(msgspec.structs.replace(event, version=newer.version - 1), problem)
+        elif event.version == newer.version - 1:
+            detail = f"version {newer.version} was written behind another one than this"
+            self._find(What.EDITED, event, detail)
+            self._accept(event)
+        elif event.version < newer.version and (older is None or older.version < event.version):
+            self._holes.append((event.version + 1, newer.version - 1))
+            self._accept(event)
+        else:
+            self._strays.append(event)
+
+    def _begin_with(self, event: AuditEvent, problem: str | None, older: AuditEvent | None) -> None:
+        if not problem and older is not None and older.version > event.version:
+            self._strays.append(event)  # it cannot be the newest
+        else:
+            self._accept(event, problem)
+
+    def _problem_of(self, event: AuditEvent) -> str | None:
+        if event.tenant_id != self._tenant_id:
+            return f"it is of the tenant {event.tenant_id!r}"
+        return None if event.is_sound else "its hash does not match what it says"
+
+    def _accept(self, event: AuditEvent, problem: str | None = None) -> None:
+        """What comes next, which is older, must fit this one; by its version alone, if this one
+        was changed."""
+        self._newer, self._trusts_newer = event, problem is None
+        self._last = event.version if self._last is None else self._last
+        self._first = event.version
+        if problem:
+            self._find(What.EDITED, event, problem)
+            return
+        if event.type == PRUNED and (removed := _removed(event)):
+            self._removed.append(removed)
+        known = self._checkpoint
+        if known and event.version == known.version and event.hash != known.hash:
+            self._find(What.EDITED, event, "it is another one than in the checkpoint")
+
+    # -- at the end -------------------------------------------------------------------------------
+
+    def _check_the_beginning(self) -> None:
+        oldest = self._newer
+        if oldest is None:
+            return
+        removed_through = self._furthest.through if self._furthest else 0
+        if removed_through < oldest.version - 1:
+            self._holes.append((removed_through + 1, oldest.version - 1))
+            return
+        known = {one.through: one.hash for one in self._removed} | {0: FIRST_PREVIOUS}
+        before = known.get(oldest.version - 1)
+        if self._trusts_newer and before is not None and before != oldest.previous_hash:
+            detail = "it was written behind another one than the chain says"
+            self._find(What.EDITED, oldest, detail)
+
+    def _name_holes_and_strays(self) -> None:
+        elsewhere = {event.version for event in self._strays}
+        for first, last in self._holes:
+            for start, end in _between(first, last, elsewhere):
+                self._find_range(What.MISSING, start, end, "not in the chain any more")
+        for event in self._strays:
+            is_missed = any(first <= event.version <= last for first, last in self._holes)
+            if is_missed or event.version > (self._last or 0):
+                self._find(What.REORDERED, event, "it is not in its place")
+            else:
+                self._find(What.INSERTED, event, "the chain goes on without it")
+
+    def _check_the_checkpoint(self) -> None:
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return
+        last = self._last or 0
+        when = f"{checkpoint.time:%Y-%m-%d %H:%M:%S}"
+        if checkpoint.version > last:
+            detail = f"the checkpoint of {when} knows of them"
+            self._find_range(What.TAIL_CUT, last + 1, checkpoint.version, detail)
+        removed = self._furthest
+        is_gone = self._first is None or checkpoint.version < self._first
+        if removed and is_gone and checkpoint.time >= removed.before:
+            detail = f"it was younger ({when}) than what is said to have been removed"
+            self._find_range(What.MISSING, checkpoint.version, checkpoint.version, detail)
+
+    # -- naming -----------------------------------------------------------------------------------
+
+    def _find(self, what: What, event: AuditEvent | None, detail: str) -> None:
+        self._findings.append(
+            Finding(
+                tenant_id=self._tenant_id,
+                version=event.version if event else None,
+                aggregate=event.aggregate if event else "",
+                what=what,
+                detail=detail,
+            )
+        )
+
+    def _find_range(self, what: What, first: int, last: int, detail: str) -> None:
+        self._findings.append(
+            Finding(
+                tenant_id=self._tenant_id,
+                version=first,
+                last_version=last if last > first else None,
+                what=what,
+                detail=detail,
+            )
+        )
+
+
+async def verified(
+    tenant_id: str,
+    events: AsyncIterator[AuditEvent | Unreadable],
+    *,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[int], Any] = lambda count: None,
+) -> Verified:
+    """Verify a chain whose events come newest first; `progress` is told after each."""
+    verifier = Verifier(tenant_id, checkpoint)
+    count = 0
+    async for event in events:
+        verifier.add(event)
+        count += 1
+        progress(count)
+    return verifier.finish()
+
+
+def _fits(event: AuditEvent, newer: AuditEvent, *, by_hash: bool) -> bool:
+    """Whether `newer` was written behind this one."""
+    if event.version != newer.version - 1:
+        return False
+    return not by_hash or event.hash == newer.previous_hash
+
+
+def _removed(event: AuditEvent) -> Removed | None:
+    try:
+        removed = msgspec.convert(event.payload.get("details"), Removed)
+        return msgspec.structs.replace(removed, actor=event.actor)
+    except msgspec.ValidationError:
+        return None
+
+
+def _between(first: int, last: int, others: set[int]) -> list[tuple[int, int]]:
+    """The ranges of a range that others leave; it may be as long as a forged version says."""
+    inside = sorted(version for version in others if first <= version <= last)
+    starts = [first, *(version + 1 for version in inside)]
+    ends = [*(version - 1 for version in inside), last]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]

@@ -1,0 +1,123 @@
+"""The authorizer port, and the default: same tenant, and own job, granted subject or a role."""
+
+from typing import Final, Protocol
+
+import msgspec
+
+from gantline.auth.action import INSTALLATION_WIDE, Action
+from gantline.auth.principal import Principal, Role
+from gantline.contract.job import Job
+from gantline.contract.query import NOTHING_VISIBLE, Visibility
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What is acted on. Of a job all fields are known; of a tenant only its id."""
+
+    tenant_id: str
+    job_type: str | None = None
+    subject_id: str = ""
+    owner: str = ""
+
+    @classmethod
+    def of(cls, job: Job) -> "Target":
+        return cls(
+            tenant_id=job.tenant_id,
+            job_type=job.job_type,
+            subject_id=job.subject_id,
+            owner=job.created_by,
+        )
+
+
+class Authorizer(Protocol):
+    """Decide what a principal may do. `scope` and `may` must agree on every job."""
+
+    async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+        """Tell whether this principal may do this to that."""
+        ...
+
+    def scope(self, principal: Principal, action: Action) -> Visibility:
+        """Tell to which jobs `may` would say yes; it narrows a filter before it is paged."""
+        ...
+
+
+_OF_ONES_OWN: Final = frozenset(
+    {Action.READ, Action.READ_PAYLOAD, Action.CANCEL, Action.REDRIVE, Action.DELETE}
+)
+_VIEWER: Final = frozenset(
+    {Action.READ, Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES}
+)
+_OPERATOR: Final = (
+    _VIEWER
+    | _OF_ONES_OWN
+    | {Action.SUBMIT, Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.MANAGE_WEBHOOKS}
+    | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
+)
+_ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}
+_BY_ROLE: Final = {Role.VIEWER: _VIEWER, Role.OPERATOR: _OPERATOR, Role.ADMIN: _ADMIN}
+# Answered type by type, so that a principal of a few types gets those.
+_TOLD_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES})
+
+
+class DefaultAuthorizer:
+    """Same tenant and (own job, or granted subject, or a role that allows it).
+
+    Nobody submits in somebody else's name. Another tenant is open to a principal of the system
+    only, and only by a role; so is what touches every tenant.
+    """
+
+    async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+        if not (_has_scope(principal, action) and _has_type(principal, action, target)):
+            return False
+        if action is Action.SUBMIT and target.owner != principal.id:
+            return False
+        if _by_role(principal, action):
+            return principal.is_system or target.tenant_id == principal.tenant_id
+        return target.tenant_id == principal.tenant_id and _by_itself(principal, action, target)
+
+    def scope(self, principal: Principal, action: Action) -> Visibility:
+        if not _has_scope(principal, action):
+            return NOTHING_VISIBLE
+        if _by_role(principal, action):
+            tenant = None if principal.is_system else principal.tenant_id
+            return Visibility(tenant_id=tenant, job_types=principal.job_types)
+        if action is Action.READ_TYPES:
+            return Visibility(tenant_id=principal.tenant_id, job_types=principal.job_types)
+        if action not in _OF_ONES_OWN:
+            return NOTHING_VISIBLE
+        return Visibility(
+            tenant_id=principal.tenant_id,
+            job_types=principal.job_types,
+            owner=principal.id,
+            subjects=principal.subjects,
+        )
+
+
+def _has_scope(principal: Principal, action: Action) -> bool:
+    return principal.scopes is None or action in principal.scopes
+
+
+def _has_type(principal: Principal, action: Action, target: Target) -> bool:
+    if principal.job_types is None:
+        return True
+    if target.job_type is None:
+        return action in _TOLD_BY_TYPE
+    return target.job_type in principal.job_types
+
+
+def _by_role(principal: Principal, action: Action) -> bool:
+    if action in INSTALLATION_WIDE and not principal.is_system:
+        return False
+    return any(action in _BY_ROLE[role] for role in principal.roles)
+
+
+def _by_itself(principal: Principal, action: Action, target: Target) -> bool:
+    """What needs no role: to submit, to see which types there are, to act on what is one's own."""
+    if action in (Action.SUBMIT, Action.READ_TYPES):
+        return True
+    return action in _OF_ONES_OWN and _is_theirs(principal, target)
+
+
+def _is_theirs(principal: Principal, target: Target) -> bool:
+    if target.owner and target.owner == principal.id:
+        return True
+    return bool(target.subject_id) and target.subject_id in principal.subjects

@@ -1,0 +1,99 @@
+"""From the claims of a token to a principal, as the operator has said."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gantline.auth.action import Action
+from gantline.auth.api_key import MOST_NAMES
+from gantline.auth.principal import Principal, Role
+from gantline.contract.errors import InvalidCredentials
+from gantline.contract.text import name_problem
+
+Claim = str | tuple[str, ...]
+"""The name of a claim; a tuple leads into nested ones: `("realm_access", "roles")`."""
+
+_ID_LIMIT: Final = 256
+_TENANT_LIMIT: Final = 128
+_NAME_LIMIT: Final = 512
+
+
+class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """Which claim says what. Names that a token has and nobody has mapped give no right.
+
+    A claim with several values is a list, or one text with blanks between them.
+    """
+
+    id_prefix: str = "user"
+    """Before the `sub`; use another for each issuer, whose users may have the same names."""
+    tenant: Claim | None = "tenant"
+    default_tenant: str | None = None
+    """For tokens without the claim; None refuses them."""
+    roles: Claim | None = "roles"
+    role_names: Mapping[str, Role] = msgspec.field(
+        default_factory=lambda: {role.value: role for role in Role}
+    )
+    system_role: str | None = None
+    """Who has this among his roles operates the installation; None: no token can say so."""
+    scopes: Claim | None = None
+    """None: tokens are not narrowed. With a claim, one that lacks it may do nothing."""
+    subjects: Claim | None = "subjects"
+    job_types: Claim | None = None
+
+    def principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Read the claims of a token that was checked; raise InvalidCredentials."""
+        roles = _names(claims, self.roles)
+        return Principal(
+            id=_name(f"{self.id_prefix}:", claims.get("sub"), _ID_LIMIT, "sub"),
+            tenant_id=self._tenant_of(claims),
+            roles=frozenset(self.role_names[name] for name in roles if name in self.role_names),
+            scopes=_actions(claims, self.scopes) if self.scopes else None,
+            subjects=_names(claims, self.subjects),
+            job_types=_names(claims, self.job_types) if self.job_types else None,
+            is_system=self.system_role is not None and self.system_role in roles,
+        )
+
+    def _tenant_of(self, claims: Mapping[str, Any]) -> str:
+        value = _value(claims, self.tenant)
+        if value is None and self.default_tenant is not None:
+            return self.default_tenant
+        return _name("", value, _TENANT_LIMIT, "tenant")
+
+
+def _value(claims: Mapping[str, Any], claim: Claim | None) -> Any:
+    if claim is None:
+        return None
+    value: Any = claims
+    for part in (claim,) if isinstance(claim, str) else claim:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _name(prefix: str, value: Any, limit: int, what: str) -> str:
+    if not isinstance(value, str) or not value or name_problem(prefix + value, limit):
+        raise InvalidCredentials(
+            f"The token has no {what} that can be used.",
+            next_step="Ask the identity provider for a token with one.",
+        )
+    return prefix + value
+
+
+def _names(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[str]:
+    value = _value(claims, claim)
+    found = value.split() if isinstance(value, str) else value
+    if not isinstance(found, list):
+        return frozenset()
+    names = frozenset(
+        name
+        for name in found
+        if isinstance(name, str) and name and not name_problem(name, _NAME_LIMIT)
+    )
+    if len(names) > MOST_NAMES:
+        raise InvalidCredentials("The token says too much.", internal=f"{len(names)} names")
+    return names
+
+
+def _actions(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[Action]:
+    known = {action.value: action for action in Action}
+    return frozenset(known[name] for name in _names(claims, claim) if name in known)

@@ -1,0 +1,304 @@
+"""gantline audit: reading, verifying, exporting and pruning the audit trail."""
+
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from gantline.audit.chain import AuditChains, Unreadable
+from gantline.audit.event import AuditEvent
+from gantline.audit.files import LONGEST_LINE, line_of, read_checkpoints, read_events
+from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.retention import AuditPruned, AuditPruner
+from gantline.audit.verifier import Verifier, verified
+from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.cli.confirm import confirm
+from gantline.cli.keeper import Keeper
+from gantline.cli.output import say
+from gantline.cli.session import FAILED, Cli, command, pass_cli
+from gantline.cli.span import span
+from gantline.cli.table import Columns
+from gantline.contract.errors import InvalidInput
+
+_COLUMNS: Final = Columns(
+    ("version", "happenedAt", "actor", "type", "aggregate", "outcome", "count"),
+    prose="aggregate",
+    expendable=("count", "outcome"),
+)
+_FINDINGS: Final = Columns(("tenantId", "versions", "what", "aggregate", "detail"), prose="detail")
+_TELL_EVERY: Final = 10_000
+
+everywhere_option = click.option(
+    "--all-tenants",
+    "everywhere",
+    is_flag=True,
+    help="The chains of all tenants, and the installation's own; only on a store.",
+)
+
+
+def instant_or_span(text: str) -> datetime:
+    """An instant, or how long ago."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.now(UTC) - span(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+@click.group()
+def audit() -> None:
+    """Read the audit trail, verify and export it."""
+
+
+@audit.command(name="list")
+@click.option("--aggregate", help="Such as job:<id>, queue:<name>, key:<id>, access.")
+@click.option("--actor", help="Such as key:<id> or user:<sub>.")
+@click.option("--action", help="Such as cancelJob or jobs:cancel.")
+@click.option("--since", type=instant_or_span, help="Such as 24h, 30d or 2026-11-01.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True)
+@everywhere_option
+@pass_cli
+@command
+async def list_(
+    cli: Cli,
+    /,
+    aggregate: str | None,
+    actor: str | None,
+    action: str | None,
+    since: datetime | None,
+    limit: int,
+    everywhere: bool,
+) -> None:
+    """List what was done and refused, newest first."""
+    wanted = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
+    found: list[AuditEvent] = []
+    async with cli.keeper() as keeper:
+        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
+            found += await _first(keeper.audit_events(tenant_id, wanted), wanted, limit)
+        whose = keeper.whose
+    found.sort(key=lambda event: (event.time, event.version), reverse=True)
+    rows = [_row(event) for event in found[:limit]]
+    cli.output.rows(rows, _COLUMNS, empty=f"The audit trail of {whose} has nothing of this.")
+
+
+async def _first(
+    events: AsyncIterator[AuditEvent | Unreadable], wanted: AuditFilter, limit: int
+) -> list[AuditEvent]:
+    found: list[AuditEvent] = []
+    tell, count = _telling("looked at"), 0
+    async for event in events:
+        count += 1
+        tell(count)
+        if isinstance(event, Unreadable):
+            _warn(event)
+            continue
+        if len(found) == limit or wanted.is_past(event):
+            break
+        if wanted.wants(event):
+            found.append(event)
+    return found
+
+
+@audit.command()
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="An export.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    type=click.Path(path_type=Path),
+    help="What `checkpoint` or `export` gave before: shows what was cut off since.",
+)
+@everywhere_option
+@pass_cli
+@command
+async def verify(
+    cli: Cli, /, files: tuple[Path, ...], checkpoints: Path | None, everywhere: bool
+) -> None:
+    """Prove that nothing was changed, put in, moved or taken out; exit with 1 where it was."""
+    known = read_checkpoints(_lines(checkpoints)) if checkpoints else {}
+    if files:
+        results = _verified_files(files, known, everywhere=everywhere)
+    else:
+        async with cli.keeper() as keeper:
+            results = await _verified_chains(keeper, known, everywhere=everywhere)
+    _report(cli, results)
+
+
+async def _verified_chains(
+    keeper: Keeper, known: dict[str, Checkpoint], *, everywhere: bool
+) -> list[Verified]:
+    tenants = await keeper.audited_tenants(everywhere=everywhere)
+    if everywhere or not tenants:  # one whose chain is gone altogether is not among them
+        tenants = [*tenants, *sorted(set(known) - set(tenants))]
+    return [await _verified_chain(keeper, tenant_id, known.get(tenant_id)) for tenant_id in tenants]
+
+
+async def _verified_chain(keeper: Keeper, tenant_id: str, known: Checkpoint | None) -> Verified:
+    """What is found is looked at once more: old events may have been pruned while they were read,
+    and the event that says so was not there yet."""
+    for is_last in (False, True):
+        result = await verified(
+            tenant_id,
+            keeper.audit_events(tenant_id),
+            checkpoint=known,
+            progress=_telling("verified"),
+        )
+        if is_last or not result.findings:
+            break
+    return result
+
+
+def _verified_files(
+    files: Sequence[Path], known: dict[str, Checkpoint], *, everywhere: bool
+) -> list[Verified]:
+    results = [one for file in files for one in _verified_file(file, known)]
+    if everywhere or not results:  # one whose chain is gone altogether is in none of them
+        there = {one.tenant_id for one in results}
+        results += [Verifier(one, known[one]).finish() for one in sorted(set(known) - there)]
+    return results
+
+
+def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[Verified]:
+    verifiers: dict[str, Verifier] = {}
+    tell, last = _telling("verified"), ""
+    for count, event in enumerate(read_events(_lines(file)), start=1):
+        last = event.tenant_id if isinstance(event, AuditEvent) else last
+        if last not in verifiers:
+            verifiers[last] = Verifier(last, known.get(last))
+        verifiers[last].add(event)
+        tell(count)
+    return [verifier.finish() for verifier in verifiers.values()]
+
+
+def _report(cli: Cli, results: Sequence[Verified]) -> None:
+    findings = [finding for one in results for finding in one.findings]
+    for one in results:
+        versions = f"{one.first_version} to {one.last_version}" if one.events else "none"
+        judgement = f"{len(one.findings)} findings" if one.findings else "unbroken"
+        say(f"{_named(one.tenant_id)}: {one.events} events ({versions}), {judgement}.")
+        if gone := one.removed:
+            before = f"{gone.before:%Y-%m-%d %H:%M}"
+            say(f"  What was older than {before} has been removed by {gone.actor!r}.")
+    if not results:
+        say("There is no audit trail yet.")
+    rows = [
+        msgspec.to_builtins(one) | {"versions": _versions(one.version, one.last_version)}
+        for one in findings
+    ]
+    cli.output.rows(rows, _FINDINGS, empty="Nothing was changed, as far as a chain can tell.")
+    if findings:
+        sys.exit(FAILED)
+
+
+@audit.command()
+@everywhere_option
+@pass_cli
+@command
+async def export(cli: Cli, /, everywhere: bool) -> None:
+    """Print all of it as JSON lines, newest first, for `verify --file` and other programs."""
+    async with cli.keeper() as keeper:
+        tell, count, unreadable = _telling("exported"), 0, 0
+        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
+            async for event in keeper.audit_events(tenant_id):
+                if isinstance(event, Unreadable):
+                    unreadable += 1
+                    _warn(event)
+                    continue
+                click.echo(line_of(event), nl=False)
+                count += 1
+                tell(count)
+    say(f"{count} events.")
+    if unreadable:
+        sys.exit(FAILED)
+
+
+@audit.command()
+@everywhere_option
+@pass_cli
+@command
+async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
+    """Print how far the chains have come; keep it elsewhere, for `verify --checkpoint`."""
+    async with cli.keeper() as keeper:
+        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
+            newest = await _first(keeper.audit_events(tenant_id), EVERYTHING, 1)
+            for event in newest:
+                made = Checkpoint(
+                    tenant_id=tenant_id, version=event.version, hash=event.hash, time=event.time
+                )
+                click.echo(line_of(made), nl=False)
+
+
+@audit.command()
+@click.option("--before", type=instant_or_span, required=True, help="Such as 400d or 2026-01-01.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@everywhere_option
+@pass_cli
+@command
+async def prune(cli: Cli, /, before: datetime, yes: bool, everywhere: bool) -> None:
+    """Remove what is older, and leave an event that says so. The chain still verifies."""
+    async with cli.opened() as (store, _):
+        tenants = await AuditChains(store).tenants() if everywhere else [cli.tenant]
+        if not yes:
+            whose = "all tenants" if everywhere else f"the tenant {cli.tenant!r}"
+            await confirm(f"remove the audit trail of {whose} before {before:%Y-%m-%d %H:%M}")
+        pruner = AuditPruner(store)
+        pruned = [
+            await pruner.prune(tenant_id, before=before, actor=cli.actor) for tenant_id in tenants
+        ]
+    cli.output.rows([_pruned_row(one) for one in pruned], _PRUNED, empty="There was nothing.")
+    if any(one.findings for one in pruned):
+        say("A chain that does not verify is evidence: nothing of it was removed.")
+        sys.exit(FAILED)
+
+
+_PRUNED: Final = Columns(("tenantId", "count", "through", "findings"))
+
+
+def _pruned_row(pruned: AuditPruned) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(pruned)
+    return data | {"findings": len(pruned.findings)}
+
+
+def _row(event: AuditEvent) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(event)
+    details = event.payload.get("details")
+    return data | {
+        "happenedAt": data["time"],
+        "outcome": event.payload.get("outcome"),
+        "count": details.get("count") if isinstance(details, dict) else None,
+    }
+
+
+def _warn(unreadable: Unreadable) -> None:
+    say(f"Warning: {unreadable.where} cannot be read. See `gantline audit verify`.")
+
+
+def _named(tenant_id: str) -> str:
+    return f"The tenant {tenant_id!r}" if tenant_id else "The installation itself"
+
+
+def _versions(first: int | None, last: int | None) -> str:
+    if first is None:
+        return ""
+    return str(first) if last is None else f"{first}-{last}"
+
+
+def _lines(file: Path) -> Iterable[bytes]:
+    try:
+        with file.open("rb") as opened:
+            yield from iter(lambda: opened.readline(LONGEST_LINE), b"")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _telling(done: str) -> Any:
+    """Say now and then how far it is."""
+
+    def tell(count: int) -> None:
+        if count % _TELL_EVERY == 0:
+            say(f"{count} events {done}")
+
+    return tell

@@ -1,0 +1,49 @@
+"""gantline bridge: take job envelopes in from a broker."""
+
+import asyncio
+import sys
+
+import click
+
+from gantline.app import Gantline
+from gantline.cli.choice import place_of
+from gantline.cli.serve import stop_on_signals
+from gantline.cli.session import Cli, exiting, pass_cli, warn_of
+from gantline.cli.talking import Say, log_as
+from gantline.cli.watched import watched
+from gantline.telemetry.address import Address, parse_address
+from gantline.worker.tuning import run_tuned
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log.")
+@click.option("--health", help="Serve health and metrics here: :8081, 127.0.0.1:8081.")
+@pass_cli
+def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | None) -> None:
+    """Take job envelopes in from the broker that the application MODULE:APP names.
+
+    Workers run the jobs, and publish their outcomes.
+    """
+
+    def run() -> int:
+        tell = log_as(cli, log_format, "INFO")
+        text = cli.settings["health"] if health is None else health
+        app, choice = cli.app_to_run(target)
+        warn_of(choice, app.store, tell=tell)
+        tell(f"Jobs are kept in {place_of(app.store, choice)} ({choice.why}).")
+        return run_tuned(_bridge(app, parse_address(text) if text else None, tell))
+
+    sys.exit(exiting(run))
+
+
+async def _bridge(app: Gantline, address: Address | None, tell: Say) -> int:
+    stopped = asyncio.Event()
+    stop_on_signals(stopped.set, stopped.set)
+    async with app, app.bridging():
+        with watched(app, address, expects_worker=False, say=tell):
+            types = ", ".join(sorted(one.name for one in app.job_types))
+            tell(f"Taking envelopes in of {types}. Press Ctrl-C to stop.")
+            await stopped.wait()
+    tell("Stopped.")
+    return 0

@@ -1,0 +1,69 @@
+"""gantline consumer: looking at durable consumers of events, and forgetting retired ones."""
+
+from typing import Final
+
+import click
+import msgspec
+
+from gantline.auth.action import Action
+from gantline.cli.confirm import confirm
+from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.table import Columns
+from gantline.contract.errors import GantlineError, NotThere
+from gantline.contract.store import JobStore
+from gantline.manager.cursors import ConsumerStatus, consumers, delete_cursor
+
+_COLUMNS: Final = Columns(
+    ("name", "position", "lag", "runBy", "movedAt", "failedAt", "lastError"),
+    prose="lastError",
+    expendable=("position", "movedAt"),
+)
+
+
+@click.group()
+def consumer() -> None:
+    """Look at durable consumers of events, and forget retired ones."""
+
+
+@consumer.command(name="list")
+@pass_cli
+@command
+async def list_(cli: Cli) -> None:
+    """List consumers with how far they have read, and what last went wrong."""
+    async with cli.opened() as (store, _):
+        rows = [msgspec.to_builtins(one) for one in await consumers(store)]
+    cli.output.rows(rows, _COLUMNS, empty="No consumer has ever read events here.")
+
+
+@consumer.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def delete(cli: Cli, name: str, yes: bool) -> None:
+    """Forget a retired consumer, so that it holds back no retention any more.
+
+    If it ever comes back, it begins anew.
+    """
+    async with cli.opened() as (store, _):
+        found = await _retired(store, name)
+        if not yes:
+            await confirm(f"forget the consumer {name!r}, which has {found.lag} events to read")
+        await _retired(store, name)
+        await cli.audit(store).done(
+            "deleteConsumer", Action.MANAGE_QUEUES, f"consumer:{name}", {"lag": found.lag}
+        )
+        await delete_cursor(store, name)
+    cli.output.one(msgspec.to_builtins(found))
+
+
+async def _retired(store: JobStore, name: str) -> ConsumerStatus:
+    for one in await consumers(store):
+        if one.name == name and one.run_by:
+            raise GantlineError(
+                f"The consumer {name!r} is run by {one.run_by} live workers.",
+                next_step="Take it out of the application and start the workers anew first.",
+            )
+        if one.name == name:
+            return one
+    raise NotThere(f"There is no consumer {name!r}.", next_step="Look at gantline consumer list.")

@@ -1,0 +1,249 @@
+"""gantline doctor: checks the settings, the store and the workers, and says what to do."""
+
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Literal
+
+import click
+
+from gantline.app import Gantline
+from gantline.app.settings import Value
+from gantline.cli.choice import StoreChoice, choose_store, place_of
+from gantline.cli.output import say
+from gantline.cli.session import FAILED, Cli, command, pass_cli
+from gantline.cli.table import Columns
+from gantline.contract.errors import GantlineError
+from gantline.contract.query import LaneCounts
+from gantline.contract.store import JobStore
+from gantline.contract.version import __version__
+from gantline.manager.cursors import consumers
+from gantline.manager.pruner import retention_lag
+from gantline.manager.relay import OUTBOX
+from gantline.manager.sessions import Session, live_sessions
+from gantline.manager.switches import Closed, Switches
+from gantline.stores.advice import advice_of
+from gantline.stores.software import software_of
+
+_COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
+_TOLERATED_SECONDS: Final = 5
+_MOST_NAMED: Final = 5
+_MOVED_WITHIN: Final = timedelta(minutes=1)
+_REMOVED_WITHIN: Final = timedelta(minutes=5)
+
+Check = dict[str, str]
+
+
+@click.command()
+@pass_cli
+@command
+async def doctor(cli: Cli) -> None:
+    """Check the settings, the store and the workers, and say what to do.
+
+    The exit code is 1 if something is bad; a warning alone is no failure.
+    """
+    say(f"gantline {__version__}, Python {platform.python_version()}")
+    app, checks = _application(cli)
+    is_named = cli.settings.value("store").source != "default"
+    if app is not None or is_named or not cli.settings["app"]:
+        choice = choose_store(cli.settings, app)
+        async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
+            checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
+        checks += await _outbox(cli, app)
+    checks += [
+        _check(f"{name} is a setting", False, f"Is {meant} meant?", result="warn")
+        for name, meant in cli.settings.misspelt().items()
+    ]
+    cli.output.rows(checks, _COLUMNS, empty="")
+    if any(check["result"] == "bad" for check in checks):
+        sys.exit(FAILED)
+
+
+def _application(cli: Cli) -> tuple[Gantline | None, list[Check]]:
+    if not cli.settings["app"]:
+        return None, []
+    try:
+        app = cli.app()
+    except GantlineError as error:
+        return None, [_check("the application imports", False, str(error))]
+    names = [one.name for one in app.job_types]
+    return app, [
+        _check(
+            f"the application declares {_counted(len(names), 'job')}", bool(names), "Declare one."
+        )
+    ]
+
+
+async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
+    capabilities = store.capabilities
+    drift = abs((await store.ping() - cli.clock.now()).total_seconds())
+    software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
+    checks = [_check(f"jobs are kept in {place_of(store, choice)} ({choice.why})", True)]
+    if choice.warning:
+        checks.append(_check("one store is named", False, choice.warning, result="warn"))
+    if software:
+        checks.append(_check(f"the store is {software}", True))
+    return [
+        *checks,
+        _check(
+            f"durability is {capabilities.durability}",
+            capabilities.survives("power_loss"),
+            f"An answered write can be lost by {capabilities.ack_lost_on}.",
+        ),
+        *(
+            _check(one.what, one.is_good, one.next_step, result="warn")
+            for one in await advice_of(store)
+        ),
+        _check(
+            f"the clocks of store and host differ by {drift:.1f} s",
+            drift < _TOLERATED_SECONDS,
+            "The store's clock rules; set this host's by NTP, or delays and ages look wrong here.",
+        ),
+    ]
+
+
+async def _work(cli: Cli, store: JobStore) -> list[Check]:
+    alive = [session for session in await live_sessions(store) if not session.draining]
+    switches = Switches(store)
+    await switches.refresh()
+    waiting = [lane for lane in await store.counts(tenant_id=None) if lane.queued]
+    held = [lane for lane in waiting if _advice_for_held(lane, switches)]
+    orphaned = [f"{one.job_type} in {one.queue}" for one in waiting if not _is_served(one, alive)]
+    return [
+        *_closed(switches.closed),
+        _check(
+            _counted(len(alive), "worker") + " alive",
+            bool(alive),
+            f"Start one: {cli.worker_command}",
+        ),
+        _check(
+            "every waiting job has a worker",
+            not orphaned,
+            f"No live worker serves {_first(orphaned)}.",
+        ),
+        _check(
+            "no waiting job is held back by a switch",
+            not held,
+            " ".join(_advice_for_held(lane, switches) for lane in held[:_MOST_NAMED]),
+            result="warn",
+        ),
+        *await _consumers(store),
+        await _retention(store),
+    ]
+
+
+def _closed(closed: Closed | None) -> list[Check]:
+    if closed is None:
+        return []
+    if closed.has_moved:
+        told = f"Its jobs were moved to {closed.copied_to}: use that store."
+    else:
+        told = (
+            f"{closed.by} copies it to {closed.copied_to} since {closed.since:%Y-%m-%d %H:%M}. If "
+            f"that copy is not running any more, run it again, or: gantline store reopen."
+        )
+    return [_check("the store is open", False, told)]
+
+
+async def _retention(store: JobStore) -> Check:
+    lag = await retention_lag(store)
+    return _check(
+        "old jobs are removed in time",
+        lag < _REMOVED_WITHIN,
+        f"The oldest should have been gone {lag // timedelta(minutes=1)} minutes ago. A live "
+        "worker removes them, but none that a consumer of events has still to read: "
+        "gantline consumer list.",
+        result="warn",
+    )
+
+
+async def _consumers(store: JobStore) -> list[Check]:
+    found = await consumers(store)
+    left = [one.name for one in found if not one.run_by]
+    failing = [one for one in found if one.is_failing]
+    if not found:
+        return []
+    return [
+        _check(
+            "every consumer of events has a worker",
+            not left,
+            f"No live worker runs {_first(left)}: nothing that they have not read is removed. "
+            "Start a worker that does, or: gantline consumer delete NAME.",
+            result="warn",
+        ),
+        _check(
+            "no consumer of events fails",
+            not failing,
+            " ".join(f"{one.name}: {one.last_error}." for one in failing[:_MOST_NAMED]),
+            result="warn",
+        ),
+    ]
+
+
+async def _outbox(cli: Cli, app: Gantline | None) -> list[Check]:
+    """Whether jobs leave the outbox, where there is one."""
+    named = Value(app.outbox_url, app.outbox_named_by) if app else cli.settings.value("outbox")
+    if not named.text:
+        return []
+    choice = StoreChoice(named.text, named.source)
+    try:
+        async with cli.opened(choice=choice) as (outbox, _):
+            lanes = [one for one in await outbox.counts(tenant_id=None) if one.job_type == OUTBOX]
+            place, now = place_of(outbox, choice), await outbox.ping()
+    except GantlineError as error:
+        return [_check("the outbox can be opened", False, str(error))]
+    waiting, dead = sum(one.queued for one in lanes), sum(one.failed for one in lanes)
+    is_stuck = any(one.oldest_due_at and now - one.oldest_due_at > _MOVED_WITHIN for one in lanes)
+    return [
+        _check(
+            f"jobs leave the outbox {place}",
+            not is_stuck,
+            f"{_counted(waiting, 'job')} there: workers of the application move them. Start one: "
+            f"{cli.worker_command}",
+        ),
+        _check(
+            "all that left the outbox was taken",
+            not dead,
+            f"{_counted(dead, 'job')} could not be moved: gantline --store OUTBOX dead list",
+            result="warn",
+        ),
+    ]
+
+
+def _is_served(lane: LaneCounts, alive: Sequence[Session]) -> bool:
+    return any(lane.queue in one.queues and lane.job_type in one.job_types for one in alive)
+
+
+def _advice_for_held(lane: LaneCounts, switches: Switches) -> str:
+    """What to do about a lane that a switch stops; empty where none does."""
+    jobs = f"{lane.queued} job{'' if lane.queued == 1 else 's'}"
+    if lane.queue in switches.paused_queues:
+        return f"{jobs} in the paused queue {lane.queue}: gantline queue resume {lane.queue}."
+    if lane.job_type in switches.paused_types:
+        return f"{jobs} of the paused type {lane.job_type}: gantline type resume {lane.job_type}."
+    if lane.job_type in switches.disabled_types:
+        return (
+            f"{jobs} of the disabled type {lane.job_type} will fail: "
+            f"gantline type enable {lane.job_type}."
+        )
+    return ""
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _check(
+    what: str, good: bool, advice: str = "", *, result: Literal["warn", "bad"] = "bad"
+) -> Check:
+    return {
+        "check": what,
+        "result": "ok" if good else result,
+        "advice": "" if good else advice,
+    }

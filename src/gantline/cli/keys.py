@@ -1,0 +1,197 @@
+"""gantline key: making, listing, rotating and revoking API keys."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+
+from gantline.auth.action import Action
+from gantline.auth.api_key import ApiKey, IssuedKey, KeyGrant
+from gantline.auth.api_keys import ApiKeys
+from gantline.auth.key_cache import MAX_AGE_SECONDS
+from gantline.auth.key_text import new_key_id
+from gantline.auth.peppers import Peppers, new_pepper
+from gantline.auth.principal import Role
+from gantline.auth.rate_limit import read_rate_limit
+from gantline.cli.audited import CliAudit
+from gantline.cli.confirm import confirm
+from gantline.cli.output import say
+from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.span import span
+from gantline.cli.table import Columns
+from gantline.contract.errors import InvalidInput
+
+_COLUMNS: Final = Columns(
+    ("keyId", "name", "state", "roles", "isSystem", "createdAt", "expiresAt", "lastUsedAt"),
+    expendable=("createdAt", "expiresAt", "lastUsedAt"),
+)
+
+_GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem", "rateLimit")
+
+
+@click.group()
+def key() -> None:
+    """Make API keys, list, rotate and revoke them."""
+
+
+@key.command()
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, type=click.Choice([*map(str, Role)]))
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([*map(str, Action)]),
+    help="Only these actions; all that the roles allow where none is named.",
+)
+@click.option("--subject", "subjects", multiple=True, help="A subject that it may see.")
+@click.option("--type", "job_types", multiple=True, help="Only these job types; else all.")
+@click.option("--system", is_flag=True, help="Its roles hold in every tenant.")
+@click.option("--rate-limit", help="Such as 50/s or 600/min:100; else what the server sets.")
+@click.option("--expires-in", type=span, help="Such as 90d; never where it is not given.")
+@pass_cli
+@command
+async def create(
+    cli: Cli,
+    /,
+    name: str,
+    roles: tuple[str, ...],
+    scopes: tuple[str, ...],
+    subjects: tuple[str, ...],
+    job_types: tuple[str, ...],
+    system: bool,
+    rate_limit: str | None,
+    expires_in: timedelta | None,
+) -> None:
+    """Make a key of the tenant. Without a role it sees its own jobs and those of its subjects."""
+    grant = KeyGrant(
+        name=name,
+        tenant_id=cli.tenant,
+        roles=frozenset(map(Role, roles)),
+        scopes=frozenset(map(Action, scopes)) if scopes else None,
+        subjects=frozenset(subjects),
+        job_types=frozenset(job_types) if job_types else None,
+        is_system=system,
+        rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
+    )
+    peppers = Peppers.from_environment(os.environ)
+    async with _opened(cli, peppers) as (keys, audit):
+        grant.check()
+        key_id = new_key_id()
+        await audit.done("createKey", Action.MANAGE_KEYS, f"key:{key_id}", _granted(grant))
+        issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor, key_id=key_id)
+        _show_issued(cli, issued)
+
+
+@key.command(name="list")
+@pass_cli
+@command
+async def list_(cli: Cli) -> None:
+    """List the tenant's keys, oldest first; dead ones for 90 days."""
+    async with _opened(cli) as (keys, _):
+        rows = [_row(one) for one in await keys.listed(tenant_id=cli.tenant)]
+        cli.output.rows(rows, _COLUMNS, empty=f"The tenant {cli.tenant!r} has no keys.")
+
+
+@key.command()
+@click.argument("key_id")
+@pass_cli
+@command
+async def show(cli: Cli, key_id: str) -> None:
+    """Show what a key may do. Its secret cannot be shown again."""
+    async with _opened(cli) as (keys, _):
+        cli.output.one(_row(await keys.get(_id_of(key_id), tenant_id=cli.tenant)))
+
+
+@key.command()
+@click.argument("key_id")
+@click.option(
+    "--overlap",
+    type=span,
+    default="24h",
+    show_default=True,
+    help="How long the old secret is still good.",
+)
+@click.option("--expires-in", type=span, help="Give it this long from now; else as it was.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def rotate(
+    cli: Cli, /, key_id: str, overlap: timedelta, expires_in: timedelta | None, yes: bool
+) -> None:
+    """Give a key a new secret."""
+    peppers = Peppers.from_environment(os.environ)
+    async with _opened(cli, peppers) as (keys, audit):
+        old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
+        if not overlap and not yes:
+            await confirm(f"end the secret of {old.grant.name!r} ({old.id}) at once")
+        details = {"name": old.grant.name, "overlapSeconds": overlap.total_seconds()}
+        await audit.done("rotateKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
+        issued = await keys.rotate(
+            old.id, tenant_id=cli.tenant, overlap=overlap, lifetime=expires_in
+        )
+        _show_issued(cli, issued)
+
+
+@key.command()
+@click.argument("key_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
+    """Make a key good for nothing, for ever."""
+    async with _opened(cli) as (keys, audit):
+        old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
+        if not yes:
+            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) for ever")
+        details = {"name": old.grant.name}
+        await audit.done("revokeKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
+        cli.output.one(_row(await keys.revoke(old.id, tenant_id=cli.tenant)))
+        say(f"Every server refuses it within {MAX_AGE_SECONDS:g} seconds.")
+
+
+@key.command()
+def pepper() -> None:
+    """Make a secret for GANTLINE_KEY_PEPPER, without which no key can be made or checked."""
+    click.echo(new_pepper())
+
+
+@asynccontextmanager
+async def _opened(
+    cli: Cli, peppers: Peppers | None = None
+) -> AsyncIterator[tuple[ApiKeys, CliAudit]]:
+    """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
+    async with cli.opened(create=peppers is not None) as (store, _):
+        yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock), cli.audit(store)
+
+
+def _id_of(text: str) -> str:
+    """Somebody who has just the key at hand may paste it, but it would be in his history then."""
+    if text.count("_") == 2:
+        raise InvalidInput(
+            "This looks like a whole key, which must not be on a command line.",
+            next_step="Give its id alone, the part between the two underscores; rotate the key.",
+        )
+    return text
+
+
+def _granted(grant: KeyGrant) -> dict[str, Any]:
+    """What a key may do, for the audit; of its subjects, which may be people, how many."""
+    data: dict[str, Any] = msgspec.to_builtins(grant, order="sorted")
+    return data | {"subjects": len(grant.subjects)}
+
+
+def _row(one: ApiKey) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(one, order="sorted")
+    grant = data.pop("grant")
+    first = {"keyId": data.pop("id"), "name": grant["name"], "state": data.pop("state")}
+    return first | {name: grant[name] for name in _GRANTED} | data
+
+
+def _show_issued(cli: Cli, issued: IssuedKey) -> None:
+    cli.output.one({"key": issued.text, **_row(issued.key)})
+    say("Keep the key now: it is shown this once.")

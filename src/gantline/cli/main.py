@@ -1,0 +1,91 @@
+"""gantline: the command itself, with the options that every command has."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gantline.app.settings import Settings
+from gantline.cli.audit import audit
+from gantline.cli.bridge import bridge
+from gantline.cli.consumers import consumer
+from gantline.cli.db import db
+from gantline.cli.dead import dead
+from gantline.cli.doctor import doctor
+from gantline.cli.jobs import job
+from gantline.cli.keys import key
+from gantline.cli.operate import config, sessions, stats
+from gantline.cli.output import Output
+from gantline.cli.queues import queue
+from gantline.cli.schedules import schedule
+from gantline.cli.serve import api
+from gantline.cli.session import Cli, exiting
+from gantline.cli.store import store as store_group
+from gantline.cli.types import type_
+from gantline.cli.webhooks import webhook
+from gantline.cli.work import dev, worker
+from gantline.contract.version import __version__
+
+_SHARED: Final = frozenset({"--store", "--url", "--app", "--tenant", "-o", "--output"})
+
+
+class EverywhereGroup(click.Group):
+    """Takes the options that all commands share before or behind the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _shared_first(args))
+
+
+def _shared_first(args: list[str]) -> list[str]:
+    shared: list[str] = []
+    rest: list[str] = []
+    waiting = list(args)
+    while waiting:
+        arg = waiting.pop(0)
+        if arg == "--":
+            return [*shared, *rest, arg, *waiting]
+        if arg in _SHARED and waiting:
+            shared += [arg, waiting.pop(0)]
+        elif arg.partition("=")[0] in _SHARED and "=" in arg:
+            shared.append(arg)
+        else:
+            rest.append(arg)
+    return [*shared, *rest]
+
+
+@click.group(cls=EverywhereGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="gantline")
+@click.option("--store", help="Where jobs are kept, as a URL.")
+@click.option("--url", help="A server to ask instead of a store; its key is GANTLINE_API_KEY.")
+@click.option("--app", help="The application object, as module:name.")
+@click.option("--tenant", help="Whose jobs are meant.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "jsonl"]),
+    default="table",
+    show_default=True,
+)
+@click.pass_context
+def main(
+    context: click.Context,
+    store: str | None,
+    url: str | None,
+    app: str | None,
+    tenant: str | None,
+    output: str,
+) -> None:
+    """Durable background jobs."""
+    flags = {"store": store, "url": url, "app": app, "tenant": tenant}
+    context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
+
+
+for part in (
+    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, job, key, queue, schedule),
+    *(sessions, stats, store_group, type_, webhook, worker),
+):
+    main.add_command(part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""gantline stats, sessions and config: looking at a running system."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+import msgspec
+
+from gantline.app.settings import CODE, FLAG, SETTINGS, Value
+from gantline.cli.output import say
+from gantline.cli.queues import COUNTED, RARELY_ASKED
+from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.table import Columns
+from gantline.contract.errors import GantlineError
+from gantline.manager.sessions import live_sessions
+
+_STATS: Final = Columns(
+    ("queue", "jobType", *COUNTED, "oldestSeconds"), expendable=(*RARELY_ASKED, "oldestSeconds")
+)
+_SESSIONS: Final = Columns(
+    ("sessionId", "lastSeenAt", "serves", "startedAt", "version", "host", "pid"),
+    # What a session id begins with anyway goes first.
+    expendable=("pid", "host", "version", "startedAt"),
+)
+_CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", expendable=("help",))
+
+
+@click.command()
+@pass_cli
+@command
+async def stats(cli: Cli) -> None:
+    """Count jobs per queue and type."""
+    async with cli.keeper() as keeper:
+        lanes, whose = await keeper.lanes(), keeper.whose
+    rows = []
+    for lane in lanes:
+        age = lane.oldest_age_seconds
+        waited = None if age is None else round(age, 1)
+        counted = {name: getattr(lane, name) for name in COUNTED}
+        rows.append(
+            {"queue": lane.queue, "jobType": lane.job_type, **counted, "oldestSeconds": waited}
+        )
+    cli.output.rows(rows, _STATS, empty=f"There are no jobs of {whose}.")
+
+
+@click.command()
+@pass_cli
+@command
+async def sessions(cli: Cli) -> None:
+    """List the worker processes that are alive."""
+    async with cli.opened() as (store, _):
+        rows = [
+            {**msgspec.to_builtins(session), "serves": _as_typed(session.queues)}
+            for session in await live_sessions(store)
+        ]
+        empty = f"No worker is alive. Start one: {cli.worker_command}"
+        cli.output.rows(rows, _SESSIONS, empty=empty)
+
+
+def _as_typed(queues: Mapping[str, int]) -> str:
+    """As one would type them behind -q."""
+    return ",".join(f"{name}:{slots}" for name, slots in queues.items())
+
+
+@click.group()
+def config() -> None:
+    """Look at the settings."""
+
+
+@config.command()
+@pass_cli
+def show(cli: Cli) -> None:
+    """Show every setting, its value and where that came from."""
+    named = _named_in_code(cli)
+    rows = []
+    for setting in SETTINGS:
+        value = named.get(setting.name) or cli.settings.value(setting.name)
+        rows.append(
+            {
+                "setting": setting.name,
+                "value": value.shown,
+                "source": value.source,
+                "variable": setting.variable,
+                "help": setting.help,
+            }
+        )
+    cli.output.rows(rows, _CONFIG, empty="")
+
+
+def _named_in_code(cli: Cli) -> dict[str, Value]:
+    """What the application names itself, where no flag says otherwise."""
+    if not cli.settings["app"]:
+        return {}
+    try:
+        app = cli.app()
+    except GantlineError as error:
+        say(f"Warning: what the application names itself is not known: {error}")
+        return {}
+    named = {}
+    if app.store_named_by == CODE and cli.settings.value("store").source != FLAG:
+        named["store"] = Value(cli.choice.url, CODE)
+    if app.trigger_named_by == CODE:
+        named["trigger"] = Value(app.trigger, CODE)
+    return named

@@ -1,0 +1,45 @@
+"""Options with a little language of their own: queues with slots, limits for recycling."""
+
+from typing import NamedTuple
+
+from gantline.contract.errors import InvalidInput
+
+
+def parse_queues(text: str) -> dict[str, int]:
+    """Read `documents:10,default` into slots per queue; 10 where no number is given."""
+    queues: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, slots = part.rpartition(":") if ":" in part else (part, "", "10")
+        if not name or not slots.isdigit() or int(slots) < 1:
+            raise InvalidInput(
+                f"{part!r} is not a queue with slots.", next_step="Write it as documents:10."
+            )
+        queues[name] = int(slots)
+    if text and not queues:
+        raise InvalidInput(f"{text!r} names no queue.", next_step="Write it as documents:10.")
+    return queues
+
+
+class Recycle(NamedTuple):
+    """When a worker process is to be started anew; None for never."""
+
+    jobs: int | None = None
+    memory_bytes: int | None = None
+
+
+def parse_recycle(text: str) -> Recycle:
+    """Read `10000jobs,512MB`."""
+    limits = Recycle()
+    for part in filter(None, (piece.strip().lower() for piece in text.split(","))):
+        number = part.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = part.removeprefix(number)
+        if not number.isdigit() or unit not in ("jobs", "mb", "gb"):
+            raise InvalidInput(
+                f"{part!r} is not a limit for recycling.", next_step="Write 10000jobs,512MB."
+            )
+        if unit == "jobs":
+            limits = limits._replace(jobs=int(number))
+        else:
+            size = int(number) * 1024 ** (2 if unit == "mb" else 3)
+            limits = limits._replace(memory_bytes=size)
+    return limits

@@ -1,0 +1,194 @@
+"""What the command line prints: data to stdout as table or JSON, talk to stderr."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+
+from gantline.api.documents import HistoryEntry, ListedJob
+from gantline.cli.table import Columns, table_lines
+from gantline.contract.clock import as_utc
+
+Row = Mapping[str, Any]
+
+# A job must not be able to write to the terminal of whoever looks at it.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_PIPE_WIDTH: Final = 1_000_000
+
+
+class Output:
+    """Print rows in the format that was asked for."""
+
+    def __init__(self, format_: str) -> None:
+        self._format = format_
+
+    def rows(self, rows: Sequence[Row], columns: Columns, *, empty: str) -> None:
+        """Print many: as a table of these columns, or as JSON with everything.
+
+        Where a table would have no row, say `empty` instead.
+        """
+        match self._format:
+            case "json":
+                click.echo(_json([_data(row) for row in rows]))
+            case "jsonl":
+                for row in rows:
+                    click.echo(msgspec.json.encode(_data(row)).decode())
+            case _ if rows:
+                _print_table(rows, columns)
+            case _:
+                say(empty)
+
+    def one(self, row: Row) -> None:
+        """Print one thing: as lines of name and value, or as JSON."""
+        if self._format == "table":
+            shown = {
+                name: value
+                for name, value in row.items()
+                if value not in (None, "") and name not in _FOR_TABLES_ONLY
+            }
+            width = max(map(len, shown), default=0)
+            for name, value in shown.items():
+                click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
+        else:
+            data = _data(row)
+            click.echo(
+                _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
+            )
+
+    def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Columns) -> None:
+        """Print one thing and a list that belongs to it."""
+        if self._format != "table":
+            self.one({**row, name: [_data(one) for one in rows]})
+            return
+        self.one(row)
+        if rows:
+            click.echo(f"\n{name}")
+            _print_table(rows, columns)
+            for detail in filter(None, (one.get("errorDetail") for one in rows[-1:])):
+                lines = [_UNPRINTABLE.sub(" ", line) for line in detail.splitlines()]
+                click.echo("\n" + "\n".join(lines))
+
+
+_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves", "happenedAt", "versions"})
+
+
+def _data(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _FOR_TABLES_ONLY}
+
+
+def say(text: str) -> None:
+    """Talk to the person; never mixed into data."""
+    click.echo(text, err=True)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _print_table(rows: Sequence[Row], columns: Columns) -> None:
+    # A pipe has no width: print every line whole.
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else _PIPE_WIDTH
+    cells = [{name: _cell(name, row) for name in columns.names} for row in rows]
+    header, *lines = table_lines(cells, columns, width)
+    if is_terminal and not os.environ.get("NO_COLOR"):
+        header = click.style(header, bold=True)
+    for line in (header, *lines):
+        click.echo(line)
+
+
+def _cell(column: str, row: Row) -> str:
+    text = _UNPRINTABLE.sub(" ", _text(row.get(column)))
+    # To the second, which is what people can use; JSON has it all.
+    is_instant = column.endswith("At") or column in ("at", "nextRun")
+    return text[:19].replace("T", " ") if is_instant else text
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case str() | int() | float():
+            return str(value)
+        case list() if all(isinstance(one, str) for one in value):
+            return ", ".join(value)
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:
+    """A job as people look at it; never its payload."""
+    used = 0 if job.started_at is None else job.attempt
+    return {
+        "jobId": str(job.job_id),
+        "jobType": job.job_type,
+        "status": job.status.value,
+        "state": job.state,
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts,
+        "attempts": f"{used}/{job.max_attempts}",
+        "age": _age(now - job.created_at),
+        "queue": job.queue,
+        "priority": job.priority,
+        "tenantId": job.tenant_id,
+        "subjectId": job.subject_id,
+        "correlationId": job.correlation_id,
+        "createdAt": _instant(job.created_at),
+        "scheduledAt": _instant(job.scheduled_at),
+        "startedAt": _instant(job.started_at),
+        "completedAt": _instant(job.completed_at),
+        "progress": job.progress,
+        "phase": job.phase,
+        "reason": job.reason,
+        **_error_fields(job.error_code, job.error_message, job.error_type),
+        "version": job.version,
+    }
+
+
+def log_row(entry: HistoryEntry, error_detail: str | None) -> dict[str, Any]:
+    """A row of the log, with the detail that only operators of the store may see."""
+    return {
+        "version": entry.version,
+        "event": entry.event.value,
+        "status": entry.status.value,
+        "reason": entry.reason,
+        "endedAt": _instant(entry.at),
+        "attempt": entry.attempt,
+        "session": entry.session,
+        "startedAt": _instant(entry.started_at),
+        **_error_fields(entry.error_code, entry.error_message, entry.error_type),
+        "errorDetail": error_detail,
+        "actor": entry.actor,
+    }
+
+
+def _error_fields(code: str | None, message: str | None, kind: str | None) -> dict[str, str | None]:
+    """What went wrong, without what the exception said: that may be anybody's data."""
+    what = f"{code} ({kind})" if kind else code
+    return {
+        "errorCode": code,
+        "errorType": kind,
+        "errorMessage": message,
+        "why": None if code is None else f"{what}: {message}",
+    }
+
+
+def _instant(value: Any) -> str | None:
+    return None if value is None else as_utc(value).isoformat().replace("+00:00", "Z")
+
+
+def _age(span: timedelta) -> str:
+    """How long ago, short enough for a table."""
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{max(0, seconds)} s"

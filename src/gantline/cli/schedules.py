@@ -1,0 +1,207 @@
+"""gantline schedule: making, looking at, pausing, running and deleting schedules."""
+
+import sys
+from datetime import datetime, timedelta
+from typing import Any, Final, get_args
+
+import click
+import msgspec
+
+from gantline.api.schedule_documents import NewSchedule, ScheduleDocument
+from gantline.cli.confirm import confirm
+from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.span import span
+from gantline.cli.table import Columns
+from gantline.contract.errors import InvalidInput
+from gantline.contract.schedule import (
+    DEFAULT_CATCH_UP,
+    MOST_CATCH_UP,
+    SHOWN_RUNS,
+    Misfire,
+    Overlap,
+    check_name,
+)
+
+_COLUMNS: Final = Columns(
+    ("name", "jobType", "nextRun", "last", "paused", "origin", "explanation"),
+    prose="explanation",
+    expendable=("origin", "last"),
+)
+_FIRES: Final = Columns(("at", "jobId", "latenessSeconds", "by", "reason"), prose="reason")
+_RUNS: Final = Columns(("at", "local", "dueAt"), expendable=("dueAt",))
+
+
+def _instant(text: str) -> datetime:
+    """Read an instant with its zone."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no instant; write 2026-12-24T18:00Z.") from None
+    if instant.tzinfo is None:
+        raise click.BadParameter(f"{text!r} has no time zone; write 2026-12-24T18:00Z.")
+    return instant
+
+
+@click.group()
+def schedule() -> None:
+    """Make, look at and steer schedules."""
+
+
+@schedule.command()
+@click.argument("name")
+@click.argument("job_type")
+@click.argument("payload", default="null")
+@click.option("--cron", help='Five or six fields, or @daily: "0 6 * * *".')
+@click.option("--timezone", default="UTC", show_default=True, help="Of --cron: Europe/Berlin.")
+@click.option("--every", type=span, help="An interval instead of --cron: 30s, 5m, 12h, 1d.")
+@click.option("--anchor", type=_instant, metavar="INSTANT", help="From when --every is counted.")
+@click.option("--queue", help="Else the type's own.")
+@click.option("--priority", type=click.IntRange(0, 3), help="0 comes first.")
+@click.option("--subject", "subject_id", help="What its jobs are about.")
+@click.option("--max-attempts", type=click.IntRange(1, 1000))
+@click.option("--start", type=_instant, metavar="INSTANT", help="No run before it.")
+@click.option("--end", type=_instant, metavar="INSTANT", help="No run behind it.")
+@click.option("--jitter", type=span, help="By how much a run may be put off.")
+@click.option(
+    "--misfire",
+    type=click.Choice(get_args(Misfire)),
+    default="coalesce",
+    show_default=True,
+    help="What becomes of runs that were missed: one for all, each, or none.",
+)
+@click.option(
+    "--catch-up-limit",
+    type=click.IntRange(1, MOST_CATCH_UP),
+    default=DEFAULT_CATCH_UP,
+    show_default=True,
+    help="How many of them at most, with --misfire catch_up.",
+)
+@click.option("--grace", type=span, help="How late --misfire skip still makes a run.")
+@click.option(
+    "--overlap",
+    type=click.Choice(get_args(Overlap)),
+    default="allow",
+    show_default=True,
+    help="Whether a run is made while the last one has not ended.",
+)
+@pass_cli
+@command
+async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: Any) -> None:
+    """Make a schedule that submits JOB_TYPE with PAYLOAD as JSON; `-` reads it from stdin.
+
+    With an application (--app) the payload is checked by its declaration.
+    """
+    check_name(name)
+    if (options["cron"] is None) == (options["every"] is None):
+        raise click.UsageError('Give one of --cron and --every: --cron "0 6 * * *", --every 5m.')
+    text = sys.stdin.read() if payload == "-" else payload
+    for spans in ("every", "jitter", "grace"):
+        given: timedelta | None = options.pop(spans)
+        if given is not None:
+            options[f"{spans}_seconds"] = given.total_seconds()
+    new = NewSchedule(name=name, job_type=job_type, payload=_json(text), **options)
+    async with cli.keeper(create=True) as keeper:
+        _show(cli, await keeper.schedules.add(new))
+
+
+@schedule.command(name="list")
+@pass_cli
+@command
+async def list_(cli: Cli) -> None:
+    """List the tenant's schedules by name."""
+    async with cli.keeper() as keeper:
+        rows = [_row(one) for one in await keeper.schedules.all()]
+        empty = f"There are no schedules of {keeper.whose}."
+    cli.output.rows(rows, _COLUMNS, empty=empty)
+
+
+@schedule.command()
+@click.argument("name")
+@pass_cli
+@command
+async def show(cli: Cli, name: str) -> None:
+    """Show a schedule, what became of its last runs, and the next five."""
+    async with cli.keeper() as keeper:
+        _show(cli, await keeper.schedules.get(name))
+
+
+@schedule.command()
+@click.argument("name")
+@pass_cli
+@command
+async def pause(cli: Cli, name: str) -> None:
+    """Submit nothing more until it is resumed."""
+    async with cli.keeper() as keeper:
+        _show(cli, await keeper.schedules.pause(name, paused=True))
+
+
+@schedule.command()
+@click.argument("name")
+@pass_cli
+@command
+async def resume(cli: Cli, name: str) -> None:
+    """Go on with the first run from now; those in between are no miss."""
+    async with cli.keeper() as keeper:
+        _show(cli, await keeper.schedules.pause(name, paused=False))
+
+
+@schedule.command()
+@click.argument("name")
+@pass_cli
+@command
+async def run(cli: Cli, name: str) -> None:
+    """Submit a job of it now; its own runs stay."""
+    async with cli.keeper() as keeper:
+        job_id = await keeper.schedules.run(name)
+    cli.output.one({"name": name, "jobId": str(job_id)})
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def delete(cli: Cli, name: str, yes: bool) -> None:
+    """Remove a schedule; the jobs that it has submitted stay."""
+    async with cli.keeper() as keeper:
+        found = await keeper.schedules.get(name)
+        if not yes:
+            await confirm(f"delete the schedule {name} ({found.explanation})")
+        await keeper.schedules.delete(name)
+    cli.output.one({"name": name, "deleted": True})
+
+
+@schedule.command(name="next")
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 100), default=SHOWN_RUNS, show_default=True)
+@pass_cli
+@command
+async def next_(cli: Cli, name: str, count: int) -> None:
+    """Tell the next runs, in UTC and as clocks in its zone show them."""
+    async with cli.keeper() as keeper:
+        told = await keeper.schedules.next_runs(name, count)
+    row = {"name": told.name, "explanation": told.explanation, "timezone": told.timezone}
+    cli.output.one_with(row, "runs", [msgspec.to_builtins(one) for one in told.items], _RUNS)
+
+
+def _json(text: str) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(text.strip())))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"The payload is not valid JSON: {error}.",
+            next_step="""A text has quotes: '"daily"'.""",
+        ) from None
+
+
+def _row(one: ScheduleDocument) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(one)
+    last = one.fires[0] if one.fires else None
+    row["last"] = "" if last is None else last.reason or "submitted"
+    return row
+
+
+def _show(cli: Cli, one: ScheduleDocument) -> None:
+    row: dict[str, Any] = msgspec.to_builtins(one)
+    fires = row.pop("fires")
+    cli.output.one_with(row, "fires", fires, _FIRES)

@@ -1,0 +1,180 @@
+"""gantline api: serve the HTTP API."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import click
+
+from gantline.app import Gantline
+from gantline.auth.api_keys import ApiKeys
+from gantline.auth.authenticator import AllowAnonymous
+from gantline.auth.key_authenticator import ApiKeyAuthenticator
+from gantline.auth.peppers import Peppers
+from gantline.auth.principal import Principal, Role
+from gantline.auth.rate_limit import read_rate_limit
+from gantline.cli.output import say
+from gantline.cli.session import Cli, exiting, load_target, pass_cli, warn_of
+from gantline.cli.talking import Say, log_as
+from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.worker.tuning import run_tuned
+
+if TYPE_CHECKING:
+    from gantline.api.application import Api
+    from gantline.api.server import ApiServer
+    from gantline.api.settings import ApiSettings
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_DEV_PORT = 8080
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Which address to serve.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
+@click.option(
+    "--allow-anonymous",
+    is_flag=True,
+    help="Let everybody in as an operator, instead of asking for an API key.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log.")
+@pass_cli
+def api(
+    cli: Cli,
+    target: str | None,
+    host: str,
+    port: int,
+    allow_anonymous: bool,
+    log_format: str | None,
+) -> None:
+    """Serve the HTTP API of an application.
+
+    MODULE:APP is the application object (callers send an API key), or an API made from it with an
+    authenticator of your own, or an ASGI application in which that is mounted.
+    """
+
+    def run() -> int:
+        tell = log_as(cli, log_format, "INFO")
+        server_class = _server_class()
+        found = load_target(target or cli.settings["app"])
+        if not isinstance(found, Gantline):
+            server = server_class(found, host=host, port=port, has_lifespan=True)
+            return run_tuned(_serve(server, tell))
+        jobs, choice = cli.app_to_run(target)
+        warn_of(choice, jobs.store, tell=tell)
+        if allow_anonymous:
+            tell("Everybody who can reach this address may operate the jobs.")
+        made = jobs.api(
+            authenticator=None if allow_anonymous else _by_key(jobs),
+            allow_anonymous=allow_anonymous,
+            settings=_settings(cli),
+        )
+        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port), tell))
+
+    sys.exit(exiting(run))
+
+
+def _settings(cli: Cli) -> "ApiSettings":
+    from gantline.api.rate_limits import RateLimits
+    from gantline.api.settings import ApiSettings
+
+    per_key, per_tenant = (
+        read_rate_limit(text) if (text := cli.settings[name]) else None
+        for name in ("rate_limit_per_key", "rate_limit_per_tenant")
+    )
+    return ApiSettings(rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant))
+
+
+def _by_key(jobs: Gantline) -> ApiKeyAuthenticator:
+    peppers = Peppers.from_environment(os.environ)
+    return ApiKeyAuthenticator(ApiKeys(jobs.store, peppers, clock=jobs.clock))
+
+
+async def _serve_jobs(jobs: Gantline, server: "ApiServer", tell: Say) -> int:
+    async with jobs:
+        return await _serve(server, tell)
+
+
+async def _serve(server: "ApiServer", tell: Say) -> int:
+    stop_on_signals(server.stop, server.stop_now)
+    tell(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
+    await server.serve()
+    tell("Stopped.")
+    return 0
+
+
+def stop_on_signals(stop: Callable[[], None], stop_now: Callable[[], None]) -> None:
+    """First signal: finish what is under way. Second: now."""
+    loop = asyncio.get_running_loop()
+    left = [stop_now, stop]
+
+    def stopping() -> None:
+        (left.pop() if len(left) > 1 else stop_now)()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping)
+
+
+@asynccontextmanager
+async def open_api(
+    jobs: Gantline, *, tenant: str, host: str, port: int | None
+) -> AsyncIterator[str]:
+    """Serve the API without credentials beside a worker, for who is on this host."""
+    if not _is_loopback(host):
+        raise InvalidInput(
+            f"`gantline dev` lets everybody in, so it does not serve {host}.",
+            next_step="Use `gantline api`, which asks for credentials.",
+        )
+    server = _taking_a_port(open_to_this_host(jobs, tenant), host, port)
+    serving = asyncio.create_task(server.serve())
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        await serving
+
+
+def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
+    """The port that was named; else the first of a few that is free, or any."""
+    server_class = _server_class()
+    if port is not None:
+        return server_class(app, host=host, port=port)
+    for likely in range(_DEV_PORT, _DEV_PORT + 10):
+        with suppress(GantlineError):
+            server = server_class(app, host=host, port=likely)
+            if likely != _DEV_PORT:
+                say(f"Port {_DEV_PORT} is taken.")
+            return server
+    return server_class(app, host=host, port=0)
+
+
+def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
+    """The API, open to whoever calls it by a name of this host; a web page elsewhere cannot."""
+    from gantline.api.settings import ApiSettings
+
+    developer = Principal(id="dev", tenant_id=tenant, roles=frozenset({Role.ADMIN}), is_system=True)
+    settings = ApiSettings(allowed_hosts=LOOPBACK)
+    return jobs.api(authenticator=AllowAnonymous(developer), settings=settings)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _server_class() -> "type[ApiServer]":
+    try:
+        from gantline.api.server import ApiServer
+    except ModuleNotFoundError as error:
+        raise GantlineError(
+            f"Serving the API needs the module {error.name}, which is not installed.",
+            next_step="Run `pip install 'gantline[api]'`.",
+        ) from None
+    return ApiServer

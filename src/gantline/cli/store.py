@@ -1,0 +1,104 @@
+"""gantline store: moving all jobs to another store."""
+
+from datetime import timedelta
+
+import click
+import msgspec
+
+from gantline.auth.action import Action
+from gantline.cli.choice import StoreChoice, place_of
+from gantline.cli.confirm import confirm
+from gantline.cli.output import say
+from gantline.cli.progress import ProgressLine
+from gantline.cli.seconds import Seconds
+from gantline.cli.session import Cli, command, pass_cli
+from gantline.contract.errors import InvalidInput
+from gantline.contract.store import JobStore
+from gantline.contract.wakeup import Hint
+from gantline.moving.closing import Places, reopen
+from gantline.moving.store_copy import StoreCopy
+
+
+@click.group()
+def store() -> None:
+    """Move all jobs to another store."""
+
+
+@store.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option(
+    "--wait", type=Seconds(), default=60.0, show_default=True, help="How long to wait for runs."
+)
+@click.option("--force", is_flag=True, help="Then take what still runs away from its worker.")
+@click.option("--replace", is_flag=True, help="Remove first whatever the target holds.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def copy(
+    cli: Cli, source: str, target: str, wait: float, force: bool, replace: bool, yes: bool
+) -> None:
+    """Copy a store into another one, and close it: the jobs go on there.
+
+    Both are store URLs. Nothing can be submitted or claimed meanwhile. It may be interrupted, which
+    opens the source again, and run once more.
+    """
+    if replace and not yes:
+        await confirm("remove everything that the target holds")
+    line = ProgressLine()
+    choices = StoreChoice(source, "FROM"), StoreChoice(target, "TO")
+    async with (
+        cli.opened(choice=choices[0]) as (here, _),
+        cli.opened(choice=choices[1], create=True) as (there, _),
+    ):
+        for one, choice in zip((here, there), choices, strict=True):
+            _refuse_memory(one, choice)
+        places = Places(place_of(here, choices[0]), place_of(there, choices[1]))
+        details = {"to": places.target, "force": force, "replace": replace}
+        await cli.audit(here).done("copyStore", Action.MANAGE_QUEUES, "store", details)
+        copying = StoreCopy(
+            here,
+            there,
+            places,
+            actor=cli.actor,
+            tell=line.tell,
+            switched=lambda one: cli.hint(one, Hint.SWITCHED),
+        )
+        try:
+            copied = await copying.run(wait=timedelta(seconds=wait), force=force, replace=replace)
+        finally:
+            line.end()
+    cli.output.one(msgspec.to_builtins(copied))
+    say(
+        f"{places.target} holds the same. {places.source} stays closed: point the application and "
+        f"its workers to the new store."
+    )
+
+
+@store.command(name="reopen")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def reopen_(cli: Cli, yes: bool) -> None:
+    """Open a store that a copy has left closed.
+
+    Where its jobs were moved, they would run here as well.
+    """
+    async with cli.opened() as (found, _):
+        if not yes:
+            await confirm(f"open {place_of(found, cli.choice)}, whatever runs elsewhere")
+        await cli.audit(found).done("reopenStore", Action.MANAGE_QUEUES, "store")
+        closed = await reopen(found)
+        await cli.hint(found, Hint.SWITCHED)
+    if closed is None:
+        say("The store was open.")
+    else:
+        say(f"The store is open. It was closed by {closed.by}, for a copy to {closed.copied_to}.")
+
+
+def _refuse_memory(found: JobStore, choice: StoreChoice) -> None:
+    if found.capabilities.writers == "process":
+        raise InvalidInput(
+            f"{choice.url} lives in one process, so it holds nothing here.",
+            next_step="Name the stores of two places.",
+        )

@@ -1,0 +1,93 @@
+"""Signals to stop: those that a process with children gets, and those that it sends them."""
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from subprocess import Popen
+from types import FrameType
+from typing import Final
+
+_log = logging.getLogger("gantline.supervisor")
+
+GRACE: Final = timedelta(seconds=5)
+"""How long after its drain time a child may take to write down what became of its jobs."""
+_KILLED_BY: Final = 128  # plus the signal's number: how a shell gives the end of a killed program
+
+
+class StopSignals:
+    """Count them, and leave the acting to the main loop.
+
+    A signal can come at any moment, also when a child runs that nobody has noted down yet.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._count_one)
+
+    def _count_one(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
+class Escalation:
+    """What to send to a process that has to end: drain, then stop now, then SIGKILL.
+
+    A step is due when it is asked for, or when the step before it has not helped in time. The first
+    is SIGTERM, which is quiet in a child that has just begun; the second is SIGINT, since two of a
+    kind may arrive as one.
+    """
+
+    def __init__(
+        self,
+        drain: timedelta,
+        *,
+        grace: timedelta = GRACE,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._steps = iter(
+            (
+                (signal.SIGTERM, (drain + grace).total_seconds()),
+                (signal.SIGINT, grace.total_seconds()),
+                (signal.SIGKILL, math.inf),
+            )
+        )
+        self._asked = 0
+        self._next_at = math.inf
+
+    def next_signal(self, *, asked: int) -> signal.Signals | None:
+        """What to send now, if anything; `asked`: how often a stop was asked for until now."""
+        now = self._monotonic()
+        if asked == self._asked and now < self._next_at:
+            return None
+        if asked > self._asked:
+            self._asked += 1
+        step = next(self._steps, None)
+        if step is None:
+            return None
+        number, seconds = step
+        self._next_at = now + seconds
+        return number
+
+
+def send(child: Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a child that has not ended, and wake it if it is stopped (SIGSTOP)."""
+    if child.poll() is not None:
+        return
+    if number is not signal.SIGTERM:
+        _log.warning("process %d has not ended yet: sending %s", child.pid, number.name)
+    child.send_signal(number)
+    child.send_signal(signal.SIGCONT)
+
+
+def exit_code_of(child: Popen[bytes]) -> int:
+    """How a child ended that was asked to; 0 when SIGTERM ended it before it could listen."""
+    code: int = child.returncode
+    if code == -signal.SIGTERM:
+        return 0
+    return code if code >= 0 else _KILLED_BY - code

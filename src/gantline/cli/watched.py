@@ -1,0 +1,68 @@
+"""Health ports of workers: one for a worker, or one for a supervisor and all its children."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gantline.app import Gantline
+from gantline.cli.supervision.supervisor import Supervisor
+from gantline.cli.talking import Say
+from gantline.telemetry.address import Address
+from gantline.telemetry.fleet import Fleet, fleet_routes
+from gantline.telemetry.loop_watch import LoopWatch
+from gantline.telemetry.server import HealthServer
+
+
+@contextmanager
+def watched(
+    app: Gantline,
+    address: Address | None,
+    *,
+    expects_worker: bool = True,
+    requires_broker: bool = False,
+    say: Say,
+) -> Iterator[None]:
+    """Serve the health of what the running event loop does, as long as the block lasts."""
+    if address is None:
+        yield
+        return
+    watch = LoopWatch(asyncio.get_running_loop())
+    pages = app.health_app(
+        watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
+    )
+    with _serving(HealthServer(address, pages, beside=[watch.watch_for_ever]), say):
+        yield
+
+
+def supervise(
+    count: int, command: list[str], address: Address | None, *, drain: timedelta, say: Say
+) -> int:
+    """Run so many children; their health is asked of each on a socket that only we can reach."""
+    if address is None:
+        return Supervisor(count, command, drain=drain).run()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="gantline-health-")))
+        sockets = [folder / str(place) for place in range(count)]
+        supervisor = Supervisor(
+            count,
+            command,
+            drain=drain,
+            options_of=lambda place: ("--health", f"unix:{sockets[place]}"),
+        )
+        fleet = Fleet(sockets, idle_seconds=lambda: supervisor.idle_seconds)
+        stack.enter_context(_serving(HealthServer(address, fleet_routes(fleet)), say))
+        return supervisor.run()
+
+
+@contextmanager
+def _serving(server: HealthServer, say: Say) -> Iterator[None]:
+    server.start()
+    try:
+        if server.address.path is None:  # else it is a child's, and of no interest to people
+            say(f"Health, readiness and metrics are on port {server.address.port}.")
+        yield
+    finally:
+        server.stop()

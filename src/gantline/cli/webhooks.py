@@ -1,0 +1,352 @@
+"""gantline webhook: endpoints that are told what becomes of jobs, and what was delivered."""
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import click
+import msgspec
+
+from gantline.cli.confirm import confirm
+from gantline.cli.keeper import Keeper
+from gantline.cli.output import say
+from gantline.cli.session import FAILED, Cli, command, pass_cli
+from gantline.cli.span import span
+from gantline.cli.table import Columns
+from gantline.contract.errors import InvalidInput
+from gantline.contract.webhook import (
+    ALL_EVENTS,
+    EVENT_TYPES,
+    OUTCOMES,
+    BodyFormat,
+    DeliveryStatus,
+    IssuedWebhook,
+    ReplayWanted,
+    WebhookSpec,
+)
+
+SECRET_VARIABLE: Final = "GANTLINE_WEBHOOK_SECRET"  # noqa: S105  # the name of a variable
+_COLUMNS: Final = Columns(
+    ("webhookId", "status", "url", "eventTypes", "failingSince", "description"),
+    expendable=("description", "failingSince", "eventTypes"),
+)
+_DELIVERY_COLUMNS: Final = Columns(
+    ("deliveryId", "status", "eventType", "attempts", "httpStatus", "createdAt", "errorMessage"),
+    prose="errorMessage",
+    expendable=("createdAt", "eventType"),
+)
+_TRY_COLUMNS: Final = Columns(
+    ("attempt", "endedAt", "httpStatus", "latencySeconds", "errorMessage", "responseBody"),
+    prose="errorMessage",
+    expendable=("responseBody", "latencySeconds"),
+)
+
+
+@click.group()
+def webhook() -> None:
+    """Tell endpoints what becomes of jobs, and look at what was delivered."""
+
+
+@webhook.command()
+@click.argument("url")
+@click.option(
+    "--event",
+    "event_types",
+    multiple=True,
+    type=click.Choice([*EVENT_TYPES, ALL_EVENTS]),
+    help="What to tell; how jobs end where none is named.",
+)
+@click.option("--type", "job_types", multiple=True, help="Only of these job types; else of all.")
+@click.option("--description", default="")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice([*map(str, BodyFormat)]),
+    default=str(BodyFormat.STANDARD),
+    show_default=True,
+)
+@click.option("--header-prefix", default="X-Gantline", show_default=True)
+@click.option("--timeout", "answered_within", type=span, default="30s", show_default=True)
+@click.option("--retry", "waits", type=span, multiple=True, help="A wait of its own schedule.")
+@click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
+@pass_cli
+@command
+async def add(
+    cli: Cli,
+    /,
+    url: str,
+    event_types: tuple[str, ...],
+    job_types: tuple[str, ...],
+    description: str,
+    format_: str,
+    header_prefix: str,
+    answered_within: timedelta,
+    waits: tuple[timedelta, ...],
+    concurrency: int,
+) -> None:
+    """Make a webhook of the tenant. Its secret is shown this once."""
+    spec = WebhookSpec(
+        url=url,
+        description=description,
+        event_types=event_types or OUTCOMES,
+        job_types=job_types,
+        format=BodyFormat(format_),
+        header_prefix=header_prefix,
+        timeout_seconds=answered_within.total_seconds(),
+        retry_seconds=tuple(wait.total_seconds() for wait in waits) or None,
+        concurrency=concurrency,
+    )
+    async with cli.keeper(create=True) as keeper:
+        _show_issued(cli, await keeper.webhooks.create(_checked(spec)))
+
+
+@webhook.command(name="list")
+@pass_cli
+@command
+async def list_(cli: Cli) -> None:
+    """List webhooks, oldest first."""
+    async with cli.keeper() as keeper:
+        rows = [msgspec.to_builtins(one) for one in await keeper.webhooks.listed()]
+        empty = f"There are no webhooks of {keeper.whose}."
+    cli.output.rows(rows, _COLUMNS, empty=empty)
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@pass_cli
+@command
+async def show(cli: Cli, webhook_id: str) -> None:
+    """Show a webhook. Its secret cannot be shown again."""
+    async with cli.keeper() as keeper:
+        cli.output.one(msgspec.to_builtins(await keeper.webhooks.get(_id(webhook_id))))
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@click.option("--wait", type=span, default="30s", show_default=True, help="For its outcome.")
+@pass_cli
+@command
+async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
+    """Send a webhook a made-up event, once, and tell what was answered."""
+    async with cli.keeper() as keeper:
+        made = await keeper.webhooks.test(_id(webhook_id))
+        is_delivered = await _watch(cli, keeper, made.webhook_id, made.delivery_id, wait)
+    if not is_delivered:
+        sys.exit(FAILED)
+
+
+async def _watch(
+    cli: Cli, keeper: Keeper, webhook_id: UUID, delivery_id: UUID, wait: timedelta
+) -> bool:
+    """Wait until a delivery has ended; a worker makes it, so there must be one."""
+    try:
+        async with asyncio.timeout(wait.total_seconds()):
+            while True:
+                found = await keeper.webhooks.delivery(webhook_id, delivery_id)
+                if found.status is not DeliveryStatus.PENDING:
+                    break
+                await asyncio.sleep(keeper.look_again_seconds)
+    except TimeoutError:
+        say(f"The delivery {delivery_id} is still pending. Does a worker run, with its key?")
+        raise
+    row = msgspec.to_builtins(found)
+    tries = row.pop("tries")
+    cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
+    return found.status is DeliveryStatus.DELIVERED
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@click.option("--status", type=click.Choice([*map(str, DeliveryStatus)], case_sensitive=False))
+@click.option("--delivery", "delivery_id", help="All of this one.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@pass_cli
+@command
+async def deliveries(
+    cli: Cli, webhook_id: str, status: str | None, delivery_id: str | None, limit: int
+) -> None:
+    """List deliveries to a webhook, newest first, or show one with its attempts."""
+    async with cli.keeper() as keeper:
+        if delivery_id is not None:
+            found = await keeper.webhooks.delivery(_id(webhook_id), _id(delivery_id))
+            row = msgspec.to_builtins(found)
+            tries = row.pop("tries")
+            cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
+            return
+        wanted = None if status is None else DeliveryStatus(status)
+        listed = await keeper.webhooks.deliveries(_id(webhook_id), wanted, limit)
+    rows = [msgspec.to_builtins(one) for one in listed]
+    cli.output.rows(rows, _DELIVERY_COLUMNS, empty="There are no such deliveries.")
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@click.argument("delivery_ids", nargs=-1)
+@click.option(
+    "--status",
+    type=click.Choice([DeliveryStatus.FAILED.value, DeliveryStatus.DELIVERED.value]),
+    default=DeliveryStatus.FAILED.value,
+    show_default=True,
+    help="Of those that are not named.",
+)
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def replay(
+    cli: Cli,
+    /,
+    webhook_id: str,
+    delivery_ids: tuple[str, ...],
+    status: str,
+    limit: int,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make deliveries once more: those named, else the newest that failed."""
+    named = [_id(one) for one in delivery_ids]
+    async with cli.keeper() as keeper:
+        webhooks, about = keeper.webhooks, _id(webhook_id)
+        if named:
+            made = [await webhooks.replay(about, one) for one in named]
+            rows = [msgspec.to_builtins(one) for one in made]
+            cli.output.rows(rows, _DELIVERY_COLUMNS, empty="")
+            return
+        wanted = ReplayWanted(status=DeliveryStatus(status), limit=limit, dry_run=True)
+        report = await webhooks.replay_all(about, wanted)
+        if not dry_run and report.matching:
+            if not yes:
+                await confirm(f"make {report.matching} deliveries once more")
+            sure = msgspec.structs.replace(wanted, dry_run=False)
+            report = await webhooks.replay_all(about, sure)
+        cli.output.one(msgspec.to_builtins(report))
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@click.option(
+    "--overlap",
+    type=span,
+    default="24h",
+    show_default=True,
+    help="How long the old secret signs as well.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> None:
+    """Give a webhook a new secret, which is shown this once."""
+    if not overlap and not yes:
+        await confirm("end the old secret at once")
+    async with cli.keeper() as keeper:
+        _show_issued(cli, await keeper.webhooks.rotate(_id(webhook_id), overlap))
+
+
+@webhook.command()
+@pass_cli
+@command
+async def rekey(cli: Cli) -> None:
+    """Seal the secrets of all tenants' webhooks anew, by the first key of GANTLINE_WEBHOOK_KEY.
+
+    Afterwards the keys behind it can be taken away. It needs the store itself.
+    """
+    from gantline.cli.store_webhooks import StoreWebhooks
+
+    async with cli.opened() as (store, _):
+        done = await StoreWebhooks(cli, store).rekey()
+    cli.output.one(msgspec.to_builtins(done))
+    if done.unreadable:
+        say("Those that cannot be opened need their old key; or rotate their secrets.")
+        sys.exit(FAILED)
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@pass_cli
+@command
+async def enable(cli: Cli, webhook_id: str) -> None:
+    """Tell a webhook again what happens; what failed meanwhile can be replayed."""
+    async with cli.keeper() as keeper:
+        cli.output.one(msgspec.to_builtins(await keeper.webhooks.enable(_id(webhook_id))))
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@pass_cli
+@command
+async def disable(cli: Cli, webhook_id: str) -> None:
+    """Tell a webhook nothing more. What is pending is kept as failed."""
+    async with cli.keeper() as keeper:
+        cli.output.one(msgspec.to_builtins(await keeper.webhooks.disable(_id(webhook_id))))
+
+
+@webhook.command()
+@click.argument("webhook_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
+    """Delete a webhook; what is pending fails."""
+    async with cli.keeper() as keeper:
+        found = await keeper.webhooks.get(_id(webhook_id))
+        if not yes:
+            await confirm(f"delete the webhook {found.webhook_id} to {found.url}")
+        await keeper.webhooks.delete(found.webhook_id)
+        cli.output.one({"webhookId": str(found.webhook_id), "deleted": True})
+
+
+@webhook.command()
+@click.argument("body", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-H", "--header", "headers", multiple=True, help="As it came: 'webhook-id: …'.")
+@click.option("--tolerance", type=span, default="5m", show_default=True)
+@pass_cli
+@command
+async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timedelta) -> None:
+    """Check the signature of a request; its BODY is a file, or `-`.
+
+    The secrets are in GANTLINE_WEBHOOK_SECRET, several separated by blanks.
+    """
+    from gantline.webhooks import verify as verified_by
+
+    secrets = os.environ.get(SECRET_VARIABLE, "").split()
+    if not secrets:
+        raise InvalidInput(
+            "There is no secret to verify by.",
+            next_step=f"Set {SECRET_VARIABLE}, where no process list and no history shows it.",
+        )
+    came = sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes()  # noqa: ASYNC240  # nothing else runs
+    done = verified_by(came, dict(map(_header, headers)), secrets, tolerance=tolerance)
+    cli.output.one({"webhookId": done.webhook_id, "sentAt": done.sent_at.isoformat()})
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise InvalidInput(f"{text[:64]!r} is no header.", next_step="Write it as name: value.")
+    return name.strip(), value.strip()
+
+
+def _checked(spec: WebhookSpec) -> WebhookSpec:
+    """Hold it to the bounds that its type names, which only decoding does."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(spec), WebhookSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{error}.") from None
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:64]!r} is not an id.", next_step="It is a UUID.") from None
+
+
+def _show_issued(cli: Cli, issued: IssuedWebhook) -> None:
+    row: dict[str, Any] = msgspec.to_builtins(issued.webhook)
+    cli.output.one({"webhookId": row.pop("webhookId"), "secret": issued.secret, **row})
+    say("Keep the secret now: it is shown this once.")

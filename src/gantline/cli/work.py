@@ -1,0 +1,243 @@
+"""gantline worker and dev: processes that run jobs."""
+
+import asyncio
+import atexit
+import faulthandler
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gantline.app import Gantline
+from gantline.cli.choice import StoreChoice, place_of
+from gantline.cli.options import Recycle, parse_queues, parse_recycle
+from gantline.cli.seconds import Seconds
+from gantline.cli.serve import open_api
+from gantline.cli.session import Cli, exiting, pass_cli, warn_of
+from gantline.cli.supervision.parent_pipe import PARENT_PIPE, stop_with_parent
+from gantline.cli.supervision.reloader import Reloader
+from gantline.cli.talking import Say, log_as
+from gantline.cli.waiting import told_when_slow
+from gantline.cli.watched import supervise, watched
+from gantline.telemetry.address import Address, parse_address
+from gantline.telemetry.health import check_there_is
+from gantline.worker.settings import WorkerSettings
+from gantline.worker.tuning import run_tuned
+from gantline.worker.worker import Worker
+
+_DRAIN_OF_DEV: Final = timedelta(seconds=1)
+_THREADS_SECONDS: Final = 2.0
+_STOP_NOW_SECONDS: Final = 10.0
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("-q", "--queue", "queues", help="Queues with slots: documents:10,default:5.")
+@click.option("--processes", type=click.IntRange(1, 64), help="How many processes.")
+@click.option(
+    "--drain",
+    "drain_seconds",
+    type=Seconds(86_400),
+    help="How long running jobs may go on.",
+)
+@click.option("--recycle", default="", help="Start a process anew after 10000jobs or 512MB.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Lines for people, or one JSON object a line.",
+)
+@click.option("--health", help="Serve health and metrics here: :8081, 127.0.0.1:8081.")
+@click.option(PARENT_PIPE, type=int, hidden=True, help="Started by a supervisor, which holds it.")
+@pass_cli
+def worker(
+    cli: Cli,
+    target: str | None,
+    queues: str | None,
+    processes: int | None,
+    drain_seconds: float | None,
+    recycle: str,
+    log_level: str,
+    log_format: str | None,
+    health: str | None,
+    parent_pipe: int | None,
+) -> None:
+    """Run jobs of the application MODULE:APP until stopped."""
+
+    def run() -> int:
+        tell = log_as(cli, log_format, log_level.upper())
+        drain = _drain(cli, drain_seconds)
+        if parent_pipe is not None:
+            stop_with_parent(parent_pipe, drain)
+        address = _address(cli, health)
+        count = processes or cli.settings.whole("processes", least=1, most=64)
+        app, choice = cli.app_to_run(target)
+        if _requires_broker(cli):
+            check_there_is(app.broker)
+        limits = parse_recycle(recycle)
+        settings = _settings(cli, app, queues, drain, limits)
+        if parent_pipe is None and (count > 1 or limits != Recycle()):
+            asyncio.run(_try_the_store(app, choice, tell))  # fail here, and not in every child
+            return supervise(count, _child_command(), address, drain=drain, say=tell)
+        told = choice if parent_pipe is None else None
+        return run_tuned(_work(cli, app, settings, address, tell, told))
+
+    sys.exit(exiting(run))
+
+
+def _settings(
+    cli: Cli,
+    app: Gantline,
+    queues: str | None,
+    drain: timedelta,
+    recycle: Recycle,
+) -> WorkerSettings:
+    text = queues or cli.settings["queues"]
+    return WorkerSettings(
+        queues=parse_queues(text) if text else app.default_queues(),
+        lease=timedelta(seconds=cli.settings.number("lease_seconds", least=1)),
+        poll=timedelta(seconds=cli.settings.number("poll_seconds", least=0.001)),
+        drain=drain,
+        recycle_after_jobs=recycle.jobs,
+        recycle_above_bytes=recycle.memory_bytes,
+    )
+
+
+def _drain(cli: Cli, seconds: float | None) -> timedelta:
+    chosen = cli.settings.number("drain_seconds") if seconds is None else seconds
+    return timedelta(seconds=chosen)
+
+
+def _address(cli: Cli, health: str | None) -> Address | None:
+    text = cli.settings["health"] if health is None else health
+    return parse_address(text) if text else None
+
+
+def _requires_broker(cli: Cli) -> bool:
+    return cli.settings.choice("require_broker", "yes", "no") == "yes"
+
+
+def _child_command() -> list[str]:
+    """The very command that was given, once more."""
+    return [sys.executable, "-m", "gantline.cli.main", *sys.argv[1:]]
+
+
+async def _try_the_store(app: Gantline, choice: StoreChoice, tell: Say) -> None:
+    await _open(app, choice, tell)
+    await app.close()
+
+
+async def _open(app: Gantline, choice: StoreChoice, tell: Say) -> None:
+    """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
+    warn_of(choice, app.store, tell=tell)
+    place = place_of(app.store, choice)
+    with told_when_slow(place, app.store.capabilities.patience, tell=tell):
+        await app.open()
+        await app.store.ping()
+    tell(f"Jobs are kept in {place} ({choice.why}).")
+
+
+async def _work(
+    cli: Cli,
+    app: Gantline,
+    settings: WorkerSettings,
+    address: Address | None,
+    tell: Say,
+    told: StoreChoice | None,
+    beside: AbstractAsyncContextManager[None] | None = None,
+) -> int:
+    if told is not None:
+        await _open(app, told, tell)
+    with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
+        async with app, beside or nullcontext(), app.working(settings) as running:
+            _stop_on_signals(running, tell)
+            served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
+            tell(f"Working on {served}. Press Ctrl-C to stop.")
+            await running.run()
+    _limit_the_wait_for_threads()
+    tell("Stopped.")
+    return 1 if running.has_stuck_handlers else 0
+
+
+def _limit_the_wait_for_threads() -> None:
+    """End the process with stacks and 1 if a thread still runs after a while.
+
+    Python waits without end for threads that a handler has started, as by `asyncio.to_thread`.
+    """
+    faulthandler.dump_traceback_later(_THREADS_SECONDS, exit=True)
+    atexit.register(faulthandler.cancel_dump_traceback_later)  # called after that wait
+
+
+def _stop_on_signals(running: Worker, tell: Say) -> None:
+    """First signal: drain. Second: now."""
+    loop = asyncio.get_running_loop()
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            tell("Stopping when the running jobs are done; once more to stop now.")
+            running.stop()
+        else:
+            # A store that is away may hold the stop up for long.
+            faulthandler.dump_traceback_later(_STOP_NOW_SECONDS, exit=True)
+            running.stop_now()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:APP]")
+@click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
+@click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Which; else 8080, or the next that is free."
+)
+@click.option(PARENT_PIPE, type=int, hidden=True, help="Started by the reloader, which holds it.")
+@pass_cli
+def dev(
+    cli: Cli,
+    target: str | None,
+    reload: bool,
+    with_api: bool,
+    host: str,
+    port: int | None,
+    parent_pipe: int | None,
+) -> None:
+    """Run a worker and the API for development; they start anew when the code changes."""
+
+    def run() -> int:
+        tell = log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
+        if parent_pipe is not None:
+            stop_with_parent(parent_pipe, _DRAIN_OF_DEV)
+        elif reload:
+            cli.app_name(target)  # what is not named, no change of the code will name
+            return Reloader(Path.cwd(), _child_command(), drain=_DRAIN_OF_DEV).run()
+        app, choice = cli.app_to_run(target)
+        settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
+        beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
+        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice, beside))
+
+    sys.exit(exiting(run))
+
+
+@asynccontextmanager
+async def _open_api(
+    app: Gantline, tenant: str, host: str, port: int | None, tell: Say
+) -> AsyncIterator[None]:
+    async with open_api(app, tenant=tenant, host=host, port=port) as url:
+        tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        yield

@@ -1,0 +1,208 @@
+"""Asking: how requests are made, sent until they are answered, and their answers read."""
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID, uuid4
+
+import msgspec
+
+from gantline.api.documents import StatusDocument
+from gantline.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
+from gantline.client.following import JobEvent, follow
+from gantline.client.refusals import CORRELATION
+from gantline.client.steps import Feed, Flow, Give, Pause, Reply, Request
+from gantline.contract.clock import Clock
+from gantline.contract.errors import (
+    BadAnswer,
+    InvalidInput,
+)
+
+D = TypeVar("D")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Values = Mapping[str, Any]
+JobId = UUID | str
+
+_PAGE: Final = 100
+_FIRST_LOOK_SECONDS: Final = 0.1
+_LONGEST_LOOK_SECONDS: Final = 2.0
+_KEY_LIMIT: Final = 200
+
+
+class ListPage(Protocol[T_co]):
+    """A page of any list."""
+
+    @property
+    def items(self) -> Sequence[T_co]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+class Asking:
+    """What all verbs share: for which tenant, how patiently, and how an answer is read."""
+
+    def __init__(
+        self, *, tenant: str | None, timeout_seconds: float, retries: Retries, clock: Clock
+    ) -> None:
+        self.tenant = tenant
+        self._timeout_seconds = timeout_seconds
+        self._retries = retries
+        self._clock = clock
+
+    @property
+    def of_tenant(self) -> Mapping[str, str]:
+        """The parameter that names the tenant, where one is named."""
+        return {} if self.tenant is None else {"tenantId": self.tenant}
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        values: Values | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        key: str | None = None,
+        wait_seconds: int = 0,
+        job_id: JobId | None = None,
+    ) -> Request:
+        """Make a request; `{job_id}` in the path is filled in. Raise InvalidInput."""
+        about = None if job_id is None else _uuid(job_id)
+        sent = {CORRELATION: str(uuid4()), **(headers or {})}
+        if body is not None:
+            sent["content-type"] = "application/json"
+        if key is not None:
+            sent[IDEMPOTENCY_KEY] = _quoted(key)
+        if wait_seconds:
+            sent["prefer"] = f"wait={wait_seconds}"
+        return Request(
+            method=method,
+            path=path.replace("{job_id}", str(about)),
+            query=_query(values or {}),
+            headers=sent,
+            body=body,
+            timeout_seconds=self._timeout_seconds + wait_seconds,
+            job_id=about,
+        )
+
+    def reply_to(self, request: Request) -> Flow[Reply]:
+        return exchange(request, self._retries)
+
+    def ask(self, request: Request, document: type[D]) -> Flow[D]:
+        """Send a request and read the document that it is answered with."""
+        return decoded((yield from self.reply_to(request)), document)
+
+    def read(
+        self,
+        path: str,
+        document: type[D],
+        values: Values | None = None,
+        *,
+        job_id: JobId | None = None,
+    ) -> Flow[D]:
+        return self.ask(self.request("GET", path, values=values, job_id=job_id), document)
+
+    def pages(
+        self, path: str, values: Values, limit: int | None, *, page_of: type[ListPage[T]]
+    ) -> Feed[T, None]:
+        """Give the items of a list; a page is asked for when its first item is."""
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            asked = {**values, **self.of_tenant, "limit": size, "cursor": cursor}
+            page = yield from self.read(path, page_of, asked)
+            for item in page.items:
+                yield Give(item)
+            left = None if left is None else left - len(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def events(
+        self, request: Request, last_event_id: str, *, is_of_one_job: bool
+    ) -> Feed[JobEvent, None]:
+        headers = {**request.headers, "accept": "text/event-stream"}
+        return follow(
+            msgspec.structs.replace(request, headers=headers),
+            self._retries,
+            last_event_id=last_event_id,
+            is_of_one_job=is_of_one_job,
+            chance=random.random,
+        )
+
+    def end_of(self, timeout: float | None) -> float | None:
+        """When the time will be up; None for never."""
+        return None if timeout is None else self._clock.monotonic() + timeout
+
+    def until_ended(self, job_id: JobId, end: float | None) -> Flow[StatusDocument]:
+        """Look until the job has ended: ever less often, and soon again when it has moved."""
+        pause, known = _FIRST_LOOK_SECONDS, -1
+        path = "/api/jobs/{job_id}/status"
+        while True:
+            status = yield from self.read(path, StatusDocument, job_id=job_id)
+            if status.status.is_terminal:
+                return status
+            left = _LONGEST_LOOK_SECONDS if end is None else end - self._clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"Job {job_id} is still {status.state}.")
+            pause = _FIRST_LOOK_SECONDS if status.version != known else 1.5 * pause
+            known = status.version
+            yield Pause(min(pause, left, _LONGEST_LOOK_SECONDS))
+
+
+def _uuid(job_id: JobId) -> UUID:
+    try:
+        return job_id if isinstance(job_id, UUID) else UUID(job_id)
+    except ValueError:
+        raise InvalidInput(
+            f"{str(job_id)[:64]!r} is not a job id.", next_step="It is a UUID."
+        ) from None
+
+
+def key_or_new(given: str | None) -> str:
+    """The key that was given, or a new one."""
+    if given is None:
+        return uuid4().hex
+    if not 1 <= len(given) <= _KEY_LIMIT or not given.isascii() or not given.isprintable():
+        raise InvalidInput(
+            f"A request key must be 1 to {_KEY_LIMIT} printable characters of ASCII."
+        )
+    return given
+
+
+def _quoted(key: str) -> str:
+    """A structured string, as RFC 8941 has it."""
+    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _query(values: Values) -> tuple[tuple[str, str], ...]:
+    """The parameters of a URL: one for each value of a list, none for None."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise InvalidInput("An instant needs its time zone.", next_step="Give tzinfo=UTC.")
+            pairs.append((name, value.isoformat()))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            pairs += [(name, str(one)) for one in value]
+        elif value is not None:
+            pairs.append((name, str(value)))
+    return tuple(pairs)
+
+
+def decoded(reply: Reply, document: type[D]) -> D:
+    """Read a document; raise BadAnswer where it is none."""
+    try:
+        return msgspec.json.decode(reply.body, type=document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        error = BadAnswer(
+            f"The server answered {reply.status} with what is not of this API.",
+            next_step="Is the URL that of a Gantline server, and is it as new as this client?",
+        )
+        error.correlation_id = reply.headers.get(CORRELATION, "")
+        raise error from None

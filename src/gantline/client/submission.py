@@ -1,0 +1,116 @@
+"""Jobs to be submitted: what can be said of one, and how they are sent."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict, Unpack
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET
+
+from gantline.api.sent import JobEdited, JobToSubmit
+from gantline.contract.codec import codec_for
+from gantline.contract.errors import InvalidInput
+from gantline.contract.payload import check_encoded
+
+# Whether a payload is too large is for the server to say; some allow more than others.
+_NO_LIMIT: Final = 2**31
+_MOST_JOBS: Final = 1000
+_MOST_BYTES: Final = 900 * 1024
+
+
+class EditOptions(TypedDict, total=False):
+    """What can be different in the job that an edited redrive makes."""
+
+    subject: str
+    idempotency_key: str
+    """Of the job: two of a type with the same key are the same job."""
+    queue: str
+    priority: int
+    delay: timedelta | float
+    """Or seconds."""
+    max_attempts: int
+
+
+class JobOptions(EditOptions, total=False):
+    """What can be said about a job beside its type and payload. What is not said, its type says."""
+
+    job_id: UUID
+    """Chosen by the submitter; a repeat with the same id finds the same job."""
+    correlation_id: str
+    at: datetime
+    payload_version: int
+    tenant: str
+
+
+def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -> JobToSubmit:
+    """Make a job, for `submit_many`; raise InvalidInput where the payload is no JSON data."""
+    at = options.get("at")
+    if at is not None and at.tzinfo is None:
+        raise InvalidInput("An instant needs its time zone.", next_step="Give it tzinfo=UTC.")
+    return JobToSubmit(
+        job_type=job_type,
+        payload=_encoded_payload(payload),
+        job_id=options.get("job_id"),
+        subject_id=options.get("subject"),
+        correlation_id=options.get("correlation_id"),
+        idempotency_key=options.get("idempotency_key"),
+        queue=options.get("queue"),
+        priority=options.get("priority"),
+        delay_seconds=_seconds(options.get("delay")),
+        scheduled_at=at,
+        max_attempts=options.get("max_attempts"),
+        payload_version=options.get("payload_version"),
+        tenant_id=options.get("tenant"),
+    )
+
+
+def edited_job(payload: Any, options: EditOptions) -> JobEdited:
+    return JobEdited(
+        payload=UNSET if payload is UNSET else _encoded_payload(payload),
+        subject_id=options.get("subject"),
+        idempotency_key=options.get("idempotency_key"),
+        max_attempts=options.get("max_attempts"),
+        queue=options.get("queue"),
+        priority=options.get("priority"),
+        delay_seconds=_seconds(options.get("delay")),
+    )
+
+
+def _encoded_payload(payload: Any) -> msgspec.Raw:
+    if isinstance(payload, msgspec.Raw):  # JSON already
+        check_encoded(bytes(payload), limit=_NO_LIMIT)
+        return payload
+    return codec_for(type(payload)).encode(payload, limit=_NO_LIMIT)
+
+
+def _seconds(span: timedelta | float | None) -> float | None:
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
+def encoded(document: msgspec.Struct) -> bytes:
+    """What was said, as JSON; what was not said is left out."""
+    fields = msgspec.structs.fields(document)
+    said = {field.encode_name: getattr(document, field.name) for field in fields}
+    return msgspec.json.encode(
+        {name: value for name, value in said.items() if value is not None and value is not UNSET}
+    )
+
+
+def batches(jobs: Iterable[JobToSubmit]) -> Iterator[bytes]:
+    """The bodies of as many requests as it takes: neither too many jobs nor bytes in one."""
+    parts: list[bytes] = []
+    size = 0
+    for job in jobs:
+        part = encoded(job)
+        if parts and (len(parts) == _MOST_JOBS or size + len(part) > _MOST_BYTES):
+            yield _batch(parts)
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part) + 1
+    if parts:
+        yield _batch(parts)
+
+
+def _batch(parts: list[bytes]) -> bytes:
+    return b'{"jobs":[%b]}' % b",".join(parts)

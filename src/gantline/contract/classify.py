@@ -1,0 +1,203 @@
+"""The error classifier: which exceptions are worth another attempt, and what clients are told.
+
+Libraries are recognised by the shape of their exceptions, so that none has to be imported.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from gantline.contract.errors import (
+    Code,
+    HandlerSignal,
+    InvalidInput,
+    Permanent,
+    Retry,
+    Snooze,
+    StoreError,
+)
+from gantline.contract.outcome import ErrorInfo, Failure, Snoozed
+
+ErrorClassifier = Callable[[BaseException], Failure | Snoozed]
+
+_RETRYABLE_HTTP: Final = frozenset({408, 425, 429})
+_MAX_RETRY_AFTER: Final = timedelta(days=1)
+_TRACE_BEGINS: Final = (
+    "Traceback (most recent call last):",
+    "  + Exception Group Traceback (most recent call last):",
+)
+_OF_A_GROUP: Final = "  | "
+
+# (module, class) → (code, retryable, message). Looked up along the exception's whole family, so
+# a base class covers its children. First the exact causes, then the wide ones.
+_TABLE: Final[Mapping[tuple[str, str], tuple[Code, bool, str]]] = {
+    ("msgspec", "ValidationError"): (Code.VALIDATION_ERROR, False, "The payload is not valid."),
+    ("pydantic_core._pydantic_core", "ValidationError"): (
+        Code.VALIDATION_ERROR,
+        False,
+        "The payload is not valid.",
+    ),
+    ("sqlite3", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
+    ("psycopg", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
+    ("psycopg.errors", "OperationalError"): (
+        Code.DB_UNAVAILABLE,
+        True,
+        "The database is unavailable.",
+    ),
+    ("sqlalchemy.exc", "OperationalError"): (
+        Code.DB_UNAVAILABLE,
+        True,
+        "The database is unavailable.",
+    ),
+    ("redis.exceptions", "ConnectionError"): (
+        Code.QUEUE_UNAVAILABLE,
+        True,
+        "The queue is unavailable.",
+    ),
+    ("aiormq.exceptions", "AMQPConnectionError"): (
+        Code.QUEUE_UNAVAILABLE,
+        True,
+        "The queue is unavailable.",
+    ),
+    ("httpx", "TimeoutException"): (Code.TIMEOUT, True, "Another service took too long."),
+    ("httpx", "TransportError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
+    ("aiohttp.client_exceptions", "ClientConnectionError"): (
+        Code.NETWORK_ERROR,
+        True,
+        "Another service is unreachable.",
+    ),
+    ("requests.exceptions", "Timeout"): (Code.TIMEOUT, True, "Another service took too long."),
+    ("requests.exceptions", "ConnectionError"): (
+        Code.NETWORK_ERROR,
+        True,
+        "Another service is unreachable.",
+    ),
+    ("builtins", "TimeoutError"): (Code.TIMEOUT, True, "The job took too long."),
+    ("builtins", "ConnectionError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
+    ("urllib.error", "URLError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
+    ("redis.exceptions", "TimeoutError"): (
+        Code.QUEUE_UNAVAILABLE,
+        True,
+        "The queue is unavailable.",
+    ),
+    ("socket", "gaierror"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
+    ("builtins", "ImportError"): (
+        Code.CONFIGURATION_ERROR,
+        False,
+        "The worker is not set up for this job.",
+    ),
+}
+
+
+def classify(error: BaseException) -> Failure | Snoozed:
+    """Turn what a handler raised into an outcome. Unknown errors are worth another attempt."""
+    if isinstance(error, BaseExceptionGroup):
+        return _of_group(error)
+    match error:
+        case Snooze():
+            return Snoozed(error.delay)
+        case Permanent():
+            return Failure(_info(error, error.error_code, str(error)), retryable=False)
+        case Retry():
+            return Failure(_info(error, error.error_code, str(error)), retry_after=error.after)
+        case InvalidInput():
+            return Failure(_info(error, error.code, str(error)), retryable=False)
+        case StoreError():
+            return Failure(_info(error, error.code, "The job store is unavailable."))
+    if (status := _http_status(error)) is not None:
+        return _of_http(error, status)
+    for family in type(error).__mro__:
+        if found := _TABLE.get((family.__module__, family.__name__)):
+            code, retryable, message = found
+            return Failure(_info(error, code, message), retryable=retryable)
+    return Failure(_info(error, Code.HANDLER_ERROR, "The job failed unexpectedly."))
+
+
+def _of_group(group: BaseExceptionGroup[BaseException]) -> Failure | Snoozed:
+    """What decides of several errors: Permanent, Retry, Snooze; else one that will not go away."""
+    errors = list(_members(group))
+    for signal in (Permanent, Retry, Snooze):
+        if found := next((error for error in errors if isinstance(error, signal)), None):
+            return classify(found)
+    outcomes = [outcome for outcome in map(classify, errors) if isinstance(outcome, Failure)]
+    deciding = min(outcomes, key=lambda outcome: (outcome.retryable, outcome.retry_after is None))
+    error = ErrorInfo(deciding.error.code, deciding.error.message, _trace(group))
+    return Failure(error, deciding.retryable, deciding.retry_after)
+
+
+def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _members(error)
+        else:
+            yield error
+
+
+def _info(error: BaseException, code: str, message: str) -> ErrorInfo:
+    """A handler's own signal speaks for itself; anything else keeps its trace for operators."""
+    if isinstance(error, HandlerSignal):
+        return ErrorInfo(code, message, error.detail)
+    return ErrorInfo(code, message, _trace(error))
+
+
+def _trace(error: BaseException) -> str:
+    # The end of a trace says most, and the detail is cut at its end: so keep the last frames.
+    try:
+        return "".join(traceback.format_exception(error, limit=-12, chain=True))
+    except Exception as broken:  # a user's __str__ may raise anything
+        return f"{type(error).__name__} (cannot be shown: {type(broken).__name__})"
+
+
+def exception_name(error: ErrorInfo) -> str:
+    """The class of the exception behind an error, read from its trace; empty without one."""
+    lines = [line.removeprefix(_OF_A_GROUP) for line in error.detail.split("\n")]
+    traces = [at for at, line in enumerate(lines) if line in _TRACE_BEGINS]
+    # Behind its header and its frames, which are indented, a trace names the exception. What that
+    # said may have many lines, so the last one tells nothing.
+    for line in lines[traces[-1] + 1 :] if traces else ():
+        if not line.startswith(" "):
+            return line.partition(":")[0]
+    return ""
+
+
+def _http_status(error: BaseException) -> int | None:
+    """httpx and requests have `.response.status_code`, aiohttp `.status`, urllib `.code`."""
+    if not isinstance(error, Exception):
+        return None  # SystemExit has a code too
+    response = _attribute(error, "response")
+    for holder, name in ((response, "status_code"), (error, "status"), (error, "code")):
+        status = _attribute(holder, name)
+        if isinstance(status, int) and 400 <= status <= 599:
+            return status
+    return None
+
+
+def _attribute(holder: object, name: str) -> Any:
+    """Read an attribute of a stranger's object, which may be a property that raises."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:
+        return None
+
+
+def _of_http(error: BaseException, status: int) -> Failure:
+    if status >= 500 or status in _RETRYABLE_HTTP:
+        info = _info(error, Code.UPSTREAM_ERROR, f"Another service answered {status}.")
+        return Failure(info, retry_after=_retry_after(error))
+    info = _info(error, Code.UPSTREAM_REFUSED, f"Another service answered {status}.")
+    return Failure(info, retryable=False)
+
+
+def _retry_after(error: BaseException) -> timedelta | None:
+    """The seconds of a Retry-After header; its date form is left to the backoff."""
+    source = _attribute(error, "response")
+    headers = _attribute(error if source is None else source, "headers")
+    try:
+        # Most libraries look names up in any case; a plain dictionary does not.
+        seconds = float(headers.get("Retry-After") or headers.get("retry-after"))
+    except Exception:
+        return None
+    if not seconds >= 0:
+        return None
+    return min(timedelta(seconds=min(seconds, 1e9)), _MAX_RETRY_AFTER)

@@ -1,0 +1,131 @@
+"""An event as consumers read it: what happened, to which job, and how it is told to others.
+
+What is told is made of what never changes, the envelope and the log row, so that telling it again
+tells the same, byte for byte.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.job import Job
+from gantline.contract.snapshot import LogEntry
+from gantline.contract.status import JobStatus
+
+
+class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JobOutcome, as webhooks, brokers and other systems are told it. Never a payload."""
+
+    job_id: UUID
+    job_type: str
+    tenant_id: str
+    subject_id: str
+    correlation_id: str
+    status: JobStatus
+    reason: str
+    version: int
+    """Grows with every change of the job: who gets events out of order takes the highest."""
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    retryable: bool | None
+    """Whether it will be tried again; null where nothing failed."""
+    result: Any
+    result_omitted: str | None
+    progress: float | msgspec.UnsetType = msgspec.UNSET
+    """How far the run was, 0 to 100; only where it progressed."""
+    phase: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CloudEvents 1.0 in structured mode; extension names are lower-case by its rules."""
+
+    id: str
+    source: str
+    specversion: str = msgspec.field(default_factory=lambda: "1.0")
+    type: str
+    subject: str | None = None
+    time: datetime
+    datacontenttype: str = msgspec.field(default_factory=lambda: "application/json")
+    tenantid: str
+    correlationid: str | None = None
+    sequence: str
+    data: OutcomeDocument
+
+
+class JobEvent(msgspec.Struct, frozen=True):
+    """One numbered log row, with the job that it is of."""
+
+    sequence: int
+    job: Job
+    entry: LogEntry
+
+    @property
+    def event_id(self) -> str:
+        """The same however often it is told."""
+        return f"{self.entry.job_id}.{self.entry.version}"
+
+    @property
+    def type(self) -> str:
+        """`job.completed`, `job.failed`, …: what `@app.on` and webhooks subscribe to."""
+        return f"job.{self.entry.event}"
+
+    def document(self) -> OutcomeDocument:
+        job, entry = self.job, self.entry
+        return OutcomeDocument(
+            job_id=job.job_id,
+            job_type=job.job_type,
+            tenant_id=job.tenant_id,
+            subject_id=job.subject_id,
+            correlation_id=job.correlation_id,
+            status=entry.status,
+            reason=entry.reason,
+            version=entry.version,
+            attempt=max(1, entry.attempt),
+            max_attempts=job.max_attempts,
+            created_at=job.created_at,
+            started_at=entry.started_at,
+            completed_at=entry.at if entry.status.is_terminal else None,
+            error_code=entry.error.code if entry.error else None,
+            error_message=entry.error.message if entry.error else None,
+            retryable=entry.status is JobStatus.QUEUED if entry.error else None,
+            result=msgspec.Raw(entry.result) if entry.result is not None else None,
+            result_omitted=entry.result_omitted,
+            progress=msgspec.UNSET if entry.percent is None else entry.percent,
+            phase=msgspec.UNSET if entry.percent is None else entry.phase,
+        )
+
+    def cloud_event(self, source: str) -> CloudEvent:
+        """`source` is a URI reference that names the installation, `/gantline` for example."""
+        return CloudEvent(
+            id=self.event_id,
+            source=source,
+            type=f"gantline.{self.type}",
+            subject=self.job.subject_id or None,
+            time=self.entry.at,
+            tenantid=self.job.tenant_id,
+            correlationid=self.job.correlation_id or None,
+            sequence=f"{self.sequence:020d}",
+            data=self.document(),
+        )
+
+
+class EventConsumer(Protocol):
+    """Reads every event in order, at least once; one reader at a time in the whole fleet."""
+
+    @property
+    def name(self) -> str:
+        """Names its cursor: another name is another consumer, which begins anew."""
+        ...
+
+    async def consume(self, events: Sequence[JobEvent]) -> None:
+        """Take a page of events. When it returns, the cursor moves behind them; when it raises,
+        the same events come again, later, with the same ids."""
+        ...

@@ -1,0 +1,67 @@
+"""A job on its way into a store, with the keys that keep it from being stored twice."""
+
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from gantline.contract.job import Job
+
+
+class KeyKind(StrEnum):
+    """Who promised what with a dedupe key. Keys of different kinds never meet."""
+
+    JOB = "job"
+    """The envelope's idempotency key. Held while the job lives and a while after it completed."""
+    REQUEST = "request"
+    """The HTTP Idempotency-Key of a submit."""
+    ONCE = "once"
+    """A handler's "already processed" mark, written with a completion."""
+
+
+class DedupeKey(msgspec.Struct, frozen=True):
+    """A key that is unique on (kind, tenant, scope); the fingerprint tells a repeat from a clash.
+
+    `hold` is how long the key is held from now on. Without it the key belongs to the job: it is
+    freed in the step in which the job fails, and held for `Transition.hold_key` once it completed.
+    """
+
+    kind: KeyKind
+    tenant_id: str
+    scope: str
+    key: str
+    fingerprint: bytes = b""
+    hold: timedelta | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return (self.kind, self.tenant_id, self.scope, self.key)
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """A checked envelope, ready to be inserted. Its keys are taken in the same atomic step."""
+
+    job: Job
+    fingerprint: bytes
+    delay: timedelta = timedelta(0)
+    request_key: DedupeKey | None = None
+    logged: bool = False
+    """Whether its submission is an event."""
+
+    def with_request(self, key: DedupeKey | None) -> "NewJob":
+        return NewJob(self.job, self.fingerprint, self.delay, key, self.logged)
+
+    @property
+    def job_key(self) -> DedupeKey | None:
+        job = self.job
+        if not job.idempotency_key:
+            return None
+        return DedupeKey(
+            KeyKind.JOB, job.tenant_id, job.job_type, job.idempotency_key, self.fingerprint
+        )
+
+    @property
+    def keys(self) -> tuple[DedupeKey, ...]:
+        """All keys of the job, in the order in which they decide: a repeated request is told by
+        its own key, whoever has the job's key by now."""
+        return tuple(key for key in (self.request_key, self.job_key) if key is not None)

@@ -1,0 +1,324 @@
+"""A decided change of one job: what to write, and the guard under which it may be written."""
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract import text
+from gantline.contract.identity import new_run_token
+from gantline.contract.outcome import ErrorInfo, Success
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import CancelPending, NotFound, Stale
+from gantline.contract.snapshot import JobSnapshot, Run
+from gantline.contract.status import TRANSITIONS, Event, JobStatus, Reason
+from gantline.contract.submission import DedupeKey, NewJob
+
+
+class RunGuard(msgspec.Struct, frozen=True):
+    """Write only if this run is still the job's current one.
+
+    `unless_cancelled`: and no cancel was requested meanwhile, which would change the decision.
+    `only_expired`: and its lease has still expired, which a late renewal would have changed.
+    """
+
+    token: UUID
+    unless_cancelled: bool = False
+    only_expired: bool = False
+
+
+class StateGuard(msgspec.Struct, frozen=True):
+    """Write only if the job is this tenant's and still has this status and, where given, version.
+
+    The tenant is named because an id is not enough: the job may have been deleted, and another
+    tenant may have taken its id, since it was read. `change_id` names the change, so that one whose
+    answer was lost can be repeated.
+    """
+
+    status: JobStatus
+    tenant_id: str
+    version: int | None = None
+    change_id: UUID = msgspec.field(default_factory=new_run_token)
+
+
+Guard = RunGuard | StateGuard
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one job; made by the named constructors below, applied by a store as a whole.
+
+    It carries a delay, not an instant: the store adds it to its own clock.
+    """
+
+    job_id: UUID
+    guard: Guard
+    event: Event
+    to: JobStatus
+    reason: Reason
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    delay: timedelta = timedelta(0)
+    hold_key: timedelta = timedelta(0)
+    error: ErrorInfo | None = None
+    result: bytes | None = None
+    result_omitted: str | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+    once: tuple[DedupeKey, ...] = ()
+    records: tuple[RecordWrite, ...] = ()
+    actor: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.from_status, self.event, self.to) not in TRANSITIONS:
+            raise ValueError(f"no such move: {self.from_status} {self.event} {self.to}")
+        if self.actor:
+            actor = text.storable(self.actor, text.LABEL_LIMIT)
+            msgspec.structs.force_setattr(self, "actor", actor)
+        if self.result_omitted:
+            why = text.storable(self.result_omitted, text.LABEL_LIMIT)
+            msgspec.structs.force_setattr(self, "result_omitted", why)
+
+    @property
+    def from_status(self) -> JobStatus:
+        return JobStatus.RUNNING if isinstance(self.guard, RunGuard) else self.guard.status
+
+    @property
+    def sets_counters(self) -> bool:
+        """Whether the counters are part of the decision: not where somebody merely stops a job.
+
+        Those may have been read long ago; the job's own are newer.
+        """
+        return isinstance(self.guard, RunGuard) or self.event in _SETS_COUNTERS
+
+    @property
+    def change_id(self) -> UUID:
+        """What makes a repeat of this change recognisable: the run's token, or the guard's id."""
+        return self.guard.token if isinstance(self.guard, RunGuard) else self.guard.change_id
+
+    # -- a run ends -----------------------------------------------------------------------------
+
+    @classmethod
+    def completed(cls, run: Run, success: Success, *, hold_key: timedelta) -> "Transition":
+        # The most frequent by far, so spelt out: 0.5 µs less than by way of a dict.
+        return cls(
+            job_id=run.job.job_id,
+            guard=RunGuard(run.token),
+            attempt=run.attempt,
+            crashes=run.crashes,
+            snoozes=run.snoozes,
+            priority=run.priority,
+            event=Event.COMPLETED,
+            to=JobStatus.COMPLETED,
+            reason=Reason.SUCCEEDED,
+            hold_key=hold_key,
+            result=success.result,
+            result_omitted=success.result_omitted,
+            follow_ups=success.follow_ups,
+            once=success.once,
+            records=success.records,
+        )
+
+    @classmethod
+    def failed(cls, run: Run, error: ErrorInfo, reason: Reason) -> "Transition":
+        return cls(
+            **_ending(run), event=Event.FAILED, to=JobStatus.FAILED, reason=reason, error=error
+        )
+
+    @classmethod
+    def poisoned(cls, run: Run, error: ErrorInfo, reason: Reason, **changes: Any) -> "Transition":
+        return cls(
+            **_ending(run) | changes,
+            event=Event.POISONED,
+            to=JobStatus.POISONED,
+            reason=reason,
+            error=error,
+        )
+
+    @classmethod
+    def stopped(cls, run: Run, error: ErrorInfo | None = None, **changes: Any) -> "Transition":
+        return cls(
+            **_ending(run) | changes,
+            event=Event.CANCELLED,
+            to=JobStatus.CANCELLED,
+            reason=Reason.CANCEL_REQUESTED,
+            error=error,
+        )
+
+    # -- a run goes back to the queue -------------------------------------------------------------
+
+    @classmethod
+    def retried(
+        cls, run: Run, error: ErrorInfo, *, delay: timedelta, priority: int
+    ) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"priority": priority},
+            event=Event.RETRIED,
+            to=JobStatus.QUEUED,
+            reason=Reason.RETRYABLE_ERROR,
+            delay=delay,
+            error=error,
+        )
+
+    @classmethod
+    def snoozed(cls, run: Run, *, delay: timedelta) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1},
+            event=Event.SNOOZED,
+            to=JobStatus.QUEUED,
+            reason=Reason.SNOOZED,
+            delay=delay,
+        )
+
+    @classmethod
+    def released(cls, run: Run) -> "Transition":
+        return cls(
+            **_requeueing(run) | {"attempt": run.attempt - 1},
+            event=Event.RELEASED,
+            to=JobStatus.QUEUED,
+            reason=Reason.SHUTDOWN,
+        )
+
+    @classmethod
+    def crashed(
+        cls,
+        run: Run,
+        error: ErrorInfo,
+        *,
+        delay: timedelta,
+        counts: bool = True,
+        reason: Reason = Reason.LEASE_EXPIRED,
+    ) -> "Transition":
+        guard = RunGuard(run.token, unless_cancelled=True, only_expired=True)
+        return cls(
+            **_ending(run)
+            | {"guard": guard, "attempt": run.attempt - 1, "crashes": run.crashes + counts},
+            event=Event.CRASHED,
+            to=JobStatus.QUEUED,
+            reason=reason,
+            delay=delay,
+            error=error,
+        )
+
+    # -- somebody acts on the job -----------------------------------------------------------------
+
+    @classmethod
+    def cancelled(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
+        return cls(
+            **_acting(job, version),
+            event=Event.CANCELLED,
+            to=JobStatus.CANCELLED,
+            reason=Reason.CANCEL_REQUESTED,
+            actor=actor,
+        )
+
+    @classmethod
+    def cancel_requested(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
+        return cls(
+            **_acting(job, version),
+            event=Event.CANCEL_REQUESTED,
+            to=JobStatus.RUNNING,
+            reason=Reason.CANCEL_REQUESTED,
+            actor=actor,
+        )
+
+    @classmethod
+    def taken_away(cls, job: JobSnapshot, *, actor: str) -> "Transition":
+        """End a run that somebody has: whatever it writes from now on is Stale."""
+        return cls(
+            **_acting(job, job.version) | {"attempt": job.attempt - 1},
+            event=Event.RELEASED,
+            to=JobStatus.QUEUED,
+            reason=Reason.TAKEN_AWAY,
+            actor=actor,
+        )
+
+    @classmethod
+    def redriven(cls, job: JobSnapshot, *, actor: str) -> "Transition":
+        fresh = {"attempt": 0, "crashes": 0, "snoozes": 0}
+        return cls(
+            **_acting(job, job.version) | fresh,
+            event=Event.REDRIVEN,
+            to=JobStatus.QUEUED,
+            reason=Reason.REDRIVEN,
+            actor=actor,
+        )
+
+    @classmethod
+    def unhandled(cls, job: JobSnapshot, error: ErrorInfo) -> "Transition":
+        return cls(
+            **_acting(job, job.version),
+            event=Event.POISONED,
+            to=JobStatus.POISONED,
+            reason=Reason.NO_HANDLER,
+            error=error,
+        )
+
+
+_SETS_COUNTERS: Final = frozenset({Event.REDRIVEN, Event.RELEASED})
+
+Refusal = Stale | CancelPending | NotFound
+
+
+def refusal(
+    guard: Guard,
+    *,
+    tenant_id: str,
+    status: JobStatus,
+    version: int,
+    token: UUID | None,
+    has_expired: bool,
+    cancel_requested: bool,
+) -> Refusal | None:
+    """Say why a guard does not hold for a job as it stands, or None when it does."""
+    if isinstance(guard, StateGuard):
+        if guard.tenant_id != tenant_id:
+            return NotFound()
+        holds = status is guard.status and guard.version in (None, version)
+        return None if holds else Stale()
+    if token != guard.token:
+        return Stale()
+    if guard.only_expired and not has_expired:
+        return Stale()
+    if guard.unless_cancelled and cancel_requested:
+        return CancelPending()
+    return None
+
+
+def may_be_repeat(guard: Guard, refused: Refusal | None) -> bool:
+    """Whether a change may have been made already: so a store looks for it before it answers.
+
+    Never in another tenant. A guard of a state may well hold again after its own change; that of a
+    run cannot.
+    """
+    match refused:
+        case Stale():
+            return True
+        case None:
+            return isinstance(guard, StateGuard)
+        case _:
+            return False
+
+
+def _facts(source: Run | JobSnapshot, guard: Guard) -> dict[str, Any]:
+    return {
+        "job_id": source.job.job_id,
+        "guard": guard,
+        "attempt": source.attempt,
+        "crashes": source.crashes,
+        "snoozes": source.snoozes,
+        "priority": source.priority,
+    }
+
+
+def _ending(run: Run) -> dict[str, Any]:
+    return _facts(run, RunGuard(run.token))
+
+
+def _requeueing(run: Run) -> dict[str, Any]:
+    return _facts(run, RunGuard(run.token, unless_cancelled=True))
+
+
+def _acting(job: JobSnapshot, version: int | None) -> dict[str, Any]:
+    return _facts(job, StateGuard(job.status, job.job.tenant_id, version))

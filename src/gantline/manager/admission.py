@@ -1,0 +1,124 @@
+"""Admission: whether a job may be submitted now, by the switches and the depth caps."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from gantline.contract.errors import JobTypeDisabled, QueueFull
+from gantline.contract.job import Job
+from gantline.contract.store import JobStore
+from gantline.manager.switches import Switches
+
+_COUNTS_MAX_AGE_SECONDS: Final = 1.0
+
+
+class _Waiting:
+    """How many jobs wait, by type and by queue."""
+
+    def __init__(self) -> None:
+        self.of_type: Counter[str] = Counter()
+        self.in_queue: Counter[str] = Counter()
+
+    def add(self, job_type: str, queue: str, jobs: int) -> None:
+        self.of_type[job_type] += jobs
+        self.in_queue[queue] += jobs
+
+
+class Counted:
+    """Jobs that were counted as waiting before it is known whether they will."""
+
+    def __init__(self, job_type: str, queue: str, counts: Sequence[_Waiting]) -> None:
+        self._job_type = job_type
+        self._queue = queue
+        self._counts = counts
+
+    def take_back(self, jobs: int) -> None:
+        """So many were there already, or were refused by the store."""
+        for waiting in self._counts:
+            waiting.add(self._job_type, self._queue, -jobs)
+
+
+class Admissible(Protocol):
+    """A declared type of job, as far as it matters here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_depth(self) -> int | None: ...
+
+
+class Admission:
+    """Asks the store at most once a second; in between it counts what passes here itself.
+
+    So a cap is not exact: in that second every process may fill it by itself, and what is just
+    being stored while the store counts may come on top.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        switches: Switches,
+        *,
+        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
+    ) -> None:
+        """`max_depth_of`: how many jobs of a type may wait, as its declaration says."""
+        self._max_depth_of = max_depth_of
+        self._store = store
+        self._switches = switches
+        self._read_at: float | None = None
+        self._known = _Waiting()
+        self._being_read: list[_Waiting] = []
+
+    async def check(
+        self, job_type: str, *, queue: str, jobs: int, max_depth: int | None
+    ) -> Counted | None:
+        """Raise StoreClosed, JobTypeDisabled or QueueFull; count what passes, if anything is
+        capped."""
+        await self._switches.refuse_if_closed()
+        if job_type in self._switches.disabled_types:
+            raise JobTypeDisabled(
+                f"The job type {job_type!r} is switched off.", next_step="Try again later."
+            )
+        most_in_queue = self._switches.depth_caps.get(queue)
+        if max_depth is None and most_in_queue is None:
+            return None
+        await self._refresh()
+        if max_depth is not None and self._known.of_type[job_type] + jobs > max_depth:
+            raise QueueFull(
+                f"{max_depth} jobs of type {job_type!r} may wait, and no more.",
+                next_step="Try again later.",
+            )
+        if most_in_queue is not None and self._known.in_queue[queue] + jobs > most_in_queue:
+            raise QueueFull(
+                f"{most_in_queue} jobs may wait in the queue {queue!r}, and no more.",
+                next_step="Try again later.",
+            )
+        counts = (self._known, *self._being_read)
+        for waiting in counts:
+            waiting.add(job_type, queue, jobs)
+        return Counted(job_type, queue, counts)
+
+    async def check_job(self, job: Job) -> None:
+        """Raise JobTypeDisabled or QueueFull."""
+        most = self._max_depth_of(job.job_type)
+        await self.check(job.job_type, queue=job.queue, jobs=1, max_depth=most)
+
+    async def _refresh(self) -> None:
+        before, now = self._read_at, time.monotonic()
+        if before is not None:
+            if now - before < _COUNTS_MAX_AGE_SECONDS:
+                return
+            self._read_at = now  # whoever comes meanwhile goes by what is known
+        waiting = _Waiting()
+        self._being_read.append(waiting)  # what passes meanwhile may not be in what is read
+        try:
+            for lane in await self._store.counts(tenant_id=None):
+                waiting.add(lane.job_type, lane.queue, lane.queued)
+        except BaseException:
+            self._read_at = before
+            raise
+        finally:
+            self._being_read.remove(waiting)
+        self._known, self._read_at = waiting, now

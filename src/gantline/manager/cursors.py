@@ -1,0 +1,128 @@
+"""Cursors: how far each durable consumer has read the log; what is behind the slowest is kept."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gantline.contract.records import Record, RecordWrite
+from gantline.contract.results import Applied
+from gantline.contract.store import JobStore
+from gantline.manager.sessions import live_sessions
+from gantline.manager.side_data import all_records
+
+CURSORS: Final = "event-cursors"
+
+
+class ConsumerCursor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a consumer stands, and what last went wrong with it."""
+
+    position: int
+    """The number of the last event that it has taken."""
+    term: int = 0
+    """Of the leader who wrote this; taking over writes a new one, which stops the one before."""
+    moved_at: datetime | None = None
+    last_error: str = ""
+    failed_at: datetime | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it has taken nothing since it last failed."""
+        return self.failed_at is not None and (
+            self.moved_at is None or self.moved_at < self.failed_at
+        )
+
+
+class HeldCursor(msgspec.Struct, frozen=True):
+    """A cursor with the version under which it may be written."""
+
+    cursor: ConsumerCursor
+    version: int
+
+
+class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A consumer, as operators see it."""
+
+    name: str
+    position: int
+    lag: int
+    """How many events are behind its position; those of jobs that are gone count as well."""
+    run_by: int
+    """How many live workers have it; one of them reads."""
+    is_failing: bool
+    moved_at: datetime | None
+    last_error: str
+    failed_at: datetime | None
+
+
+async def begin_cursor(store: JobStore, name: str, *, from_start: bool) -> HeldCursor:
+    """Give a new consumer its place: the end of the log as it is now, or its start."""
+    while (held := await read_cursor(store, name)) is None:
+        position = 0 if from_start else await store.last_event()
+        # If somebody else was quicker, his is as good.
+        await write_cursor(store, name, ConsumerCursor(position=position), expected=0)
+    return held
+
+
+async def read_cursor(store: JobStore, name: str) -> HeldCursor | None:
+    for record in await store.read_records(CURSORS, prefix=name, limit=1):
+        if record.key == name:
+            return HeldCursor(_decoded(record), record.version)
+    return None
+
+
+async def write_cursor(
+    store: JobStore, name: str, cursor: ConsumerCursor, *, expected: int
+) -> HeldCursor | None:
+    """Write under compare-and-set; None where somebody else has written or deleted it."""
+    write = RecordWrite(CURSORS, name, msgspec.json.encode(cursor), expected)
+    (answer,) = await store.write_records([write])
+    return HeldCursor(cursor, answer.version) if isinstance(answer, Applied) else None
+
+
+async def delete_cursor(store: JobStore, name: str) -> None:
+    """Forget a consumer that has been retired, so that it holds back no retention any more."""
+    await store.write_records([RecordWrite(CURSORS, name, None)])
+
+
+async def slowest_position(store: JobStore) -> int | None:
+    """Up to which event all consumers have read; None where there are none."""
+    cursors = map(_decoded, await all_records(store, CURSORS))
+    return min((cursor.position for cursor in cursors), default=None)
+
+
+async def lags(store: JobStore) -> dict[str, int]:
+    """How many events each consumer has still to read."""
+    records = await all_records(store, CURSORS)
+    return await _lags(store, records) if records else {}
+
+
+async def consumers(store: JobStore) -> list[ConsumerStatus]:
+    """Every consumer that has a cursor, by name."""
+    records = await all_records(store, CURSORS)
+    sessions = await live_sessions(store)
+    behind = await _lags(store, records)
+    return [
+        ConsumerStatus(
+            name=record.key,
+            position=cursor.position,
+            lag=behind[record.key],
+            run_by=sum(record.key in session.consumers for session in sessions),
+            is_failing=cursor.is_failing,
+            moved_at=cursor.moved_at,
+            last_error=cursor.last_error,
+            failed_at=cursor.failed_at,
+        )
+        for record, cursor in ((record, _decoded(record)) for record in records)
+    ]
+
+
+async def _lags(store: JobStore, records: Sequence[Record]) -> dict[str, int]:
+    # Read behind the cursors, so that it is never before one of them.
+    end = await store.last_event()
+    return {record.key: max(0, end - _decoded(record).position) for record in records}
+
+
+def _decoded(record: Record) -> ConsumerCursor:
+    return msgspec.json.decode(record.value, type=ConsumerCursor)

@@ -1,0 +1,248 @@
+"""The event reader: gives a durable consumer every event, in order, at least once.
+
+One process of the fleet reads at a time. The lead only saves work; what keeps the cursor right is
+that it is written by compare-and-set, behind what the consumer has taken.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from enum import Enum, auto
+from time import monotonic
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.clock import Clock
+from gantline.contract.job_event import EventConsumer, JobEvent
+from gantline.contract.snapshot import JobSnapshot, LoggedEvent
+from gantline.contract.store import JobStore
+from gantline.contract.text import LABEL_LIMIT, storable
+from gantline.contract.webhook import RESERVED_TYPES
+from gantline.manager.cursors import (
+    ConsumerCursor,
+    HeldCursor,
+    begin_cursor,
+    write_cursor,
+)
+
+_log = logging.getLogger("gantline.consumer")
+
+CONSUMER_LEASE: Final = timedelta(seconds=15)
+PAGE: Final = 200
+
+
+def role_of(name: str) -> str:
+    """Which leadership a consumer's reader takes."""
+    return f"consumer:{name}"
+
+
+def _everything(event: LoggedEvent) -> bool:
+    return True
+
+
+def _is_told(event: LoggedEvent) -> bool:
+    """Gantline's own jobs, deliveries of webhooks, are not what anybody listens for."""
+    return not event.job_type.startswith(RESERVED_TYPES)
+
+
+class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer, and how it wants to be given events."""
+
+    consumer: EventConsumer
+    from_start: bool = False
+    """Where it begins when it is new: before the first event that there is, or behind the last."""
+    at_once: int = PAGE
+    """How many events it takes before its cursor moves."""
+    wants: Callable[[LoggedEvent], bool] = _everything
+    """Which events are not passed over; what is passed over costs no reading of its job."""
+
+    @property
+    def name(self) -> str:
+        return self.consumer.name
+
+
+class Turn(Enum):
+    """How a turn ended."""
+
+    MORE = auto()
+    """There may be more: take another turn at once."""
+    CAUGHT_UP = auto()
+    FAILED = auto()
+    """The consumer raised; the same events come again."""
+    ELSEWHERE = auto()
+    """Another process reads."""
+
+
+class _LostLead(Exception):
+    """Another process may read now."""
+
+
+class EventReader:
+    """Read for one consumer, a page a turn."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        declared: DeclaredConsumer,
+        owner: str,
+        *,
+        clock: Clock,
+        lease: timedelta = CONSUMER_LEASE,
+    ) -> None:
+        self._store = store
+        self._declared = declared
+        self._owner = owner
+        self._clock = clock
+        self._lease = lease
+        self._term: int | None = None
+        self._extended_at = 0.0
+        self._held: HeldCursor | None = None
+        self._is_stopping = False
+        self.name = declared.name
+
+    async def begin(self) -> None:
+        """Keep everything from now on, whoever reads it."""
+        await begin_cursor(self._store, self.name, from_start=self._declared.from_start)
+
+    async def run_once(self) -> Turn:
+        """Take or keep the lead and hand out one page. Raises what the store raises."""
+        try:
+            if not await self._leads():
+                return Turn.ELSEWHERE
+            return await self._read_page(self._held or await self._take_over())
+        except _LostLead:
+            self._forget()
+            return Turn.MORE  # asks for the lead again, and reads the cursor anew
+        except BaseException:
+            self._held = None  # whether it was written is not known
+            raise
+
+    def stop(self) -> None:
+        """Hand out nothing more in this turn than what is being taken now."""
+        self._is_stopping = True
+
+    async def resign(self) -> None:
+        """Let another process read at once instead of after the lease."""
+        term = self._term
+        self._forget()
+        if term is not None:
+            await self._store.resign(role_of(self.name), self._owner, term)
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    async def _leads(self) -> bool:
+        term, since = self._term, monotonic() - self._extended_at
+        if term is not None and since < self._lease.total_seconds() / 3:
+            return True
+        leads = await self._extend()
+        if self._term != term:
+            self._held = None  # another may have moved it meanwhile
+        return leads
+
+    async def _extend(self) -> bool:
+        asked_at = monotonic()
+        leadership = await self._store.lead(role_of(self.name), self._owner, lease=self._lease)
+        self._term = leadership.term if leadership else None
+        self._extended_at = asked_at
+        return leadership is not None
+
+    def _forget(self) -> None:
+        self._term = self._held = None
+
+    async def _take_over(self) -> HeldCursor:
+        """Read the cursor, and write who reads now: the one before can move it no more."""
+        held = await begin_cursor(self._store, self.name, from_start=self._declared.from_start)
+        return await self._write(held, term=self._term)
+
+    async def _keep_lead(self) -> None:
+        """Return when the lead is lost."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / 3)
+            try:
+                if not await self._extend():
+                    return
+            except Exception as error:
+                _log.warning("the consumer %s may lose its lead: %s", self.name, error)
+                if monotonic() - self._extended_at >= self._lease.total_seconds():
+                    return
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def _read_page(self, held: HeldCursor) -> Turn:
+        rows = await self._store.events(after=held.cursor.position, limit=PAGE)
+        wanted = [row for row in rows if _is_told(row) and self._declared.wants(row)]
+        events = await self._with_jobs(wanted)
+        for step in _steps(events, self._declared.at_once):
+            if error := await self._taken(step):
+                await self._note(held, error, step)
+                return Turn.FAILED
+            held = await self._moved(held, step[-1].sequence)
+            if self._is_stopping:
+                return Turn.CAUGHT_UP
+        if rows:
+            await self._moved(held, rows[-1].sequence)
+        return Turn.MORE if len(rows) == PAGE else Turn.CAUGHT_UP
+
+    async def _with_jobs(self, rows: Sequence[LoggedEvent]) -> list[JobEvent]:
+        """Join events with their jobs; those of jobs that were deleted since are left out."""
+        ids = list({row.entry.job_id for row in rows})
+        found = await self._store.get(ids, tenant_id=None) if ids else []
+        jobs: dict[UUID, JobSnapshot | None] = dict(zip(ids, found, strict=True))
+        return [
+            JobEvent(row.sequence, job.job, row.entry)
+            for row in rows
+            if (job := jobs[row.entry.job_id]) is not None and row.is_of(job)
+        ]
+
+    async def _taken(self, events: Sequence[JobEvent]) -> BaseException | None:
+        """Have the consumer take events while the lead is kept; what it raised, if it did."""
+        taking = asyncio.create_task(self._consume(events))
+        keeping = asyncio.create_task(self._keep_lead())
+        try:
+            await asyncio.wait({taking, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                raise _LostLead
+        finally:
+            taking.cancel()
+            keeping.cancel()
+            await asyncio.gather(taking, keeping, return_exceptions=True)
+        if taking.cancelled():
+            return asyncio.CancelledError("The consumer was cancelled, but not by us.")
+        return taking.exception()
+
+    async def _consume(self, events: Sequence[JobEvent]) -> None:
+        await self._declared.consumer.consume(events)
+
+    async def _moved(self, held: HeldCursor, position: int) -> HeldCursor:
+        if held.cursor.position == position:
+            return held
+        return await self._write(held, position=position, moved_at=self._clock.now())
+
+    async def _note(
+        self, held: HeldCursor, error: BaseException, events: Sequence[JobEvent]
+    ) -> None:
+        """Say what went wrong, here and where operators look."""
+        what = storable(f"{type(error).__name__}: {error}", LABEL_LIMIT)
+        first, last = events[0].sequence, events[-1].sequence
+        before = held.cursor.last_error if held.cursor.is_failing else ""
+        _log.error(
+            "the consumer %s failed at events %d to %d, which come again: %s",
+            *(self.name, first, last, what),
+            exc_info=None if what == before else error,
+        )
+        await self._write(held, last_error=what, failed_at=self._clock.now())
+
+    async def _write(self, held: HeldCursor, **changes: object) -> HeldCursor:
+        cursor: ConsumerCursor = msgspec.structs.replace(held.cursor, **changes)
+        self._held = await write_cursor(self._store, self.name, cursor, expected=held.version)
+        if self._held is None:
+            raise _LostLead
+        return self._held
+
+
+def _steps(events: Sequence[JobEvent], at_once: int) -> Iterator[Sequence[JobEvent]]:
+    for start in range(0, len(events), at_once):
+        yield events[start : start + at_once]

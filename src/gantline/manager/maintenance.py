@@ -1,0 +1,133 @@
+"""Maintenance: sequencer, reaper, orphan sweeper and chores, run by whoever leads."""
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+import msgspec
+
+from gantline.contract.store import JobStore
+from gantline.manager.observer import Observer
+from gantline.manager.orphans import DEFAULT_GRACE, OrphanSweeper
+from gantline.manager.reaper import Reaped, Reaper
+from gantline.manager.sequencer import Sequencer
+from gantline.manager.switches import Switches
+
+ROLE: Final = "maintenance"
+LEADER_LEASE: Final = timedelta(seconds=15)
+
+
+_CHORES_EVERY_SECONDS: Final = 3600.0
+
+
+class Chore(Protocol):
+    """What else is to be done now and then, by whoever leads: other parts' own retention."""
+
+    async def run_once(self) -> int:
+        """Do what there is to do; return how much it was."""
+        ...
+
+
+class MaintenanceReport(msgspec.Struct, frozen=True):
+    """What one round did, in which term."""
+
+    term: int
+    sequenced: int
+    reaped: Reaped
+    orphaned: int = 0
+    chores: int = 0
+
+    @property
+    def did_nothing(self) -> bool:
+        return not self.sequenced and self.reaped == Reaped()
+
+
+class Maintenance:
+    """Run one round at a time while leading.
+
+    Leading only saves work: every write is guarded, so two leaders at once do no harm.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        owner: str,
+        *,
+        lease: timedelta = LEADER_LEASE,
+        run_lease: timedelta = timedelta(0),
+        patience: timedelta = timedelta(0),
+        no_handler_grace: timedelta = DEFAULT_GRACE,
+        sweep_every: timedelta = timedelta(0),
+        observer: Observer | None = None,
+        chores: Sequence[Chore] = (),
+    ) -> None:
+        """`patience`: how long no lease is taken away after the store was not to be reached, here
+        for a leader's lease or longer: workers that lived through it renew theirs in that time.
+        `sweep_every`: orphans can wait that long; lapsed leases and events not.
+
+        The chores wait for an hour, and their first turn comes with the first sweep.
+        """
+        self._store = store
+        self._owner = owner
+        self._lease = lease
+        self._reaper = Reaper(store, lease=run_lease, observer=observer)
+        self._sequencer = Sequencer(store)
+        self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
+        self._switches = Switches(store)
+        self._sweep_every = sweep_every
+        self._sweep_at = 0.0
+        self._chores = chores
+        self._chores_at = 0.0
+        self._term: int | None = None
+        self._patience = patience.total_seconds()
+        self._patient_until = 0.0
+        self._answered_at: float | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self._term is not None
+
+    async def run_once(self) -> MaintenanceReport | None:
+        """Take or keep the lead and run everything once; None while somebody else leads."""
+        leadership = await self._store.lead(ROLE, self._owner, lease=self._lease)
+        self._term = leadership.term if leadership else None
+        self._note_answer()
+        if leadership is None:
+            return None
+        # What is reaped is numbered at once, not in the next round.
+        reaped, sequenced = await self.reap(), await self._sequencer.run_once()
+        if time.monotonic() < self._sweep_at:
+            return MaintenanceReport(leadership.term, sequenced, reaped)
+        await self._switches.refresh()
+        if self._switches.closed:  # what is being copied must not go
+            return MaintenanceReport(leadership.term, sequenced, reaped)
+        self._sweep_at = time.monotonic() + self._sweep_every.total_seconds()
+        orphaned, done = await self._orphans.run_once(), await self._do_chores()
+        return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, done)
+
+    async def reap(self) -> Reaped:
+        """Take lapsed leases away, unless they may have lapsed because the store was away."""
+        if time.monotonic() < self._patient_until:
+            return Reaped()
+        reaped = await self._reaper.run_once()
+        self._note_answer()
+        return reaped
+
+    def _note_answer(self) -> None:
+        now, before = time.monotonic(), self._answered_at
+        self._answered_at = now
+        if before is None or now - before > self._lease.total_seconds():
+            self._patient_until = now + self._patience
+
+    async def _do_chores(self) -> int:
+        if time.monotonic() < self._chores_at:
+            return 0
+        self._chores_at = time.monotonic() + _CHORES_EVERY_SECONDS
+        return sum([await chore.run_once() for chore in self._chores])
+
+    async def resign(self) -> None:
+        """Let somebody else lead at once instead of after the lease."""
+        if self._term is not None:
+            await self._store.resign(ROLE, self._owner, self._term)
+            self._term = None

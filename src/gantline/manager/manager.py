@@ -1,0 +1,445 @@
+"""JobManager: the one owner of the lifecycle, over any store. Every operation takes many."""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.errors import (
+    Code,
+    GantlineError,
+    IllegalTransition,
+    InvalidInput,
+    JobNotFound,
+    StoreUnavailable,
+    SubmitConflict,
+    VersionMismatch,
+)
+from gantline.contract.job import Job, check_job, with_aware_instants
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck, fingerprint
+from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.query import Cursor, JobFilter, LaneCounts, LaneRequest, Page
+from gantline.contract.results import (
+    Applied,
+    ApplyResult,
+    CancelPending,
+    Conflict,
+    DeleteResult,
+    Duplicate,
+    InsertResult,
+    NotFound,
+    ProgressResult,
+    Renewal,
+    Stale,
+)
+from gantline.contract.scheduling import Placement
+from gantline.contract.snapshot import JobSnapshot, LogEntry, Progress, Run, RunRef
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.store import JobStore
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.text import LABEL_LIMIT, storable
+from gantline.contract.trace import sound_trace_context
+from gantline.contract.transition import StateGuard, Transition
+from gantline.manager.decide import bounded, decide, decide_cancel, decide_redrive, place
+from gantline.manager.observer import Observer, Unobserved, tell
+from gantline.manager.switches import Switches
+
+_log = logging.getLogger("gantline.manager")
+
+# An operator's write is decided on what was read; when the job moved meanwhile it is decided
+# again. A job would have to move this often between two calls for the operator to lose.
+_DECISION_ROUNDS: Final = 10
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A job to be submitted, and what does not belong into its envelope."""
+
+    job: Job
+    delay: timedelta = timedelta(0)
+    request_key: DedupeKey | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A job that is durably stored; `duplicate` when it was there before."""
+
+    job_id: UUID
+    duplicate: bool = False
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A run and how it ended; `seconds` is how long its handler took, where that is known."""
+
+    run: Run
+    outcome: Outcome
+    seconds: float | None = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What was decided about a run, and what the store said to it."""
+
+    transition: Transition
+    result: ApplyResult
+
+    @property
+    def accepted(self) -> bool:
+        return isinstance(self.result, Applied)
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """Where an operator's action left the job; `changed` is False when it was there already."""
+
+    job_id: UUID
+    status: JobStatus
+    version: int
+    changed: bool
+
+
+class JobManager:
+    """Submit, claim, settle, cancel, redrive and read jobs. Decides; never names a database."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        policy_for: Callable[[str], Policy] = lambda job_type: DEFAULT_POLICY,
+        payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
+        payload_check: PayloadCheck | None = None,
+        jitter: Callable[[], float] = random.random,
+        observer: Observer | None = None,
+        switches: Switches | None = None,
+    ) -> None:
+        self._store = store
+        self.switches = switches or Switches(store)
+        self._observer = observer or Unobserved()
+        self._policy_for = policy_for
+        self._payload_limit = payload_limit
+        self._payload_check = payload_check
+        self._jitter = jitter
+
+    # -- submitting -------------------------------------------------------------------------------
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted | GantlineError]:
+        """Store jobs durably. One that is refused is answered with its error and harms no other.
+
+        Here and below: raise StoreClosed while nothing may change.
+        """
+        await self.switches.refuse_if_closed()
+        prepared = [self._prepared_or_error(submission) for submission in submissions]
+        ready = [new for new in prepared if isinstance(new, NewJob)]
+        answers = iter(await self._insert(ready))
+        return [
+            _submit_answer(new.job.job_id, next(answers)) if isinstance(new, NewJob) else new
+            for new in prepared
+        ]
+
+    async def _insert(self, jobs: list[NewJob]) -> list[InsertResult | GantlineError]:
+        """Insert together; where the store cannot take one of them, one by one."""
+        if not jobs:
+            return []
+        try:
+            answers = await self._store.insert(jobs)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if len(jobs) > 1:
+                return [answer for new in jobs for answer in await self._insert([new])]
+            _log.exception("the store cannot take job %s", jobs[0].job.job_id)
+            return [InvalidInput(f"The store cannot take this job ({type(error).__name__}).")]
+        tell(self._observer.submitted, jobs, answers)
+        return list(answers)
+
+    def prepare(self, submission: Submission) -> NewJob:
+        """Check a job against the contract and place it; raise InvalidInput. For follow-ups too."""
+        job = with_aware_instants(submission.job)
+        if job.trace_context is not None:
+            trace = sound_trace_context(job.trace_context)
+            job = msgspec.structs.replace(job, trace_context=trace)
+        data = check_job(job, payload_limit=self._payload_limit)
+        if self._payload_check and (reason := self._payload_check(job.job_type, data)):
+            raise InvalidInput(f"The payload was refused: {reason}.")
+        asked = Placement(_delay_asked(job, submission.delay), job.priority)
+        policy = self._policy_for(job.job_type)
+        placed = place(policy, job, asked)
+        if placed != asked:
+            # The strategy has the last word, also over an instant that the submitter named.
+            at = job.scheduled_at if placed.delay == asked.delay else None
+            job = msgspec.structs.replace(job, scheduled_at=at, priority=placed.priority)
+        key = fingerprint(data, job.payload_version)
+        is_logged = Event.SUBMITTED in policy.events
+        return NewJob(job, key, placed.delay, submission.request_key, is_logged)
+
+    def _prepared_or_error(self, submission: Submission) -> NewJob | GantlineError:
+        try:
+            return self.prepare(submission)
+        except GantlineError as error:
+            return error
+        except Exception as error:
+            # A check or a strategy of the user's own broke: refuse this job, and this one only.
+            _log.exception("job %s could not be checked", submission.job.job_id)
+            return InvalidInput(f"The job could not be checked ({type(error).__name__}).")
+
+    # -- running ----------------------------------------------------------------------------------
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        """Start runs of due jobs for a session; see `JobStore.claim`."""
+        runs = await self._store.claim(
+            storable(session, LABEL_LIMIT), claim_id, wanted, lease=lease
+        )
+        tell(self._observer.claimed, runs)
+        return runs
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        return await self._store.renew(storable(session, LABEL_LIMIT), runs, lease=lease)
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        return await self._store.progress([_shown(update) for update in updates])
+
+    async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
+        """Decide and write what follows from ended runs.
+
+        A run that is no longer current is answered Stale, and nothing of it is written.
+        """
+        settled = await self._settle_once(endings)
+        again = [
+            (index, changed)
+            for index, (ending, answer) in enumerate(zip(endings, settled, strict=True))
+            if (changed := _reconsidered(ending, answer.result)) is not None
+        ]
+        if again:
+            second = await self._settle_once([ending for _, ending in again])
+            for (index, _), answer in zip(again, second, strict=True):
+                settled[index] = answer
+        tell(self._observer.settled, endings, settled)
+        return settled
+
+    def decide(self, ending: Ending) -> Transition:
+        """Say what follows from an ended run, by the policy of its type."""
+        run = ending.run
+        try:
+            policy = self._policy_for(run.job.job_type)
+            return decide(run, ending.outcome, policy, jitter=self._jitter())
+        except Exception:
+            # A strategy of the user's own broke: no reason to lose what this run has done.
+            _log.exception("the policy of %s failed; using the default", run.job.job_type)
+            return decide(run, ending.outcome, DEFAULT_POLICY, jitter=self._jitter())
+
+    async def _settle_once(self, endings: Sequence[Ending]) -> list[Settled]:
+        """Settle together; where the store cannot take one of them, one by one.
+
+        What a run wants to write may be beyond a store: then the run has failed, and no other.
+        """
+        try:
+            return await self._apply([self.decide(ending) for ending in endings])
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if len(endings) > 1:
+                return [one for ending in endings for one in await self._settle_once([ending])]
+            run = endings[0].run
+            _log.exception("the store cannot take what job %s wants to write", run.job.job_id)
+            message = "The store cannot take what the job wants to write."
+            failure = Failure(
+                ErrorInfo(Code.VALIDATION_ERROR, message, repr(error)), retryable=False
+            )
+            return await self._apply([self.decide(Ending(run, failure))])
+
+    async def _apply(self, transitions: list[Transition]) -> list[Settled]:
+        results = await self._store.apply(transitions) if transitions else []
+        return [Settled(*pair) for pair in zip(transitions, results, strict=True)]
+
+    # -- operating --------------------------------------------------------------------------------
+
+    async def cancel(
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        tenant_id: str | None,
+        actor: str,
+        version: int | None = None,
+    ) -> list[Acted | GantlineError]:
+        """Cancel jobs: at once where Queued, by asking the run where Running."""
+        return await self._act(
+            job_ids,
+            lambda job: decide_cancel(job, actor=actor, version=version),
+            tenant_id=tenant_id,
+            version=version,
+        )
+
+    async def redrive(
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        tenant_id: str | None,
+        actor: str,
+        version: int | None = None,
+    ) -> list[Acted | GantlineError]:
+        """Queue ended jobs again, same id and history."""
+        return await self._act(
+            job_ids,
+            lambda job: decide_redrive(job, actor=actor),
+            tenant_id=tenant_id,
+            version=version,
+        )
+
+    async def delete(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None
+    ) -> list[Applied | GantlineError]:
+        """Remove ended jobs and all that is known of them; where given, only in this version."""
+        await self.switches.refuse_if_closed()
+        ids = list(dict.fromkeys(job_ids))
+        jobs = dict(zip(ids, await self._store.get(ids, tenant_id=tenant_id), strict=True))
+        ended = [job for job in jobs.values() if job and job.status.is_terminal]
+        guards = [
+            (job.job.job_id, StateGuard(job.status, job.job.tenant_id, version or job.version))
+            for job in ended
+        ]
+        deleted = await self._store.delete(guards) if guards else []
+        answers = dict(zip((job_id for job_id, _ in guards), deleted, strict=True))
+        return [_delete_answer(job_id, jobs[job_id], answers.get(job_id)) for job_id in job_ids]
+
+    async def _act(
+        self,
+        job_ids: Sequence[UUID],
+        decision: Callable[[JobSnapshot], Transition | None],
+        *,
+        tenant_id: str | None,
+        version: int | None,
+    ) -> list[Acted | GantlineError]:
+        await self.switches.refuse_if_closed()
+        answers: dict[UUID, Acted | GantlineError] = {}
+        open_ids = list(dict.fromkeys(job_ids))
+        for _ in range(_DECISION_ROUNDS):
+            jobs = await self._store.get(open_ids, tenant_id=tenant_id)
+            transitions, changing = [], []
+            for job_id, job in zip(open_ids, jobs, strict=True):
+                decided = _decided(job_id, job, decision, version)
+                if isinstance(decided, Transition) and job is not None:
+                    transitions.append(decided)
+                    changing.append(job)
+                elif not isinstance(decided, Transition):
+                    answers[job_id] = decided
+            acted = await self._apply(transitions)
+            tell(self._observer.acted, changing, acted)
+            for settled in acted:
+                answer = _action_answer(settled)
+                if answer is not None:
+                    answers[settled.transition.job_id] = answer
+            open_ids = [job_id for job_id in open_ids if job_id not in answers]
+            if not open_ids:
+                break
+        return [answers.get(job_id, _moving_target()) for job_id in job_ids]
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await self._store.get(job_ids, tenant_id=tenant_id)
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self._store.find(wanted, limit=limit, after=after)
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        return await self._store.history(job_id, tenant_id=tenant_id)
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        return await self._store.counts(tenant_id=tenant_id)
+
+
+def _delay_asked(job: Job, delay: timedelta) -> timedelta:
+    at = job.scheduled_at
+    return bounded(delay if at is None else at - job.created_at)
+
+
+def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submitted | GantlineError:
+    match result:
+        case GantlineError():
+            return result
+        case Applied():
+            return Submitted(job_id)
+        case Duplicate():
+            return Submitted(result.existing, duplicate=True)
+        case Conflict(by=None):
+            return SubmitConflict.of_id()
+        case Conflict():
+            return SubmitConflict.of_key()
+
+
+def _shown(update: Progress) -> Progress:
+    percent = min(100.0, max(0.0, update.percent))  # NaN becomes 0
+    return Progress(update.run, percent, storable(update.phase, LABEL_LIMIT), update.logged)
+
+
+def _reconsidered(ending: Ending, result: ApplyResult) -> Ending | None:
+    """The same ending with what the store's refusal taught us, if that changes the decision."""
+    match result:
+        case CancelPending():
+            run = msgspec.structs.replace(ending.run, cancel_requested=True)
+            return Ending(run, ending.outcome, ending.seconds)
+        case Conflict():
+            what = "follow-up job" if isinstance(result.by, KeyKind | None) else "record"
+            message = f"A {what} of this job clashes with something that exists."
+            error = ErrorInfo(Code.FOLLOW_UP_CONFLICT, message, f"conflict by {result.by}")
+            return Ending(ending.run, Failure(error, retryable=False), ending.seconds)
+        case _:
+            return None
+
+
+def _decided(
+    job_id: UUID,
+    job: JobSnapshot | None,
+    decision: Callable[[JobSnapshot], Transition | None],
+    version: int | None,
+) -> Transition | Acted | GantlineError:
+    if job is None:
+        return JobNotFound(job_id)
+    if version is not None and job.version != version:
+        return VersionMismatch(
+            f"The job is at version {job.version}, not {version}.", next_step="Read it again."
+        )
+    try:
+        transition = decision(job)
+    except IllegalTransition as error:
+        return error
+    return transition or Acted(job_id, job.status, job.version, changed=False)
+
+
+def _action_answer(settled: Settled) -> Acted | GantlineError | None:
+    """None means the job moved meanwhile: decide again."""
+    transition = settled.transition
+    match settled.result:
+        case Applied(version):
+            return Acted(transition.job_id, transition.to, version, changed=True)
+        case NotFound():
+            return JobNotFound(transition.job_id)
+        case Conflict():
+            return SubmitConflict.of_key()
+        case Stale() | CancelPending():
+            return None
+
+
+def _moving_target() -> GantlineError:
+    return VersionMismatch("The job kept changing.", next_step="Try again.")
+
+
+def _delete_answer(
+    job_id: UUID, job: JobSnapshot | None, result: DeleteResult | None
+) -> Applied | GantlineError:
+    match result:
+        case Applied():
+            return result
+        case None if job is not None:
+            return IllegalTransition(
+                f"A job that is {job.status} cannot be deleted.", next_step="Cancel it first."
+            )
+        case Stale():
+            return _moving_target()
+        case _:
+            return JobNotFound(job_id)

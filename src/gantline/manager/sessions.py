@@ -1,0 +1,68 @@
+"""Sessions: which worker processes there are, what they serve, and whether they still live."""
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from gantline.contract.records import RecordWrite
+from gantline.contract.store import JobStore
+from gantline.manager.side_data import all_records
+
+SESSIONS: Final = "sessions"
+_STORE: Final = "store"
+TIME_TO_LIVE: Final = timedelta(seconds=60)
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A worker process, as it registered itself."""
+
+    session_id: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    last_seen_at: datetime
+    queues: Mapping[str, int]
+    job_types: tuple[str, ...]
+    consumers: tuple[str, ...] = ()
+    """The durable consumers that it has; one session of those that have it reads for it."""
+    schedules: tuple[str, ...] = ()
+    """The keys of the schedules that its code declares."""
+    schedules_mark: str = ""
+    """The same for all sessions that declare the same schedules."""
+    draining: bool = False
+
+
+def new_session_id() -> str:
+    """Unique for every start, so that a process never meets what it held in an earlier life."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+
+
+async def store_id(store: JobStore) -> str:
+    """What names this store in files and messages; random, and made by who asks first."""
+    for _ in range(2):
+        if found := await store.read_records(_STORE, limit=1):
+            return found[0].value.decode()
+        await store.write_records([RecordWrite(_STORE, "id", uuid4().hex.encode(), expected=0)])
+    return (await store.read_records(_STORE, limit=1))[0].value.decode()
+
+
+async def register(store: JobStore, session: Session) -> None:
+    """Say that the session lives; to be repeated well within TIME_TO_LIVE."""
+    body = msgspec.json.encode(session)
+    write = RecordWrite(SESSIONS, session.session_id, body, time_to_live=TIME_TO_LIVE)
+    await store.write_records([write])
+
+
+async def unregister(store: JobStore, session_id: str) -> None:
+    await store.write_records([RecordWrite(SESSIONS, session_id, None)])
+
+
+async def live_sessions(store: JobStore) -> list[Session]:
+    records = await all_records(store, SESSIONS)
+    return [msgspec.json.decode(record.value, type=Session) for record in records]

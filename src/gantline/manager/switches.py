@@ -1,0 +1,130 @@
+"""Switches: which queues and types are paused or capped, which types are off, and whether the store
+is closed altogether. Kept as records."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gantline.contract.errors import StoreClosed
+from gantline.contract.records import Record, RecordWrite
+from gantline.contract.store import JobStore
+from gantline.manager.side_data import all_records
+
+SWITCHES: Final = "switches"
+CLOSED: Final = "closed"
+_PAUSED_QUEUE: Final = "paused-queue/"
+_PAUSED_TYPE: Final = "paused-type/"
+_DISABLED_TYPE: Final = "disabled-type/"
+_DEPTH_CAP: Final = "depth-cap/"
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why a store takes no jobs and gives none: a copy is under way, or was its last."""
+
+    copied_from: str
+    copied_to: str
+    """Both as people know them, without secrets."""
+    copy: str
+    """The id of the copy; a copy that is begun anew has another."""
+    by: str
+    since: datetime
+    has_moved: bool = False
+    """The jobs live elsewhere now, whatever is still here."""
+
+
+class Switches:
+    """The switches as last read."""
+
+    def __init__(self, store: JobStore, *, thrown: Callable[[], None] = lambda: None) -> None:
+        """`thrown` is called when one was changed here, to tell the workers."""
+        self._store = store
+        self._thrown = thrown
+        self._read_at: float | None = None
+        self._doubts = 0
+        self._keep(())
+
+    async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
+        """Read them anew, unless that was done not so long ago."""
+        before, now, doubts = self._read_at, time.monotonic(), self._doubts
+        if before is not None:
+            if now - before < max_age_seconds:
+                return
+            self._read_at = now  # whoever comes meanwhile goes by what is known
+        try:
+            records = await all_records(self._store, SWITCHES)
+        except BaseException:
+            self._read_at = before
+            raise
+        self._keep(records)
+        self._read_at = time.monotonic() if doubts == self._doubts else None
+
+    def doubt(self) -> None:
+        """One was thrown elsewhere: read them at the next `refresh`, however young they are."""
+        self._doubts += 1
+        self._read_at = None
+
+    def _keep(self, records: Sequence[Record]) -> None:
+        keys = [record.key for record in records]
+        closing = [record.value for record in records if record.key == CLOSED]
+        self.closed = msgspec.json.decode(closing[0], type=Closed) if closing else None
+        self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
+        self.paused_types = _those_with(_PAUSED_TYPE, keys)
+        self.disabled_types = _those_with(_DISABLED_TYPE, keys)
+        self.depth_caps = {
+            record.key.removeprefix(_DEPTH_CAP): msgspec.json.decode(record.value, type=int)
+            for record in records
+            if record.key.startswith(_DEPTH_CAP)
+        }
+        """How many jobs may wait in a queue, for those that have a limit."""
+
+    async def refuse_if_closed(self) -> None:
+        """Raise StoreClosed."""
+        await self.refresh()
+        if self.closed is None:
+            return
+        if self.closed.has_moved:
+            raise StoreClosed(
+                "The store is closed, for its jobs were moved to another one.",
+                next_step="Use that one; `gantline doctor` tells where it is.",
+            )
+        raise StoreClosed(
+            "The store is closed, for its jobs are being moved to another one.",
+            next_step="Try again later.",
+        )
+
+    def running(self, job_types: tuple[str, ...]) -> tuple[str, ...]:
+        """The types of these that are not paused; none where the store is closed."""
+        if self.closed is not None:
+            return ()
+        paused = self.paused_types
+        return tuple(kind for kind in job_types if kind not in paused) if paused else job_types
+
+    async def pause_queue(self, queue: str, *, paused: bool = True) -> None:
+        """Claim nothing more from a queue; what runs goes on."""
+        await self._set(_PAUSED_QUEUE + queue, paused)
+
+    async def pause_type(self, job_type: str, *, paused: bool = True) -> None:
+        await self._set(_PAUSED_TYPE + job_type, paused)
+
+    async def disable_type(self, job_type: str, *, disabled: bool = True) -> None:
+        """The kill switch: refuse new jobs of a type, and fail those that would run."""
+        await self._set(_DISABLED_TYPE + job_type, disabled)
+
+    async def cap_queue(self, queue: str, max_depth: int | None) -> None:
+        """Refuse new jobs while this many wait in a queue; None takes the limit away."""
+        await self._put(_DEPTH_CAP + queue, None if max_depth is None else b"%d" % max_depth)
+
+    async def _set(self, key: str, on: bool) -> None:
+        await self._put(key, b"true" if on else None)
+
+    async def _put(self, key: str, value: bytes | None) -> None:
+        await self._store.write_records([RecordWrite(SWITCHES, key, value)])
+        self._thrown()
+        await self.refresh(max_age_seconds=0)
+
+
+def _those_with(prefix: str, keys: Sequence[str]) -> frozenset[str]:
+    return frozenset(key.removeprefix(prefix) for key in keys if key.startswith(prefix))

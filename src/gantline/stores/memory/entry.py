@@ -1,0 +1,185 @@
+"""One job in memory: where it stands, and how it looks to the world."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from gantline.contract.job import Job
+from gantline.contract.query import JobFilter
+from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run, rank
+from gantline.contract.status import Event, JobStatus, Reason
+from gantline.contract.stored import StoredEntry
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.transition import Transition
+
+Lane = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Lease:
+    """Everything of the current run."""
+
+    token: UUID
+    claim_id: UUID
+    session: str
+    started_at: datetime
+    until: datetime
+    length: timedelta
+    percent: float = 0.0
+    phase: str = ""
+    cancel_requested: bool = False
+    waited_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """One job: Queued has `run_at`, Running has `lease`, an ended one has neither."""
+
+    job: Job
+    fingerprint: bytes
+    status: JobStatus
+    attempt: int
+    priority: int
+    run_at: datetime | None
+    version: int = 1
+    crashes: int = 0
+    snoozes: int = 0
+    fence: int = 0
+    lease: Lease | None = None
+    log: list[StoredEntry] = field(default_factory=list)
+    last: LogEntry | None = None
+
+    @property
+    def lane(self) -> Lane:
+        return (self.job.queue, self.job.job_type)
+
+    @property
+    def rank(self) -> int:
+        return rank(self.priority, self.crashes)
+
+    @property
+    def place(self) -> tuple[datetime, UUID]:
+        """Where it stands in lists."""
+        return (self.job.created_at, self.job.job_id)
+
+    @property
+    def key(self) -> DedupeKey | None:
+        return NewJob(self.job, self.fingerprint).job_key
+
+    @property
+    def ended_at(self) -> datetime:
+        """Of one that has ended."""
+        return self.log[-1].entry.at
+
+    def has_made(self, transition: Transition) -> bool:
+        """Whether this very change is in the log."""
+        made = (transition.change_id, transition.event)
+        return any((row.change_id, row.entry.event) == made for row in self.log)
+
+    @property
+    def last_reason(self) -> str:
+        return self.last.reason if self.last else ""
+
+    def run(self, lease: Lease) -> Run:
+        return Run(
+            job=self.job,
+            token=lease.token,
+            fence=self.fence,
+            session=lease.session,
+            version=self.version,
+            attempt=self.attempt,
+            crashes=self.crashes,
+            snoozes=self.snoozes,
+            priority=self.priority,
+            started_at=lease.started_at,
+            lease_until=lease.until,
+            cancel_requested=lease.cancel_requested,
+            waited_seconds=lease.waited_seconds,
+        )
+
+    def snapshot(self) -> JobSnapshot:
+        return JobSnapshot(
+            job=self.job,
+            status=self.status,
+            version=self.version,
+            attempt=self.attempt,
+            crashes=self.crashes,
+            snoozes=self.snoozes,
+            fence=self.fence,
+            priority=self.priority,
+            run_at=self.run_at,
+            run=_current(self.lease) if self.lease else None,
+            last=self.last,
+        )
+
+    def log_entry(self, transition: Transition, now: datetime) -> LogEntry:
+        lease = self.lease
+        return LogEntry(
+            job_id=self.job.job_id,
+            version=self.version,
+            event=transition.event,
+            status=transition.to,
+            reason=transition.reason,
+            at=now,
+            attempt=self.attempt,
+            fence=self.fence,
+            session=lease.session if lease else "",
+            started_at=lease.started_at if lease else None,
+            error=transition.error,
+            result=transition.result,
+            result_omitted=transition.result_omitted,
+            actor=transition.actor,
+        )
+
+    def on_request(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
+        """A row that tells where the job stands now."""
+        lease = self.lease
+        is_progress = lease is not None and event is Event.PROGRESSED
+        return LogEntry(
+            job_id=self.job.job_id,
+            version=self.version,
+            event=event,
+            status=self.status,
+            reason=reason,
+            at=now,
+            attempt=self.attempt,
+            fence=self.fence,
+            session=lease.session if lease else "",
+            started_at=lease.started_at if lease else None,
+            percent=lease.percent if lease and is_progress else None,
+            phase=lease.phase if lease and is_progress else "",
+        )
+
+    def matches(self, wanted: JobFilter) -> bool:
+        job = self.job
+        equal = (
+            (wanted.tenant_id, job.tenant_id),
+            (wanted.subject_id, job.subject_id),
+            (wanted.created_by, job.created_by),
+            (wanted.correlation_id, job.correlation_id),
+            (wanted.parent_job_id, job.parent_job_id),
+        )
+        among = (
+            (wanted.statuses, self.status),
+            (wanted.job_types, job.job_type),
+            (wanted.queues, job.queue),
+            (wanted.reasons, self.last_reason),
+        )
+        return (
+            all(want is None or want == have for want, have in equal)
+            and all(not want or have in want for want, have in among)
+            and not (wanted.created_from and job.created_at < wanted.created_from)
+            and not (wanted.created_before and job.created_at >= wanted.created_before)
+            and wanted.admits(job)
+        )
+
+
+def _current(lease: Lease) -> CurrentRun:
+    return CurrentRun(
+        session=lease.session,
+        started_at=lease.started_at,
+        lease_until=lease.until,
+        percent=lease.percent,
+        phase=lease.phase,
+        cancel_requested=lease.cancel_requested,
+    )

@@ -1,0 +1,246 @@
+"""apply: decided changes under their guards, each with its follow-ups, keys, records and log row.
+
+Most changes end a run and carry nothing else; those go through `settle`. The others are looked at
+under a lock, and written in the same transaction.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+from gantline.contract.clock import later_micros
+from gantline.contract.records import write_is_allowed
+from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
+from gantline.contract.status import Event
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.transition import Transition, may_be_repeat, refusal
+from gantline.stores.postgres import keys, records
+from gantline.stores.postgres.arrays import Uuids
+from gantline.stores.postgres.heads import heads
+from gantline.stores.postgres.insert import insert, rounds_of
+from gantline.stores.postgres.lanes import Lanes
+from gantline.stores.postgres.settle import is_plain, settle
+from gantline.stores.postgres.sql import Row, Sql
+from gantline.stores.postgres.tally import Tally
+from gantline.stores.sql.changed_rows import (
+    ChangedRows,
+    Requeued,
+    reaches_beyond_its_job,
+    rounds,
+)
+from gantline.stores.sql.head import Head
+
+_REPEATED = """
+SELECT 1 FROM gantline.log WHERE job_id = %s AND change_id = %s AND event::text = %s
+"""
+_LOG = """
+INSERT INTO gantline.log (
+    job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes, snoozes,
+    fence, priority, session, started_at, error_code, error_message, error_detail, result,
+    result_omitted, actor, created_at, is_end)
+VALUES (%s, %s, %s, %s, %s, %s::text::gantline.job_event, %s::text::gantline.job_status, %s, %s, %s,
+        %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_READY = """
+INSERT INTO gantline.ready (
+    run_at, job_id, lane, priority, tenant, version, attempt, crashes, snoozes, fence, created_at,
+    keyed)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_ASK_TO_STOP = "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+_LEAVE_LEASE = "DELETE FROM gantline.lease WHERE job_id = ANY (%s)"
+_LEAVE_READY = "DELETE FROM gantline.ready WHERE job_id = ANY (%s)"
+_LEAVE_END = "UPDATE gantline.log SET is_end = false WHERE id = %s"
+
+
+async def apply(
+    sql: Sql, transitions: Sequence[Transition], *, lanes: Lanes, now: int | None
+) -> list[ApplyResult]:
+    """Apply in the caller's transaction; where all are plain, none is needed.
+
+    The lanes of follow-ups must have been learnt.
+    """
+    if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
+        return await settle(sql, transitions, now)
+    answers: dict[int, ApplyResult] = {}
+    for round_ in rounds(transitions):
+        plain = [(place, one) for place, one in round_ if is_plain(one)]
+        others = [(place, one) for place, one in round_ if not is_plain(one)]
+        if plain:
+            settled = await settle(sql, [one for _, one in plain], now)
+            answers |= zip((place for place, _ in plain), settled, strict=True)
+        if others:
+            answers |= await _apply_one_by_one(sql, others, lanes, now)
+    return [answers[place] for place in range(len(transitions))]
+
+
+def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
+    return (new for transition in transitions for new in transition.follow_ups)
+
+
+def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
+    return len({transition.job_id for transition in transitions}) == len(transitions)
+
+
+async def _apply_one_by_one(
+    sql: Sql, transitions: Sequence[tuple[int, Transition]], lanes: Lanes, now: int | None
+) -> dict[int, ApplyResult]:
+    found = await heads(sql, [one.job_id for _, one in transitions])
+    if now is None:
+        now = (await sql.rows("SELECT gantline.micros()"))[0][0]
+    change = _Change(sql, lanes, now)
+    answers = {
+        place: await change.refused(one, found.get(one.job_id)) for place, one in transitions
+    }
+    allowed = [
+        (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
+    ]
+    await keys.lock(sql, _keys_of(allowed))
+    together = await change.insert_together(
+        [one for _, one, _ in allowed if reaches_beyond_its_job(one)]
+    )
+    for place, one, head in allowed:
+        answers[place] = await change.add(one, head, has_cargo_aboard=together)
+    await change.write()
+    return {place: answer for place, answer in answers.items() if answer is not None}
+
+
+def _keys_of(changes: Sequence[tuple[int, Transition, Head[UUID]]]) -> Iterator[DedupeKey]:
+    for _, transition, head in changes:
+        if key := head.key:
+            yield key
+        yield from transition.once
+
+
+class _Change:
+    """Collects the rows of many transitions and writes them table by table."""
+
+    def __init__(self, sql: Sql, lanes: Lanes, now: int) -> None:
+        self._sql = sql
+        self._lanes = lanes
+        self._now = now
+        self._clear()
+
+    def _clear(self) -> None:
+        self._tally = Tally()
+        self._rows = ChangedRows(self._now, self._tally, spelt=lambda uuid: uuid)
+
+    async def refused(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
+        """Say why a transition cannot be written, or that it has been; None when it can."""
+        if head is None:
+            return NotFound()
+        refused = refusal(
+            transition.guard,
+            tenant_id=head.tenant,
+            status=head.status,
+            version=head.version,
+            token=head.token,
+            has_expired=head.until is not None and head.until <= self._now,
+            cancel_requested=head.cancel_requested,
+        )
+        if may_be_repeat(transition.guard, refused) and await self._is_repeated(transition):
+            return Applied(head.version)
+        return refused
+
+    async def insert_together(self, transitions: Sequence[Transition]) -> bool:
+        """Write the follow-ups of many transitions at once, if that is all they carry.
+
+        False, and nothing is written, where one of them clashes: then each is tried alone.
+        """
+        carry_more = any(
+            one.records or one.once or one.event is Event.REDRIVEN for one in transitions
+        )
+        if not transitions or carry_more:
+            return False
+        return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
+
+    async def add(
+        self, transition: Transition, head: Head[UUID], *, has_cargo_aboard: bool
+    ) -> ApplyResult:
+        if reaches_beyond_its_job(transition) and not has_cargo_aboard:
+            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+            await self.write()
+            conflict = await self._write_cargo(transition, head)
+            if conflict is not None:
+                return conflict
+            self._rows.add(transition, head)
+            await self.write()
+        else:
+            self._rows.add(transition, head)
+        return Applied(head.version + 1)
+
+    async def _is_repeated(self, transition: Transition) -> bool:
+        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
+        place = (transition.job_id, transition.change_id, transition.event.value)
+        return await self._sql.row(_REPEATED, *place) is not None
+
+    async def write(self) -> None:
+        rows = self._rows
+        if rows.left_lease:
+            await self._sql.run(_LEAVE_LEASE, Uuids(rows.left_lease))
+        if rows.left_ready:
+            await self._sql.run(_LEAVE_READY, Uuids(rows.left_ready))
+        await self._sql.each(_LEAVE_END, rows.left_end)
+        await self._sql.each(_ASK_TO_STOP, rows.asked_to_stop)
+        await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
+        await self._sql.each(_LOG, rows.logged)
+        await self._sql.each(keys.HOLD, rows.keys_held)
+        await self._sql.each(keys.FREE, rows.keys_freed)
+        await keys.take(self._sql, rows.keys_taken, self._now)
+        await self._tally.write(self._sql)
+        self._clear()
+
+    async def _write_cargo(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
+        """Write follow-ups and records at once, or say what of them does not fit."""
+        if transition.event is Event.REDRIVEN and (key := head.key):
+            held = await keys.holder(self._sql, key, self._now)
+            if held and held.job_id != head.job_id:
+                return Conflict(by=KeyKind.JOB)
+        # Locked in the order of their names, so that nobody waits in a circle.
+        places = sorted({(write.namespace, write.key) for write in transition.records})
+        stored = {place: await records.current(self._sql, *place, self._now) for place in places}
+        for write in transition.records:
+            if not write_is_allowed(write, stored[write.namespace, write.key]):
+                return Conflict(by=f"{write.namespace}/{write.key}")
+        if transition.follow_ups:
+            conflict = await self._insert_follow_ups(transition.follow_ups)
+            if conflict is not None:
+                return conflict
+        await records.write_all(self._sql, transition.records, self._now)
+        return None
+
+    async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
+        """All of them or, by a savepoint, none."""
+        try:
+            async with self._sql.connection.transaction():
+                answers = await insert(
+                    self._sql, jobs, rounds_of(jobs), lanes=self._lanes, now=self._now
+                )
+                for answer in answers:
+                    if isinstance(answer, Conflict):
+                        raise _FollowUpConflict(answer)
+        except _FollowUpConflict as clash:
+            return clash.answer
+        return None
+
+    def _ready_row(self, requeued: Requeued[UUID]) -> Row:
+        transition, head, version = requeued
+        return (
+            later_micros(self._now, transition.delay),
+            head.job_id,
+            head.lane,
+            transition.priority,
+            head.tenant,
+            version,
+            transition.attempt,
+            transition.crashes,
+            transition.snoozes,
+            head.fence,
+            head.created_at,
+            bool(head.idempotency_key),
+        )
+
+
+class _FollowUpConflict(Exception):
+    def __init__(self, answer: Conflict) -> None:
+        super().__init__()
+        self.answer = answer

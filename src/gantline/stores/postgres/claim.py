@@ -1,0 +1,282 @@
+"""claim: due jobs from ready to lease."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+from uuid import UUID
+
+from gantline.contract.clock import span_micros
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, Run
+from gantline.stores.postgres.arrays import Bigints, Integers, RandomUuids, Uuids
+from gantline.stores.postgres.calls import Calls
+from gantline.stores.postgres.floors import START, Floors, Range
+from gantline.stores.postgres.lanes import Lanes
+from gantline.stores.postgres.removal import forget
+from gantline.stores.postgres.rows import RUN_WIDTH, job_from_row, run_from_row
+from gantline.stores.postgres.sql import Row, Sql
+
+_CLAIM = f"SELECT * FROM gantline.claim_jobs({', '.join(['%s'] * 13)})"  # noqa: S608
+_HEADS = """
+SELECT wanted.lane, wanted.rank, head.run_at, head.job_id
+FROM unnest(%s, %s) AS wanted (lane, rank)
+CROSS JOIN LATERAL (
+    SELECT run_at, job_id FROM gantline.ready
+    WHERE ready.lane = wanted.lane AND ready.rank = wanted.rank
+      AND ready.run_at <= coalesce(%s, gantline.micros())
+    ORDER BY run_at, job_id LIMIT 1
+) AS head
+"""
+# Also what this very claim has started, if it is a repeated one: in one look, so that a suspect is
+# seen in one of the two places.
+_SUSPECTS = """
+SELECT lane, rank FROM gantline.due_suspects(%s)
+UNION ALL
+SELECT lane, NULL FROM gantline.lease WHERE claim_id = %s
+"""
+_CRASHES, _PRIORITY, _STARTED_AT = 5, 7, 8
+_RUN_AT, _LANE, _JOB, _TENANT = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2, RUN_WIDTH + 3
+_IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
+
+
+class _Wanted(NamedTuple):
+    """What a claim wants of one queue, by lane."""
+
+    request: LaneRequest
+    lanes: list[int]
+    at_most: dict[int, int]
+    """Of the jobs of these lanes no more than so many."""
+
+
+class _Claim(NamedTuple):
+    """Whose claim it is, and what for."""
+
+    session: str
+    claim_id: UUID
+    lease: timedelta
+    now: int | None
+    wanted: list[_Wanted]
+    logged: set[int]
+    """The lanes in which a start is an event."""
+
+    @property
+    def is_for_suspects(self) -> bool:
+        return any(one.request.suspects for one in self.wanted)
+
+    @property
+    def is_for_others(self) -> bool:
+        return any(not one.request.suspects for one in self.wanted)
+
+
+class _Opened(NamedTuple):
+    """From these ranges together at most so many jobs."""
+
+    limit: int
+    ranges: list[Range]
+
+
+class Claims:
+    """The claims of one process, with what it remembers between them."""
+
+    def __init__(self, calls: Calls, lanes: Lanes) -> None:
+        self._calls = calls
+        self._lanes = lanes
+        self._floors = Floors()
+
+    async def claim(
+        self,
+        session: str,
+        claim_id: UUID,
+        requests: Sequence[LaneRequest],
+        *,
+        lease: timedelta,
+        now: int | None,
+    ) -> list[Run]:
+        claim = _Claim(session, claim_id, lease, now, wanted=[], logged=set())
+
+        async def look_up(sql: Sql) -> None:
+            claim.wanted[:] = [await self._wanted(sql, one) for one in _merged(requests)]
+            for one in requests:
+                if one.logged:
+                    claim.logged.update(await self._lanes.numbers(sql, one.queue, one.logged))
+
+        return await self._calls.run(lambda sql: self._claim(sql, claim), before=look_up)
+
+    async def _wanted(self, sql: Sql, request: LaneRequest) -> _Wanted:
+        lanes = await self._lanes.numbers(sql, request.queue, request.job_types)
+        if not request.at_most:
+            return _Wanted(request, lanes, {})
+        by_type = dict(request.at_most)
+        kinds = ((lane, self._lanes.place_of(lane)[1]) for lane in lanes)
+        at_most = {lane: by_type[kind] for lane, kind in kinds if kind in by_type}
+        return _Wanted(request, [lane for lane in lanes if at_most.get(lane, 1) > 0], at_most)
+
+    async def _claim(self, sql: Sql, claim: _Claim) -> list[Run]:
+        rows = await (self._rows(sql, claim) if claim.is_for_others else self._found(sql, claim))
+        return [
+            run_from_row(
+                row,
+                job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])),
+                waited_seconds=(row[_STARTED_AT] - row[_RUN_AT]) / 1e6,
+            )
+            for row in rows
+        ]
+
+    async def _rows(self, sql: Sql, claim: _Claim) -> list[Row]:
+        looks_behind = self._floors.begin()
+        rows = await self._found(sql, claim)
+        if not rows and looks_behind is None:
+            looks_behind = self._floors.begin(found_nothing=True)
+            rows = await self._found(sql, claim)
+        if looks_behind is not None:
+            self._floors.looked_behind(looks_behind)
+        return rows
+
+    async def _found(self, sql: Sql, claim: _Claim) -> list[Row]:
+        """Start runs. Of jobs that were removed by hand nothing is left then."""
+        while True:
+            rows = await self._started(sql, claim)
+            removed = [row[_JOB] for row in rows if row[_TENANT] is None]
+            if not removed:
+                return rows
+            await forget(sql, removed)
+            if len(removed) < len(rows):
+                return [row for row in rows if row[_TENANT] is not None]
+
+    async def _started(self, sql: Sql, claim: _Claim) -> list[Row]:
+        wanted, due, is_repeated = claim.wanted, list[tuple[int, int]](), False
+        if claim.is_for_suspects:
+            found = await sql.rows(_SUSPECTS, claim.now, claim.claim_id)
+            due = [(lane, rank) for lane, rank in found if rank is not None]
+            is_repeated = len(due) < len(found)
+        opened = [
+            _most_suspect(one, due)
+            if one.request.suspects
+            else _Opened(one.request.limit, await self._ranges(sql, one.lanes, claim.now))
+            for one in wanted
+        ]
+        if not (claim.is_for_others or is_repeated or any(one.ranges for one in opened)):
+            return []
+        rows = await sql.rows(
+            _CLAIM,
+            claim.now,
+            claim.session,
+            claim.claim_id,
+            span_micros(claim.lease),
+            RandomUuids(sum(one.limit for one in opened)),
+            Integers([one.limit for one in opened]),
+            *_columns(opened),
+            _limits(wanted, opened),
+            Bigints(list(claim.logged)) if claim.logged else None,
+        )
+        rows.sort(key=_IN_ORDER)
+        if len(wanted) > 1:
+            places = {
+                (one.request.queue, bool(one.request.suspects)): place
+                for place, one in enumerate(wanted)
+            }
+            rows.sort(key=lambda row: places.get((self._queue_of(row), _is_suspect(row)), 0))
+        self._remember(claim, opened, rows)
+        return rows
+
+    async def _ranges(self, sql: Sql, lanes: list[int], now: int | None) -> list[Range]:
+        if not self._floors.are_many(lanes):
+            return self._floors.all_of(lanes)
+        if not (promising := self._floors.promising(lanes)):
+            every = self._floors.all_of(lanes)
+            columns = (
+                Bigints([one.lane for one in every]),
+                Integers([one.rank for one in every]),
+            )
+            heads = await sql.rows(_HEADS, *columns, now)
+            self._floors.promise((row[0], row[1], (row[2], row[3])) for row in heads)
+            promising = self._floors.promising(lanes)
+        return promising
+
+    def _queue_of(self, row: Row) -> str:
+        return self._lanes.place_of(row[_LANE])[0]
+
+    def _remember(self, claim: _Claim, opened: list[_Opened], rows: list[Row]) -> None:
+        if claim.is_for_suspects:
+            rows = [row for row in rows if not _is_suspect(row)]
+        self._floors.took((row[_LANE], row[_PRIORITY], (row[_RUN_AT], row[_JOB])) for row in rows)
+        found = Counter(map(self._queue_of, rows))
+        for one, (limit, ranges) in zip(claim.wanted, opened, strict=True):
+            if not one.request.suspects and found[one.request.queue] < limit:
+                self._floors.exhausted(ranges)
+
+
+def _merged(requests: Sequence[LaneRequest]) -> list[LaneRequest]:
+    """One request per queue and set of types: rows that we lock twice would be taken twice."""
+    merged: dict[tuple[str, tuple[str, ...], tuple[int, ...]], LaneRequest] = {}
+    for request in requests:
+        if request.limit > 0 and request.job_types:
+            kinds = _distinct(request.job_types)
+            place = (request.queue, kinds, request.suspects)
+            limit, at_most = request.limit, request.at_most
+            if (first := merged.get(place)) is not None:
+                limit, at_most = limit + first.limit, _sum_of_limits(first, request)
+            merged[place] = LaneRequest(
+                request.queue, kinds, limit, at_most=at_most, suspects=request.suspects
+            )
+    return list(merged.values())
+
+
+def _sum_of_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int], ...]:
+    """What both together may take of a type: where only one has a limit, all that the other may."""
+    of_one, of_other = dict(one.at_most), dict(other.at_most)
+    return tuple(
+        (
+            kind,
+            max(0, of_one.get(kind, one.limit)) + max(0, of_other.get(kind, other.limit)),
+        )
+        for kind in of_one | of_other
+    )
+
+
+@lru_cache(maxsize=64)
+def _distinct(job_types: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(job_types)))
+
+
+def _is_suspect(row: Row) -> bool:
+    return int(row[_CRASHES]) >= SUSPECT_AFTER_CRASHES
+
+
+def _most_suspect(one: _Wanted, due: Iterable[tuple[int, int]]) -> _Opened:
+    """The ranges of those that were in the most crashes, as far as any of them may be taken."""
+    by_crashes: defaultdict[int, list[Range]] = defaultdict(list)
+    for lane, rank in due:
+        if lane in one.lanes:
+            by_crashes[rank // 4 + SUSPECT_AFTER_CRASHES - 1].append(Range(lane, rank, START))
+    for crashes in sorted(by_crashes, reverse=True):
+        if (limit := one.request.most_suspects(crashes)) > 0:
+            return _Opened(limit, by_crashes[crashes])
+    return _Opened(0, [])
+
+
+def _columns(opened: list[_Opened]) -> tuple[Integers, Bigints, Integers, Bigints, Uuids]:
+    flat = [(place, one) for place, (_, some) in enumerate(opened, start=1) for one in some]
+    return (
+        Integers([place for place, _ in flat]),
+        Bigints([one.lane for _, one in flat]),
+        Integers([one.rank for _, one in flat]),
+        Bigints([one.floor[0] for _, one in flat]),
+        Uuids([one.floor[1] for _, one in flat]),
+    )
+
+
+def _limits(wanted: list[_Wanted], opened: list[_Opened]) -> Integers | None:
+    """For each range how many of its lane may be taken; None where nothing is limited."""
+    if not any(one.at_most for one in wanted):
+        return None
+    return Integers(
+        [
+            one.at_most.get(range_.lane)
+            for one, (_, ranges) in zip(wanted, opened, strict=True)
+            for range_ in ranges
+        ]
+    )

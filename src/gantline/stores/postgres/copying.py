@@ -1,0 +1,375 @@
+"""dump, load and clear: all that a schema holds, page by page, on its way to or from elsewhere."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.records import Record
+from gantline.contract.status import ON_REQUEST, JobStatus
+from gantline.contract.stored import (
+    Dumped,
+    Marks,
+    Part,
+    Stored,
+    StoredEntry,
+    StoredJob,
+    StoredKey,
+    StoredRecord,
+    StoredTerm,
+)
+from gantline.contract.submission import KeyKind
+from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
+from gantline.stores.postgres.insert import trace_text
+from gantline.stores.postgres.lanes import Lanes
+from gantline.stores.postgres.numbers import Numbers
+from gantline.stores.postgres.query import get
+from gantline.stores.postgres.rows import LOG_COLUMNS, log_from_row
+from gantline.stores.postgres.sql import Row, Sql
+from gantline.stores.postgres.tally import Tally, fold
+from gantline.stores.sql.copying import page_of
+
+_FIRST_IDS = "SELECT id, fingerprint FROM gantline.job ORDER BY id LIMIT %s"
+_IDS = "SELECT id, fingerprint FROM gantline.job WHERE id > %s ORDER BY id LIMIT %s"
+_LOG = f"""
+SELECT log.id, log.change_id, {LOG_COLUMNS} FROM gantline.log
+WHERE log.job_id = ANY (%s) ORDER BY log.job_id, log.version
+"""  # noqa: S608  # constants only
+_KEYS = """
+SELECT tenant, scope, key, kind::text, job_id, fingerprint, until FROM gantline.dedupe
+WHERE (tenant, scope, key, kind) > (%s, %s, %s, %s::text::gantline.key_kind)
+ORDER BY tenant, scope, key, kind LIMIT %s
+"""
+_RECORDS = """
+SELECT namespace, key, value, version, expires_at, replaced FROM gantline.record
+WHERE (namespace, key) > (%s, %s) ORDER BY namespace, key LIMIT %s
+"""
+_TERMS = "SELECT role, term FROM gantline.leader WHERE role > %s ORDER BY role LIMIT %s"
+# What a sequence has handed out is told only to those who may use it.
+_MARKS = """
+SELECT (SELECT last FROM gantline.event_cursor WHERE only_row = 1),
+       greatest(0, (SELECT max(version) FROM gantline.record),
+                CASE WHEN has_sequence_privilege(versions.name, 'SELECT, USAGE')
+                     THEN pg_sequence_last_value(versions.name) END)
+FROM (SELECT pg_get_serial_sequence('gantline.record', 'version')::regclass AS name) AS versions
+"""
+
+_KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
+_ADD_JOBS = """
+INSERT INTO gantline.job (
+    id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
+    payload, payload_version, priority, created_at, scheduled_at, created_by, parent, trace_context)
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_ADD_READY = """
+INSERT INTO gantline.ready (
+    lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed, job_id,
+    tenant)
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_ADD_LOG = """
+INSERT INTO gantline.log (
+    id, version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
+    priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, error_code,
+    error_message, error_detail, result, result_omitted, phase)
+OVERRIDING SYSTEM VALUE
+SELECT id, version, lane, fence, at, created_at, started_at, event::gantline.job_event,
+       status::gantline.job_status, attempt, crashes, snoozes, priority, is_end,
+       percent::double precision, job_id, change_id, tenant, reason, session, actor, error_code,
+       error_message, error_detail, result, result_omitted, phase
+FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+            %s, %s, %s, %s, %s) AS row (
+    id, version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
+    priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, error_code,
+    error_message, error_detail, result, result_omitted, phase)
+"""
+_ADD_KEYS = """
+INSERT INTO gantline.dedupe (until, kind, job_id, tenant, scope, key, fingerprint)
+SELECT until, kind::gantline.key_kind, job_id, tenant, scope, key, fingerprint
+FROM unnest(%s, %s, %s, %s, %s, %s, %s) AS row (
+    until, kind, job_id, tenant, scope, key, fingerprint)
+ON CONFLICT (tenant, scope, key, kind) DO NOTHING
+"""
+_ADD_RECORDS = """
+INSERT INTO gantline.record (namespace, key, value, version, expires_at, replaced)
+OVERRIDING SYSTEM VALUE
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s) ON CONFLICT (namespace, key) DO NOTHING
+"""
+_ADD_TERM = """
+INSERT INTO gantline.leader (role, owner, term, until) VALUES (%s, '', %s, 0)
+ON CONFLICT (role) DO NOTHING
+"""
+# Nobody numbers these rows: they have their numbers, which Marks make known.
+_KEEP_NUMBERS = "UPDATE gantline.event_cursor SET high = greatest(high, %s) WHERE only_row = 1"
+# An event has its number for an id. Of a row that is gone there is no id any more, nor ever again.
+_NUMBER = """
+INSERT INTO gantline.event_batch (first, last, log_ids)
+SELECT batch.first, batch.last, ARRAY(SELECT generate_series(batch.first, batch.last))
+FROM (
+    SELECT greatest(chunk * %(size)s + 1, cursor.last + 1) AS first,
+           least((chunk + 1) * %(size)s, %(last)s) AS last
+    FROM gantline.event_cursor AS cursor
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT (log.id - 1) / %(size)s AS chunk FROM gantline.log
+        WHERE log.id > cursor.last AND log.id <= %(last)s) AS chunks
+) AS batch
+"""
+_RAISE_CURSOR = """
+UPDATE gantline.event_cursor SET last = greatest(last, %(last)s), high = greatest(high, %(last)s)
+WHERE only_row = 1
+"""
+_RAISE_IDS = """
+SELECT setval(pg_get_serial_sequence('gantline.log', 'id'), greatest(
+    %(number)s, pg_sequence_last_value(pg_get_serial_sequence('gantline.log', 'id')::regclass)))
+WHERE %(number)s > 0
+"""
+_RAISE_VERSIONS = """
+SELECT setval(pg_get_serial_sequence('gantline.record', 'version'), greatest(
+    %(number)s,
+    pg_sequence_last_value(pg_get_serial_sequence('gantline.record', 'version')::regclass)))
+WHERE %(number)s > 0
+"""
+_BEGIN_NUMBERS = """
+SELECT setval(pg_get_serial_sequence('gantline.log', 'id'), 1, false),
+       setval(pg_get_serial_sequence('gantline.record', 'version'), 1, false)
+"""
+_BEGIN_CURSOR = "UPDATE gantline.event_cursor SET last = 0, high = 0"
+_REMOVE = """
+DELETE FROM gantline.{} WHERE ctid = ANY (ARRAY(SELECT ctid FROM gantline.{} LIMIT %s))
+"""
+_CLEAR: Final = (
+    *("log", "ready", "lease", "job", "dedupe", "record", "leader"),
+    *("tally", "tally_delta", "event_batch", "event_gap"),
+)
+_BATCH_SIZE: Final = 1_000
+_ROWS_AT_ONCE: Final = 20_000
+
+_read_place: Final = msgspec.json.Decoder(list[Any]).decode
+
+
+async def dump(sql: Sql, part: Part, after: str, limit: int, numbers: Numbers) -> Dumped:
+    place = _read_place(after) if after else None
+    match part:
+        case Part.JOBS:
+            return await _dump_jobs(sql, UUID(place[0]) if place else None, limit, numbers)
+        case Part.KEYS:
+            rows = await sql.rows(_KEYS, *(place or ["", "", "", KeyKind.JOB.value]), limit)
+            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
+        case Part.RECORDS:
+            rows = await sql.rows(_RECORDS, *(place or ["", ""]), limit)
+            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
+        case Part.TERMS:
+            rows = await sql.rows(_TERMS, *(place or [""]), limit)
+            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
+        case Part.MARKS:
+            return Dumped((Marks(*(await sql.rows(_MARKS))[0]),))
+        case _:
+            assert_never(part)
+
+
+async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers) -> Dumped:
+    if after is None:
+        await numbers.read(sql)
+        found = await sql.rows(_FIRST_IDS, limit)
+    else:
+        found = await sql.rows(_IDS, after, limit)
+    ids = [row[0] for row in found]
+    logs = await _logs(sql, ids, numbers)
+    items = [
+        StoredJob.of(job, fingerprint, logs[job_id])
+        for (job_id, fingerprint), job in zip(found, await get(sql, ids, None), strict=True)
+        if job is not None
+    ]
+    return page_of(items, found, 1, limit)
+
+
+async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, list[StoredEntry]]:
+    rows = await sql.rows(_LOG, Uuids(ids))
+    numbers = await known.of(sql, [row[0] for row in rows])
+    logs: defaultdict[UUID, list[StoredEntry]] = defaultdict(list)
+    for row in rows:
+        entry = log_from_row(row[2:])
+        change_id = None if entry.event in ON_REQUEST else row[1]
+        logs[row[2]].append(StoredEntry(numbers[row[0]], change_id, entry))
+    return logs
+
+
+def _stored_key(row: Row) -> StoredKey:
+    tenant_id, scope, key, kind, job_id, fingerprint, until = row
+    return StoredKey(
+        kind=KeyKind(kind),
+        tenant_id=tenant_id,
+        scope=scope,
+        key=key,
+        job_id=job_id,
+        fingerprint=fingerprint,
+        until=None if until is None else from_micros(until),
+    )
+
+
+def _stored_record(row: Row) -> StoredRecord:
+    namespace, key, value, version, until, replaced = row
+    expires_at = None if until is None else from_micros(until)
+    return StoredRecord(Record(namespace, key, value, version, expires_at, replaced))
+
+
+# -- load -----------------------------------------------------------------------------------------
+
+
+async def load(sql: Sql, items: Sequence[Stored], lanes: Lanes) -> None:
+    """In the caller's transaction. The lanes must have been learnt."""
+    await _load_jobs(sql, [item for item in items if isinstance(item, StoredJob)], lanes)
+    await _load_keys(sql, [item for item in items if isinstance(item, StoredKey)])
+    await _load_records(sql, [item.record for item in items if isinstance(item, StoredRecord)])
+    for item in items:
+        if isinstance(item, StoredTerm):
+            await sql.run(_ADD_TERM, item.role, item.term)
+        elif isinstance(item, Marks):
+            await sql.run_with(_NUMBER, {"last": item.last_event, "size": _BATCH_SIZE})
+            await sql.run_with(_RAISE_CURSOR, {"last": item.last_event})
+            await sql.named(_RAISE_IDS, {"number": item.last_event})
+            await sql.named(_RAISE_VERSIONS, {"number": item.last_record})
+
+
+async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
+    known = {row[0] for row in await sql.rows(_KNOWN, Uuids([one.job.job_id for one in jobs]))}
+    new = [stored for stored in jobs if stored.job.job_id not in known]
+    if not new:
+        return
+    numbers = [lanes[(stored.job.queue, stored.job.job_type)] for stored in new]
+    await sql.run(_ADD_JOBS, *_job_columns(new, numbers))
+    await sql.run(_ADD_READY, *_ready_columns(new, numbers))
+    rows = [
+        (stored, lane, row) for stored, lane in zip(new, numbers, strict=True) for row in stored.log
+    ]
+    if rows:
+        await sql.run(_ADD_LOG, *_log_columns(rows))
+        await sql.run(_KEEP_NUMBERS, max(row.sequence for _, _, row in rows))
+    tally = Tally()
+    for stored, lane in zip(new, numbers, strict=True):
+        tally.move(stored.job.tenant_id, lane, None, stored.status)
+    await tally.write(sql)
+    await fold(sql)
+
+
+def _job_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
+    envelopes = [stored.job for stored in jobs]
+    return [
+        Uuids([job.job_id for job in envelopes]),
+        Texts([job.tenant_id for job in envelopes]),
+        Bigints(lanes),
+        Texts([job.subject_id for job in envelopes]),
+        Texts([job.correlation_id for job in envelopes]),
+        Texts([job.idempotency_key for job in envelopes]),
+        Bytes([stored.fingerprint for stored in jobs]),
+        Integers([job.attempt for job in envelopes]),
+        Integers([job.max_attempts for job in envelopes]),
+        Bytes([bytes(job.payload) for job in envelopes]),
+        Integers([job.payload_version for job in envelopes]),
+        Integers([job.priority for job in envelopes]),
+        Bigints([to_micros(job.created_at) for job in envelopes]),
+        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
+        Texts([job.created_by for job in envelopes]),
+        Uuids([job.parent_job_id for job in envelopes]),
+        Texts([trace_text(job.trace_context) for job in envelopes]),
+    ]
+
+
+def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
+    places = zip(jobs, lanes, strict=True)
+    queued = [(one, lane) for one, lane in places if one.status is JobStatus.QUEUED]
+    return [
+        Bigints([lane for _, lane in queued]),
+        Bigints([to_micros(one.run_at or one.job.created_at) for one, _ in queued]),
+        Bigints([one.version for one, _ in queued]),
+        Bigints([one.fence for one, _ in queued]),
+        Bigints([to_micros(one.job.created_at) for one, _ in queued]),
+        Integers([one.attempt for one, _ in queued]),
+        Integers([one.crashes for one, _ in queued]),
+        Integers([one.snoozes for one, _ in queued]),
+        Integers([one.priority for one, _ in queued]),
+        Booleans([one.job.idempotency_key != "" for one, _ in queued]),
+        Uuids([one.job.job_id for one, _ in queued]),
+        Texts([one.job.tenant_id for one, _ in queued]),
+    ]
+
+
+def _log_columns(rows: Sequence[tuple[StoredJob, int, StoredEntry]]) -> list[Array]:
+    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    jobs = [stored for stored, _, _ in rows]
+    entries = [row.entry for _, _, row in rows]
+    errors = [entry.error for entry in entries]
+    return [
+        Bigints([row.sequence for _, _, row in rows]),
+        Bigints([entry.version for entry in entries]),
+        Bigints([lane for _, lane, _ in rows]),
+        Bigints([entry.fence for entry in entries]),
+        Bigints([to_micros(entry.at) for entry in entries]),
+        Bigints([to_micros(stored.job.created_at) for stored in jobs]),
+        Bigints([entry.started_at and to_micros(entry.started_at) for entry in entries]),
+        Texts([entry.event.value for entry in entries]),
+        Texts([entry.status.value for entry in entries]),
+        Integers([entry.attempt for entry in entries]),
+        Integers([stored.crashes for stored in jobs]),
+        Integers([stored.snoozes for stored in jobs]),
+        Integers([stored.priority for stored in jobs]),
+        Booleans([row is stored.end for stored, _, row in rows]),
+        Texts([entry.percent for entry in entries]),
+        Uuids([stored.job.job_id for stored in jobs]),
+        Uuids([row.change_id or stored.job.job_id for stored, _, row in rows]),
+        Texts([stored.job.tenant_id for stored in jobs]),
+        Texts([entry.reason for entry in entries]),
+        Texts([entry.session for entry in entries]),
+        Texts([entry.actor for entry in entries]),
+        Texts([error and error.code for error in errors]),
+        Texts([error and error.message for error in errors]),
+        Texts([error and error.detail for error in errors]),
+        Bytes([entry.result for entry in entries]),
+        Texts([entry.result_omitted for entry in entries]),
+        Texts([entry.phase or None for entry in entries]),
+    ]
+
+
+async def _load_keys(sql: Sql, keys: Sequence[StoredKey]) -> None:
+    if keys:
+        await sql.run(
+            _ADD_KEYS,
+            Bigints([key.until and to_micros(key.until) for key in keys]),
+            Texts([key.kind.value for key in keys]),
+            Uuids([key.job_id for key in keys]),
+            Texts([key.tenant_id for key in keys]),
+            Texts([key.scope for key in keys]),
+            Texts([key.key for key in keys]),
+            Bytes([key.fingerprint for key in keys]),
+        )
+
+
+async def _load_records(sql: Sql, records: Sequence[Record]) -> None:
+    if records:
+        await sql.run(
+            _ADD_RECORDS,
+            Texts([record.namespace for record in records]),
+            Texts([record.key for record in records]),
+            Bytes([record.value for record in records]),
+            Bigints([record.version for record in records]),
+            Bigints([record.expires_at and to_micros(record.expires_at) for record in records]),
+            Bigints([record.replaced for record in records]),
+        )
+
+
+# -- clear ----------------------------------------------------------------------------------------
+
+
+async def clear_some(sql: Sql) -> bool:
+    """Remove some rows; tell whether there may be more. Lanes stay: others remember them."""
+    left = _ROWS_AT_ONCE
+    for table in _CLEAR:
+        left -= await sql.run(_REMOVE.format(table, table), left) if left else 0
+    if not left:
+        return True
+    await sql.rows(_BEGIN_NUMBERS)
+    await sql.run(_BEGIN_CURSOR)
+    return False

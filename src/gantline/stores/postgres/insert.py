@@ -1,0 +1,122 @@
+"""insert: jobs with their keys, many in one call of the server's function."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.clock import span_micros, to_micros
+from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
+from gantline.contract.submission import KeyKind, NewJob
+from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
+from gantline.stores.postgres.lanes import Lanes, Place
+from gantline.stores.postgres.sql import Row, Sql
+
+MOST_AT_ONCE: Final = 1_000
+_INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 26)})"  # noqa: S608
+
+
+async def insert(
+    sql: Sql,
+    jobs: Sequence[NewJob],
+    in_rounds: Iterable[list[int]],
+    *,
+    lanes: Lanes,
+    now: int | None,
+    patience_ms: int | None = None,
+) -> list[InsertResult]:
+    """Insert in the caller's transaction, which is needed where there is more than one round.
+
+    The lanes must have been learnt.
+    """
+    answers: list[InsertResult] = [Applied(1)] * len(jobs)
+    for places in in_rounds:
+        columns = _columns([jobs[place] for place in places], lanes)
+        for row in await sql.rows(_INSERT, now, patience_ms, *columns):
+            answers[places[row[0] - 1]] = refused(row)
+    return answers
+
+
+def places_of(jobs: Iterable[NewJob]) -> Iterator[Place]:
+    return ((new.job.queue, new.job.job_type) for new in jobs)
+
+
+def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
+    """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
+    rest = list(range(len(jobs)))
+    if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):
+        yield rest
+        return
+    while rest:
+        seen: set[object] = set()
+        this: list[int] = []
+        later: list[int] = []
+        for place in rest:
+            new = jobs[place]
+            names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
+            is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
+            (this if is_first else later).append(place)
+            seen.update(names)  # what waits is met by those behind it as well
+        yield this
+        rest = later
+
+
+def _are_all_different(jobs: Sequence[NewJob]) -> bool:
+    keys = [key.identity for new in jobs for key in new.keys]
+    ids = {new.job.job_id for new in jobs}
+    return len(ids) == len(jobs) and len(set(keys)) == len(keys)
+
+
+def refused(row: Row) -> InsertResult:
+    """Read what the server's function says of a job that it did not insert."""
+    _, outcome, existing, kind = row
+    by = None if kind is None else KeyKind(kind)
+    return Conflict(by=by) if outcome == "conflict" else Duplicate(existing, by=by)
+
+
+def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
+    envelopes = [new.job for new in jobs]
+    requests = [new.request_key for new in jobs]
+    return [
+        Uuids([job.job_id for job in envelopes]),
+        Texts([job.tenant_id for job in envelopes]),
+        Bigints([lanes[(job.queue, job.job_type)] for job in envelopes]),
+        Texts([job.subject_id for job in envelopes]),
+        Texts([job.correlation_id for job in envelopes]),
+        Texts([job.idempotency_key for job in envelopes]),
+        Bytes([new.fingerprint for new in jobs]),
+        Integers([job.attempt for job in envelopes]),
+        Integers([job.max_attempts for job in envelopes]),
+        Bytes([bytes(job.payload) for job in envelopes]),
+        Integers([job.payload_version for job in envelopes]),
+        Integers([job.priority for job in envelopes]),
+        Bigints([to_micros(job.created_at) for job in envelopes]),
+        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
+        Bigints([span_micros(new.delay) for new in jobs]),
+        Texts([job.created_by for job in envelopes]),
+        Uuids([job.parent_job_id for job in envelopes]),
+        Texts([trace_text(job.trace_context) for job in envelopes]),
+        Texts([key and key.tenant_id for key in requests]),
+        Texts([key and key.scope for key in requests]),
+        Texts([key and key.key for key in requests]),
+        Bytes([key and key.fingerprint for key in requests]),
+        Bigints([key and key.hold and span_micros(key.hold) for key in requests]),
+        Booleans([new.logged for new in jobs]) if any(new.logged for new in jobs) else None,
+    ]
+
+
+def trace_text(trace: dict[str, str] | None) -> str | None:
+    return msgspec.json.encode(trace).decode() if trace else None
+
+
+def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[InsertResult]:
+    """What a repeated insert means: a job that is there under its own id is the one we inserted."""
+    return [
+        Applied(1) if answer == _own(new.job.job_id) else answer
+        for answer, new in zip(answers, jobs, strict=True)
+    ]
+
+
+def _own(job_id: UUID) -> Duplicate:
+    return Duplicate(job_id)

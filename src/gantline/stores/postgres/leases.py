@@ -1,0 +1,176 @@
+"""Leases: renewing and ending them, reading those that have run out; and the progress of a run."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
+from gantline.contract.snapshot import Progress, Run, RunRef
+from gantline.stores.postgres.arrays import Uuids
+from gantline.stores.postgres.removal import forget
+from gantline.stores.postgres.rows import (
+    JOB_COLUMNS,
+    RUN_COLUMNS,
+    RUN_WIDTH,
+    job_from_row,
+    run_from_row,
+)
+from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+
+# Whoever has the row locked is about to end the run (or to ask it to stop): it is held, and waiting
+# for that would make the other leases late.
+_RENEW = """
+WITH wanted AS (
+    SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS wanted (job_id, token)
+), held AS (
+    SELECT lease.job_id, lease.token, lease.cancel_requested
+    FROM wanted CROSS JOIN LATERAL (
+        SELECT * FROM gantline.lease
+        WHERE lease.job_id = wanted.job_id AND lease.token = wanted.token
+          AND lease.session = %(session)s
+        OFFSET 0
+    ) AS lease
+), free AS (
+    SELECT lease.job_id FROM gantline.lease
+    WHERE lease.job_id = ANY (ARRAY(SELECT job_id FROM held)) FOR UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE gantline.lease
+    SET until = gantline.later(coalesce(%(now)s, gantline.micros()), %(length)s),
+        length = %(length)s
+    FROM held
+    WHERE lease.job_id = held.job_id AND lease.token = held.token
+      AND lease.job_id = ANY (ARRAY(SELECT job_id FROM free))
+)
+SELECT held.token, held.cancel_requested,
+       held.job_id = ANY (ARRAY(SELECT job_id FROM free)) AS was_free
+FROM held
+"""
+# How long to wait for a lock that may be a reaper's: if it is, the run is lost and we want to know.
+LOCK_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
+# A row that somebody has locked is a run that is being renewed or ended: left to the next look, or
+# to its own end.
+_EXPIRE_SESSION = """
+WITH free AS (
+    SELECT job_id FROM gantline.lease WHERE session = %(session)s FOR UPDATE SKIP LOCKED
+), ended AS (
+    UPDATE gantline.lease SET until = coalesce(%(now)s, gantline.micros())
+    WHERE job_id = ANY (ARRAY(SELECT job_id FROM free))
+)
+SELECT lease.job_id = ANY (ARRAY(SELECT job_id FROM free)) FROM gantline.lease
+WHERE lease.session = %(session)s
+"""
+# A lease that was given later than now was given before the clock was set back.
+_TOO_LONG = """
+SELECT job_id FROM gantline.lease WHERE until - length > coalesce(%s, gantline.micros())
+"""
+_CUT = """
+UPDATE gantline.lease SET until = coalesce(%(now)s, gantline.micros()) + length
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM gantline.lease
+    WHERE job_id = ANY (%(jobs)s) AND until - length > coalesce(%(now)s, gantline.micros())
+    FOR UPDATE SKIP LOCKED))
+"""
+_EXPIRED = f"""
+SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type, lease.job_id
+FROM gantline.lease
+{looked_up_if_there("job", "id", "lease.job_id")}
+{looked_up("lane", "id", "lease.lane")}
+WHERE lease.until <= coalesce(%s, gantline.micros()) AND lease.job_id > %s
+ORDER BY lease.job_id LIMIT %s
+"""  # noqa: S608  # constants only
+_PROGRESS = """
+UPDATE gantline.lease SET percent = %s, phase = %s, version = version + 1
+WHERE job_id = %s AND token = %s RETURNING version
+"""
+_LOGGED_PROGRESS = """
+WITH before AS (
+    SELECT percent, phase FROM gantline.lease
+    WHERE job_id = %(job)s AND token = %(token)s FOR UPDATE
+), moved AS (
+    UPDATE gantline.lease
+    SET percent = %(percent)s, phase = %(phase)s, version = version + 1
+    FROM before WHERE job_id = %(job)s AND token = %(token)s
+    RETURNING lease.*, (before.percent, before.phase) <> (lease.percent, lease.phase) AS is_new
+), logged AS (
+    INSERT INTO gantline.log (
+        version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
+        priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, phase)
+    SELECT version, lane, fence, coalesce(%(now)s, gantline.micros()), created_at, started_at,
+           'progressed', 'Running', attempt, crashes, snoozes, priority, false, percent, job_id,
+           token, tenant, 'Progressed', session, '', phase
+    FROM moved WHERE is_new
+)
+SELECT version FROM moved
+"""
+
+
+async def renew(
+    sql: Sql, session: str, runs: Sequence[RunRef], *, now: int | None, lease_micros: int
+) -> Renewal:
+    held: dict[UUID, bool] = {}
+    rest = sorted(runs, key=lambda run: run.job_id)
+    for wait in (0.0, *LOCK_WAITS_SECONDS):
+        if wait:
+            await asyncio.sleep(wait)
+        values: dict[str, object] = {"session": session, "now": now, "length": lease_micros}
+        values["jobs"] = Uuids([run.job_id for run in rest])
+        values["tokens"] = Uuids([run.token for run in rest])
+        rows = await sql.named(_RENEW, values)
+        found = {token: is_asked for token, is_asked, _ in rows}
+        for run in rest:
+            held.pop(run.token, None)
+        held |= found
+        locked = {token for token, _, was_free in rows if not was_free}
+        rest = [run for run in rest if run.token in locked]
+        if not rest:
+            break
+    return Renewal(
+        lost=frozenset(run.token for run in runs if run.token not in held),
+        cancel_requested=frozenset(token for token, is_asked in held.items() if is_asked),
+    )
+
+
+async def expire_session(sql: Sql, session: str, now: int | None) -> int:
+    found: list[Row] = []
+    for wait in (0.0, *LOCK_WAITS_SECONDS):
+        if wait:
+            await asyncio.sleep(wait)
+        found = await sql.named(_EXPIRE_SESSION, {"session": session, "now": now})
+        if all(was_free for (was_free,) in found):
+            break
+    return len(found)
+
+
+async def expired(sql: Sql, *, limit: int, after: UUID | None, now: int | None) -> list[Run]:
+    """Of jobs that were removed by hand nothing is left then."""
+    if after is None:
+        too_long = await sql.rows(_TOO_LONG, now)
+        if too_long:
+            jobs = Uuids([job_id for (job_id,) in too_long])
+            await sql.run_with(_CUT, {"now": now, "jobs": jobs})
+    while True:
+        rows = await sql.rows(_EXPIRED, now, after or UUID(int=0), limit)
+        removed = [row[-1] for row in rows if row[RUN_WIDTH] is None]
+        if not removed:
+            return [run_from_row(row, job_from_row(row[RUN_WIDTH:-3], row[-3:-1])) for row in rows]
+        await forget(sql, removed)
+
+
+async def progress(
+    sql: Sql, updates: Sequence[Progress], *, now: int | None
+) -> list[ProgressResult]:
+    return [await _progress(sql, update, now) for update in updates]
+
+
+async def _progress(sql: Sql, update: Progress, now: int | None) -> ProgressResult:
+    run = update.run
+    if update.logged:
+        values: dict[str, object] = {"job": run.job_id, "token": run.token, "now": now}
+        values |= {"percent": update.percent, "phase": update.phase}
+        rows = await sql.named(_LOGGED_PROGRESS, values)
+    else:
+        rows = await sql.rows(_PROGRESS, update.percent, update.phase, run.job_id, run.token)
+    if rows:
+        return Applied(rows[0][0])
+    known = await sql.row("SELECT 1 FROM gantline.job WHERE id = %s", run.job_id)
+    return Stale() if known else NotFound()

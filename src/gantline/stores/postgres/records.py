@@ -1,0 +1,130 @@
+"""Records and leadership: the small side data."""
+
+from collections.abc import Sequence
+
+from psycopg.errors import SerializationFailure
+
+from gantline.contract.clock import from_micros, later_micros
+from gantline.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
+from gantline.contract.results import Applied, Conflict, Leadership
+from gantline.stores.postgres.many_records import are_apart, write_together
+from gantline.stores.postgres.sql import Row, Sql
+
+_COLUMNS = "namespace, key, value, version, expires_at, replaced"
+_CURRENT = f"""
+SELECT {_COLUMNS} FROM gantline.record WHERE namespace = %s AND key = %s FOR UPDATE
+"""  # noqa: S608  # constants only
+# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
+_LIST = f"""
+SELECT {_COLUMNS} FROM gantline.record
+WHERE namespace = %s AND key >= %s AND key <> %s
+  AND (expires_at IS NULL OR expires_at > coalesce(%s, gantline.micros()))
+"""  # noqa: S608  # constants only
+_ALL = f"{_LIST} ORDER BY key LIMIT %s"
+_WITHIN = f"{_LIST} AND key < %s ORDER BY key LIMIT %s"
+# A row that is there was locked when it was looked at; one that was not may be there by now.
+_ADD = """
+INSERT INTO gantline.record (namespace, key, value, expires_at, replaced)
+VALUES (%s, %s, %s, %s, 0) ON CONFLICT (namespace, key) DO NOTHING RETURNING version
+"""
+_CHANGE = """
+UPDATE gantline.record SET value = %s, version = DEFAULT, expires_at = %s, replaced = %s
+WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s) RETURNING version
+"""
+_DELETE = """
+DELETE FROM gantline.record WHERE namespace = %s AND key = %s AND (%s OR expires_at <= %s)
+"""
+_LEAD = """
+INSERT INTO gantline.leader AS held (role, owner, term, until)
+SELECT %(role)s, %(owner)s, 1, gantline.later(now, %(lease)s)
+FROM coalesce(%(now)s, gantline.micros()) AS now
+ON CONFLICT (role) DO UPDATE
+SET owner = excluded.owner, until = excluded.until,
+    term = held.term + (held.owner <> excluded.owner
+                        OR held.until <= coalesce(%(now)s, gantline.micros())
+                        OR held.until > excluded.until)::integer
+WHERE held.owner = excluded.owner OR held.until <= coalesce(%(now)s, gantline.micros())
+   OR held.until > excluded.until
+RETURNING term, until
+"""
+_RESIGN = """
+UPDATE gantline.leader SET until = coalesce(%s, gantline.micros()), owner = ''
+WHERE role = %s AND owner = %s AND term = %s
+"""
+
+
+async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None:
+    """Read and lock a record; None when there is none or it has expired."""
+    row = await sql.row(_CURRENT, namespace, key)
+    return _record(row) if row and (row[4] is None or row[4] > now) else None
+
+
+async def read(
+    sql: Sql, namespace: str, *, prefix: str, after: str, limit: int, now: int | None
+) -> list[Record]:
+    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    rows = await (
+        sql.rows(_ALL, *asked, limit) if end is None else sql.rows(_WITHIN, *asked, end, limit)
+    )
+    return [_record(row) for row in rows]
+
+
+async def write_checked(
+    sql: Sql, writes: Sequence[RecordWrite], now: int | None
+) -> list[Applied | Conflict]:
+    if now is None:
+        now = (await sql.rows("SELECT gantline.micros()"))[0][0]
+    if len(writes) > 1 and are_apart(writes):
+        return await write_together(sql, writes, now)
+    answers: list[Applied | Conflict] = []
+    for write in writes:
+        before = await current(sql, write.namespace, write.key, now)
+        if write_is_allowed(write, before):
+            answers.append(Applied(await _write(sql, write, before, now)))
+        else:
+            answers.append(Conflict(by=f"{write.namespace}/{write.key}"))
+    return answers
+
+
+async def write_all(sql: Sql, writes: Sequence[RecordWrite], now: int) -> None:
+    """Write what the caller has found to be allowed."""
+    for write in writes:
+        before = await current(sql, write.namespace, write.key, now)
+        await _write(sql, write, before, now)
+
+
+async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) -> int:
+    if is_repeat(write, before):
+        return before.version if before else 0
+    place = (write.namespace, write.key)
+    # What was not there when we looked, and so is not locked, may be somebody's by now.
+    as_seen = (before is not None, now)
+    if write.value is None:
+        await sql.run(_DELETE, *place, *as_seen)
+        return 0
+    until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
+    replaced = before.version if before else 0
+    written = await sql.row(_CHANGE, write.value, until, replaced, *place, *as_seen)
+    written = written or await sql.row(_ADD, *place, write.value, until)
+    if written is None:
+        raise SerializationFailure("a record was written meanwhile")
+    version: int = written[0]
+    return version
+
+
+def _record(row: Row) -> Record:
+    namespace, key, value, version, until, replaced = row
+    expires_at = None if until is None else from_micros(until)
+    return Record(namespace, key, value, version, expires_at, replaced)
+
+
+async def lead(
+    sql: Sql, role: str, owner: str, *, lease_micros: int, now: int | None
+) -> Leadership | None:
+    values = {"role": role, "owner": owner, "lease": lease_micros, "now": now}
+    rows = await sql.named(_LEAD, values)
+    return Leadership(rows[0][0], from_micros(rows[0][1])) if rows else None
+
+
+async def resign(sql: Sql, role: str, owner: str, term: int, now: int | None) -> None:
+    await sql.run(_RESIGN, now, role, owner, term)

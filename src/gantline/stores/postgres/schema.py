@@ -1,0 +1,76 @@
+"""Bringing a database to the schema that this version knows. Safe beside others that do so."""
+
+from typing import Final
+
+from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
+from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from gantline.stores.postgres.location import Location
+from gantline.stores.postgres.sql import Sql
+
+PACKAGE: Final = "gantline.stores.postgres.migrations"
+
+_IS_THERE = "SELECT to_regclass(%s), quote_ident(%s) = %s"
+HISTORY = """
+CREATE TABLE IF NOT EXISTS gantline.migration (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    works_with integer NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+_DONE = """
+INSERT INTO gantline.migration (number, name, checksum, works_with) VALUES (%s, %s, %s, %s)
+"""
+_APPLIED = "SELECT number, name, checksum, works_with FROM gantline.migration ORDER BY number"
+
+
+async def applied_migrations(sql: Sql, location: Location) -> list[AppliedMigration]:
+    """Which steps the database has had; none where our schema is not there yet."""
+    name = location.schema
+    ((history, is_plain),) = await sql.rows(_IS_THERE, f"{name}.migration", name, name)
+    if not is_plain:
+        raise StoreMisconfigured(
+            f"{name!r} cannot be the schema of the jobs: it is a word of SQL.",
+            next_step="Use another name.",
+        )
+    if history is None:
+        return []
+    return [AppliedMigration(*row) for row in await sql.rows(_APPLIED)]
+
+
+async def pending(
+    sql: Sql, location: Location, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Say what is still to be applied."""
+    known = load_migrations(PACKAGE) if known is None else known
+    return plan(known, await applied_migrations(sql, location))
+
+
+async def migrate(
+    sql: Sql, location: Location, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
+    if not await pending(sql, location, known):
+        return []
+    await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
+    # Not IF NOT EXISTS, which asks for the right to create one even where a DBA has done so.
+    ((name,),) = await sql.rows("SELECT to_regnamespace(%s)::text", location.schema)
+    if name is None:
+        await sql.script(f"CREATE SCHEMA {location.schema}")
+    await sql.script(HISTORY)
+    missing = await pending(sql, location, known)
+    for step in missing:
+        await sql.script(step.sql)
+        await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)
+    return missing
+
+
+async def check(sql: Sql, location: Location) -> None:
+    """Refuse a database that lacks something, where it is not ours to change it."""
+    if missing := await pending(sql, location):
+        raise SchemaMismatch(
+            f"The schema {location.schema!r} lacks the migrations from {missing[0].number} "
+            f"({missing[0].name}) on.",
+            next_step="Run `gantline db migrate`, or let a DBA run `gantline db sql`.",
+        )

@@ -1,0 +1,84 @@
+"""One connection, spoken to in our SQL: statements name the schema `gantline`, rows are tuples."""
+
+from collections.abc import Mapping, Sequence
+
+from psycopg import AsyncCursor
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
+
+from gantline.stores.postgres.connection import Connection
+from gantline.stores.postgres.connection import Row as Row
+from gantline.stores.postgres.location import Location
+
+
+def looked_up(table: str, column: str, value: str) -> str:
+    """Say a join that the planner can only carry out as a look-up of one row after the other.
+
+    Left to itself it may read all of a table that its statistics call empty.
+    """
+    return (
+        f"CROSS JOIN LATERAL (SELECT * FROM gantline.{table} "  # noqa: S608  # constants only
+        f"WHERE {table}.{column} = {value} OFFSET 0) AS {table}"
+    )
+
+
+def looked_up_if_there(table: str, column: str, value: str) -> str:
+    """The same, with NULLs where there is none."""
+    inner = looked_up(table, column, value).removeprefix("CROSS JOIN")
+    return f"LEFT JOIN {inner} ON true"
+
+
+class Sql:
+    """Runs statements. What it is given stays one round trip each."""
+
+    def __init__(
+        self, connection: Connection, location: Location, *, is_repeated: bool = False
+    ) -> None:
+        """`is_repeated` tells that the same work may have been done already, its answer lost."""
+        self.connection = connection
+        self.is_repeated = is_repeated
+        self._location = location
+
+    async def rows(self, text: str, *values: object) -> list[Row]:
+        """Run a statement; return all its rows."""
+        async with self._cursor() as cursor:
+            await cursor.execute(self._location.sql(text), values or None)
+            return await cursor.fetchall()
+
+    async def named(self, text: str, values: Mapping[str, object]) -> list[Row]:
+        """The same with values by name, for those that come more than once."""
+        async with self._cursor() as cursor:
+            await cursor.execute(self._location.sql(text), values)
+            return await cursor.fetchall()
+
+    async def row(self, text: str, *values: object) -> Row | None:
+        found = await self.rows(text, *values)
+        return found[0] if found else None
+
+    async def run(self, text: str, *values: object) -> int:
+        """Run a statement that gives no rows; return how many it touched."""
+        async with self._cursor() as cursor:
+            await cursor.execute(self._location.sql(text), values or None)
+            return cursor.rowcount
+
+    async def run_with(self, text: str, values: Mapping[str, object]) -> None:
+        """The same with values by name."""
+        async with self._cursor() as cursor:
+            await cursor.execute(self._location.sql(text), values)
+
+    async def script(self, text: str) -> None:
+        """Run statements without values, many at once."""
+        await self.connection.execute(self._location.sql(text), prepare=False)
+
+    async def each(self, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run a statement once per row, without waiting for each."""
+        if not rows:
+            return
+        async with self._cursor() as cursor:
+            await cursor.executemany(self._location.sql(text), rows)
+
+    def _cursor(self) -> AsyncCursor[Row]:
+        # Not the connection's: a handler may have told its own to give rows of another kind.
+        cursor = AsyncCursor(self.connection, row_factory=tuple_row)
+        cursor.format = Format.BINARY
+        return cursor

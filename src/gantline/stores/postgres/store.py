@@ -1,0 +1,404 @@
+"""PostgresStore: every verb on one schema of a PostgreSQL database, shared by many hosts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+
+from gantline.contract.capabilities import Capabilities
+from gantline.contract.clock import Clock, from_micros, span_micros, to_micros
+from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
+from gantline.contract.query import (
+    Cursor,
+    DeadCount,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+    at_most,
+)
+from gantline.contract.records import Record, RecordWrite
+from gantline.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from gantline.contract.stored import Dumped, Part, Stored, StoredJob, refuse_running
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.text import is_storable, storable_start
+from gantline.contract.transition import StateGuard, Transition
+from gantline.contract.wakeup import PostgresChannel
+from gantline.stores.migrations import Migrator
+from gantline.stores.postgres import copying, leases, query, records, removal, schema
+from gantline.stores.postgres.apply import apply, follow_ups_of
+from gantline.stores.postgres.callers import insert_through
+from gantline.stores.postgres.calls import Calls, Purpose, nothing
+from gantline.stores.postgres.claim import Claims
+from gantline.stores.postgres.connection import full_conninfo
+from gantline.stores.postgres.counting import Counts, Timed
+from gantline.stores.postgres.insert import as_first_time, insert, places_of, rounds_of
+from gantline.stores.postgres.keys import holder, of_requests
+from gantline.stores.postgres.lanes import Lanes
+from gantline.stores.postgres.location import Location
+from gantline.stores.postgres.migrator import PostgresMigrator
+from gantline.stores.postgres.numbers import Numbers
+from gantline.stores.postgres.sequencing import Sequencing, last_event
+from gantline.stores.postgres.settle import is_plain
+from gantline.stores.postgres.sql import Sql
+from gantline.stores.postgres.transaction import PostgresTransaction
+
+# How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
+_PATIENCE_MS: Final = 200
+
+
+class _Opened:
+    """What an open store holds, and what it remembers of its database."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.lanes = Lanes()
+        self.claims = Claims(calls, self.lanes)
+        self.counts = Counts()
+        self.sequencing = Sequencing()
+        self.empty_batches = removal.EmptyBatches()
+        self.numbers = Numbers()
+        self.queue_check = removal.QueueCheck()
+
+
+class PostgresStore:
+    """Keep jobs in PostgreSQL. Callable from several event loops."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        clock: Clock | None = None,
+        before_commit: Callable[[], None] | None = None,
+        make_calls: Callable[..., Calls] = Calls,
+    ) -> None:
+        """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
+        self.location = location
+        self._clock = clock
+        self._before_commit = before_commit
+        self._make_calls = make_calls
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        survives = self._opened is None or self._opened.calls.are_durable
+        return Capabilities(
+            durability="power_loss" if survives else "process",
+            ack_lost_on="the loss of the disk, or a failover to a standby that is not synchronous"
+            if survives
+            else "a crash of the server, for the commits of its last moments",
+            caller_transaction=True,
+            clock="server",
+            writers="many",
+            event_lag=timedelta(seconds=1),
+            count_staleness=timedelta(seconds=10),
+            retention_completed=timedelta(days=7),
+            retention_dead=timedelta(days=90),
+            max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=self.location.deadline,
+        )
+
+    @property
+    def channel(self) -> PostgresChannel | None:
+        if not self.location.wakeup:
+            return None
+        return PostgresChannel(full_conninfo(self.location), f"{self.location.schema}.wake")
+
+    @property
+    def migrator(self) -> Migrator:
+        return PostgresMigrator(self.location)
+
+    async def software(self) -> Mapping[str, str]:
+        async def ask(sql: Sql) -> str:
+            rows = await sql.rows("SELECT current_setting('server_version')")
+            return str(rows[0][0])
+
+        return {"PostgreSQL": await self.calls.run(ask), "psycopg": psycopg.__version__}
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is not None:
+                return
+            calls = self._make_calls(self.location, before_commit=self._before_commit)
+            try:
+                await calls.run(self._prepare, atomic=True)
+            except BaseException:
+                await calls.close()
+                raise
+            self._opened = _Opened(calls)
+
+    async def _prepare(self, sql: Sql) -> None:
+        if self.location.auto_migrate:
+            await schema.migrate(sql, self.location)
+        else:
+            await schema.check(sql, self.location)
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.calls.close()
+
+    @property
+    def _parts(self) -> "_Opened":
+        if self._opened is None:
+            raise StoreUnavailable("The store is not open.", next_step="Call open() first.")
+        return self._opened
+
+    @property
+    def calls(self) -> Calls:
+        return self._parts.calls
+
+    def _now(self) -> int | None:
+        """The instant to use instead of the server's."""
+        return None if self._clock is None else to_micros(self._clock.now())
+
+    async def ping(self) -> datetime:
+        async def ask(sql: Sql) -> datetime:
+            rows = await sql.rows("SELECT coalesce(%s, gantline.micros())", self._now())
+            return from_micros(rows[0][0])
+
+        return await self.calls.run(ask)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        jobs = tuple(jobs)
+        if not jobs:
+            return []
+        try:
+            return await self._insert(jobs, patience_ms=_PATIENCE_MS if len(jobs) > 1 else None)
+        except StoreBusy:
+            # One of them waits for a key; the others must not.
+            alone = [self._insert((new,), patience_ms=None) for new in jobs]
+            return [answers[0] for answers in await asyncio.gather(*alone)]
+
+    async def _insert(
+        self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
+    ) -> list[InsertResult]:
+        lanes, in_rounds = self._parts.lanes, list(rounds_of(jobs))
+
+        async def write(sql: Sql) -> list[InsertResult]:
+            answers = await insert(
+                sql, jobs, in_rounds, lanes=lanes, now=self._now(), patience_ms=patience_ms
+            )
+            return as_first_time(answers, jobs) if sql.is_repeated else answers
+
+        # A round is one statement, atomic by itself: BEGIN and COMMIT would be two more ways to go.
+        return await self.calls.run(
+            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+        )
+
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        lanes = self._parts.lanes
+        places = tuple(places_of(jobs))
+        if not lanes.knows(places):
+            # Not in the caller's transaction: others would wait for its end to know the lane.
+            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, places))
+        return await insert_through(connection, jobs, location=self.location, now=self._now())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PostgresTransaction]:
+        async with self.calls.transaction() as sql:
+            yield PostgresTransaction(sql, self._parts.lanes, self.calls, self._now())
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        return await self._parts.claims.claim(
+            session, claim_id, wanted, lease=lease, now=self._now()
+        )
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        runs = tuple(runs)
+        if not runs:
+            return Renewal()
+        return await self.calls.run(
+            lambda sql: leases.renew(
+                sql, session, runs, now=self._now(), lease_micros=span_micros(lease)
+            ),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def expire_session(self, session: str) -> int:
+        if not is_storable(session):
+            return 0
+        return await self.calls.run(
+            lambda sql: leases.expire_session(sql, session, self._now()), purpose=Purpose.CONTROL
+        )
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        updates = tuple(updates)
+        return await self.calls.run(
+            lambda sql: leases.progress(sql, updates, now=self._now()), atomic=len(updates) > 1
+        )
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        transitions, lanes = tuple(transitions), self._parts.lanes
+        return await self.calls.run(
+            lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
+            atomic=not all(map(is_plain, transitions)),
+            before=lambda sql: lanes.learn(sql, places_of(follow_ups_of(transitions))),
+        )
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        jobs = tuple(jobs)
+        return await self.calls.run(lambda sql: removal.delete(sql, jobs), atomic=True)
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        queue_check = self._parts.queue_check
+        empty_batches = self._parts.empty_batches
+        return await self.calls.run(
+            lambda sql: removal.prune(
+                sql,
+                rules,
+                queue_check=queue_check,
+                empty_batches=empty_batches,
+                limit=at_most(limit),
+                keep_events_after=keep_events_after,
+                now=self._now(),
+            ),
+            atomic=True,
+        )
+
+    async def sequence(self, *, limit: int) -> int:
+        sequencing = self._parts.sequencing
+        return await self.calls.run(lambda sql: sequencing.number(sql, at_most(limit)))
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await self.calls.run(
+            lambda sql: records.lead(
+                sql, role, owner, lease_micros=span_micros(lease), now=self._now()
+            ),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        await self.calls.run(
+            lambda sql: records.resign(sql, role, owner, term, self._now()),
+            purpose=Purpose.CONTROL,
+        )
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        writes = tuple(writes)
+        return await self.calls.run(
+            lambda sql: records.write_checked(sql, writes, self._now()), atomic=True
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
+
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self.calls.run(
+            lambda sql: query.find(sql, wanted, limit=at_most(limit), after=after)
+        )
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
+
+        async def count(timed: Timed) -> list[LaneCounts]:
+            async def ask(sql: Sql) -> list[LaneCounts]:
+                with timed:
+                    return await query.counts(sql, tenant_id, self._now())
+
+            return await self.calls.run(ask)
+
+        return await self._parts.counts.get(tenant_id, count)
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        return await self.calls.run(
+            lambda sql: query.events(sql, after=after, limit=at_most(limit))
+        )
+
+    async def last_event(self) -> int:
+        return await self.calls.run(last_event)
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        return await self.calls.run(
+            lambda sql: leases.expired(sql, limit=at_most(limit), after=after, now=self._now())
+        )
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        async def look(sql: Sql) -> list[UUID | None]:
+            possible = [key for key in keys if is_storable("".join(key.identity))]
+            found = {key.identity: await holder(sql, key, self._now()) for key in possible}
+            held = [found.get(key.identity) for key in keys]
+            return [one.job_id if one else None for one in held]
+
+        return await self.calls.run(look)
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
+        return await self.calls.run(
+            lambda sql: records.read(
+                sql,
+                namespace,
+                prefix=prefix,
+                after=storable_start(after),
+                limit=at_most(limit),
+                now=self._now(),
+            )
+        )
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        numbers = self._parts.numbers
+        return await self.calls.run(
+            lambda sql: copying.dump(sql, part, after, limit, numbers), atomic=part is Part.JOBS
+        )
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        items, lanes = tuple(items), self._parts.lanes
+        refuse_running(items)
+        jobs = [item.job for item in items if isinstance(item, StoredJob)]
+        await self.calls.run(
+            lambda sql: copying.load(sql, items, lanes),
+            atomic=True,
+            before=lambda sql: lanes.learn(sql, {(job.queue, job.job_type) for job in jobs}),
+        )
+
+    async def clear(self) -> None:
+        while await self.calls.run(copying.clear_some, atomic=True):
+            pass

@@ -1,0 +1,70 @@
+"""Counting: jobs per lane, and dead letters. Both are kept up with every change."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from gantline.contract.query import DeadCount, LaneCounts
+from gantline.contract.status import JobStatus
+from gantline.stores.redis import scripts
+from gantline.stores.redis.calls import Calls
+from gantline.stores.redis.connection import Argument
+from gantline.stores.redis.envelope import instant, read_lane, tenant_name
+from gantline.stores.redis.rows import STATUSES
+
+_LOOK_AT_ONCE: Final = 2000
+_NAMES: Final = {letter: status.value.lower() for letter, status in STATUSES.items()}
+
+
+async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCounts]:
+    said: list[Argument] = [now, b"" if tenant_id is None else tenant_name(tenant_id)]
+    tenant, at, *lanes = (await calls.run(scripts.COUNTS, said)).value
+    counted: list[LaneCounts] = []
+    for number, name, statuses, scheduled, oldest, queued_by_all, ranks in lanes:
+        queue, job_type = read_lane(name)
+        one = LaneCounts(queue=queue, job_type=job_type)
+        for letter, jobs in zip(statuses[::2], statuses[1::2], strict=True):
+            setattr(one, _NAMES[letter], jobs)
+        if one.queued and one.queued != queued_by_all:
+            scheduled, oldest = await _of_tenant(calls, number, ranks, tenant, at)
+        if one.queued:
+            one.scheduled = scheduled
+            one.oldest_due_at = instant(oldest) if oldest >= 0 else None
+        counted.append(one)
+    return sorted(counted, key=lambda one: (one.queue, one.job_type))
+
+
+async def _of_tenant(
+    calls: Calls, lane: int, ranks: Sequence[int], tenant: int, now: int
+) -> tuple[int, int]:
+    """How many are not due yet, and since when the oldest is: among the waiting jobs of others."""
+    scheduled, oldest = 0, []
+    for rank in ranks:
+        first = 0
+        while True:
+            said: list[Argument] = [now, lane, rank, tenant, first, _LOOK_AT_ONCE]
+            looked, later, due = (await calls.run(scripts.WAITING, said)).value
+            scheduled += later
+            oldest += [due] if due >= 0 else []
+            first += looked
+            if looked < _LOOK_AT_ONCE:
+                break
+    return scheduled, min(oldest, default=-1)
+
+
+async def dead_counts(calls: Calls, tenant_id: str | None) -> list[DeadCount]:
+    said: list[Argument] = [b"" if tenant_id is None else tenant_name(tenant_id)]
+    groups: defaultdict[tuple[str, JobStatus, str], list[tuple[int, int]]] = defaultdict(list)
+    for name, letter, reason, jobs, newest in (await calls.run(scripts.DEAD_COUNTS, said)).value:
+        place = (read_lane(name).job_type, STATUSES[letter], reason.decode())
+        groups[place].append((jobs, newest))
+    return [
+        DeadCount(
+            job_type=kind,
+            status=status,
+            reason=reason,
+            jobs=sum(jobs for jobs, _ in some),
+            newest_at=instant(max(newest for _, newest in some)),
+        )
+        for (kind, status, reason), some in sorted(groups.items())
+    ]

@@ -1,0 +1,271 @@
+"""Between what the scripts keep of a job's state and its log, and structs."""
+
+import struct
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.clock import to_micros
+from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.outcome import ErrorInfo
+from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.transition import Transition
+from gantline.stores.redis.envelope import instant, packed, unpack_job
+
+LETTERS: Final[Mapping[JobStatus, str]] = {
+    JobStatus.QUEUED: "Q",
+    JobStatus.RUNNING: "R",
+    JobStatus.COMPLETED: "C",
+    JobStatus.FAILED: "F",
+    JobStatus.POISONED: "P",
+    JobStatus.CANCELLED: "X",
+}
+STATUSES: Final = {letter.encode(): status for status, letter in LETTERS.items()}
+
+# As in state.lua and log.lua.
+_STATE: Final = struct.Struct(">c5IB2I2Q8sQ2B")
+_KEY_SIZE: Final = 20
+_TOKEN_SIZE: Final = 16
+_RUN: Final = struct.Struct(">16s16sBdQH")
+_ROW: Final = struct.Struct(">Q16s16sIcQ2IQ2I")
+
+
+class State(NamedTuple):
+    """The fixed part of a state. `at` is run_at, started_at or ended_at."""
+
+    status: bytes
+    version: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    fence: int
+    priority: int
+    lane: int
+    tenant: int
+    number: int
+    outcome: int
+    created: bytes
+    at: int
+    keyed: int
+    listed: int
+
+
+class _RunPart(NamedTuple):
+    token: bytes
+    cancel: int
+    percent: float
+    session: str
+    phase: str
+
+
+def _run_start(keyed: int) -> int:
+    return _STATE.size + (_KEY_SIZE if keyed else 0)
+
+
+def _read_run(state: bytes, keyed: int) -> _RunPart:
+    start = _run_start(keyed)
+    token, _, cancel, percent, _, length = _RUN.unpack_from(state, start)
+    start += _RUN.size
+    session = state[start : start + length].decode()
+    phase = state[start + length + 2 :].decode()
+    return _RunPart(token, cancel, percent, session, phase)
+
+
+class Claimed(NamedTuple):
+    """What all runs of a claim have in common."""
+
+    session: str
+    started_at: datetime
+    lease_until: datetime
+
+
+def claimed_run(
+    job_id: bytes, state: bytes, envelope: bytes, claimed: Claimed, waited_seconds: float
+) -> Run:
+    """A run that has just started: quicker than `run_from`, by 3 µs."""
+    _, version, attempt, crashes, snoozes, fence, priority, *_, keyed, _ = _STATE.unpack_from(state)
+    start = _run_start(keyed)
+    return Run(
+        job=unpack_job(uuid_from_bytes(job_id), envelope),
+        token=uuid_from_bytes(state[start : start + _TOKEN_SIZE]),
+        fence=fence,
+        session=claimed.session,
+        version=version,
+        attempt=attempt,
+        crashes=crashes,
+        snoozes=snoozes,
+        priority=priority,
+        started_at=claimed.started_at,
+        lease_until=claimed.lease_until,
+        waited_seconds=waited_seconds,
+    )
+
+
+def run_from(job_id: bytes, state: bytes, envelope: bytes, until: float) -> Run:
+    fields = State(*_STATE.unpack_from(state))
+    part = _read_run(state, fields.keyed)
+    return Run(
+        job=unpack_job(uuid_from_bytes(job_id), envelope),
+        token=uuid_from_bytes(part.token),
+        fence=fields.fence,
+        session=part.session,
+        version=fields.version,
+        attempt=fields.attempt,
+        crashes=fields.crashes,
+        snoozes=fields.snoozes,
+        priority=fields.priority,
+        started_at=instant(fields.at),
+        lease_until=instant(until),
+        cancel_requested=bool(part.cancel),
+    )
+
+
+def is_running(state: bytes) -> bool:
+    return STATUSES[state[:1]] is JobStatus.RUNNING
+
+
+def snapshot_from(
+    job_id: UUID, state: bytes, envelope: bytes, row: bytes, until: float
+) -> JobSnapshot:
+    fields = State(*_STATE.unpack_from(state))
+    status = STATUSES[fields.status]
+    return JobSnapshot(
+        job=unpack_job(job_id, envelope),
+        status=status,
+        version=fields.version,
+        attempt=fields.attempt,
+        crashes=fields.crashes,
+        snoozes=fields.snoozes,
+        fence=fields.fence,
+        priority=fields.priority,
+        run_at=instant(fields.at) if status is JobStatus.QUEUED else None,
+        run=_current_run(state, fields, until) if status is JobStatus.RUNNING else None,
+        last=read_row(row).entry if row else None,
+    )
+
+
+def _current_run(state: bytes, fields: State, until: float) -> CurrentRun:
+    part = _read_run(state, fields.keyed)
+    return CurrentRun(
+        session=part.session,
+        started_at=instant(fields.at),
+        lease_until=instant(until),
+        percent=part.percent,
+        phase=part.phase,
+        cancel_requested=bool(part.cancel),
+    )
+
+
+class _Tail(msgspec.Struct, array_like=True, frozen=True):
+    """What a script need not know of a log row."""
+
+    error: tuple[str, str, str] | None
+    result: bytes | None
+    result_omitted: str | None
+    actor: str
+    percent: float | None = None
+    phase: str = ""
+
+
+_NO_TAIL: Final = _Tail(None, None, None, "")
+_decode_tail: Final = msgspec.msgpack.Decoder(_Tail).decode
+
+
+def pack_tail(transition: Transition) -> bytes:
+    error, result = transition.error, transition.result
+    if error is None and result is None and not transition.result_omitted and not transition.actor:
+        return b""
+    said = (error.code, error.message, error.detail) if error else None
+    return packed((said, result, transition.result_omitted, transition.actor))
+
+
+def pack_progress(percent: float, phase: str) -> bytes:
+    return packed((None, None, None, "", percent, phase))
+
+
+def pack_entry(entry: LogEntry) -> bytes:
+    """The tail of a row that was written elsewhere."""
+    error = entry.error
+    said = (error.code, error.message, error.detail) if error else None
+    tail = _Tail(said, entry.result, entry.result_omitted, entry.actor, entry.percent, entry.phase)
+    return b"" if tail == _NO_TAIL else packed(tail)
+
+
+class LoggedRow(NamedTuple):
+    entry: LogEntry
+    lane: int
+    tenant: int
+
+
+def read_row(row: bytes) -> LoggedRow:
+    fields = _ROW.unpack_from(row)
+    _, _, job_id, version, status, at, attempt, fence, started, lane, tenant = fields
+    event, start = _text(row, _ROW.size, 1)
+    reason, start = _text(row, start, 1)
+    session, start = _text(row, start, 2)
+    tail = _decode_tail(row[start:]) if len(row) > start else _NO_TAIL
+    entry = LogEntry(
+        job_id=uuid_from_bytes(job_id),
+        version=version,
+        event=Event(event),
+        status=STATUSES[status],
+        reason=reason,
+        at=instant(at),
+        attempt=attempt,
+        fence=fence,
+        session=session,
+        started_at=instant(started) if started else None,
+        error=ErrorInfo(*tail.error) if tail.error else None,
+        result=tail.result,
+        result_omitted=tail.result_omitted,
+        actor=tail.actor,
+        percent=tail.percent,
+        phase=tail.phase,
+    )
+    return LoggedRow(entry, lane, tenant)
+
+
+def _text(row: bytes, start: int, width: int) -> tuple[str, int]:
+    first = start + width
+    behind = first + int.from_bytes(row[start:first], "big")
+    return row[first:behind].decode(), behind
+
+
+def change_of(row: bytes) -> UUID | None:
+    """By which change a row was written; None where nobody repeats it."""
+    change = _ROW.unpack_from(row)[1]
+    return uuid_from_bytes(change) if any(change) else None
+
+
+def pack_state(fields: State, key: bytes) -> bytes:
+    """Of a job that is not Running; `key` is the digest of its key, or empty."""
+    return _STATE.pack(*fields) + key
+
+
+def pack_row(before: int, change_id: UUID | None, entry: LogEntry) -> bytes:
+    """A row whose lane and tenant are still to be filled in."""
+    fixed = _ROW.pack(
+        before,
+        change_id.bytes if change_id else bytes(16),
+        entry.job_id.bytes,
+        entry.version,
+        LETTERS[entry.status].encode(),
+        to_micros(entry.at),
+        entry.attempt,
+        entry.fence,
+        to_micros(entry.started_at) if entry.started_at else 0,
+        0,
+        0,
+    )
+    event, reason, session = entry.event.encode(), entry.reason.encode(), entry.session.encode()
+    return b"%b%c%b%c%b%b%b%b" % (
+        fixed,
+        *(len(event), event),
+        *(len(reason), reason),
+        *(len(session).to_bytes(2, "big"), session),
+        pack_entry(entry),
+    )

@@ -1,0 +1,24 @@
+-- dump_jobs(list behind the prefix, from, limit): jobs of one list, in its order
+-- Answers per job: its place in the list, state, envelope, then number and row of its log, newest first; of
+-- one whose row was removed by hand only the place
+local answer = {}
+for _, place in ipairs(call('ZRANGE', P .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMIT', 0, ARGV[3])) do
+    local id = place:sub(9)
+    local job = {place}
+    local state, envelope = call('HGET', STATES, id), call('HGET', JOBS, id)
+    if state and envelope then
+        job[2], job[3] = state, envelope
+        local number = read('>I8', state, 31)
+        while number > 0 do
+            local row = read_row(number)
+            if not row then
+                break
+            end
+            job[#job + 1] = number
+            job[#job + 1] = row
+            number = read('>I8', row)
+        end
+    end
+    answer[#answer + 1] = job
+end
+return answer

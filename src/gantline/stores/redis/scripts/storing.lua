@@ -1,0 +1,92 @@
+-- Storing a new job. What the caller packed, per job (see insert.py):
+--   meta: job id, created_at as lists sort it, priority, attempts used, whether this is an event, how its
+--         time is told, the time
+--         (0: scheduled at it; 1: due after it, as a delay that the envelope shall show; 2: due now)
+--   envelope: without its last element, scheduled_at, where the time is a delay
+--   extras: '' or [request key, job key, owner, subject, correlation, parent]: keys may be false, texts empty;
+--           a request key is [digest, fingerprint, hold, names], a job key [digest, fingerprint]
+local META = '>c16c8BI4BBI8'
+
+-- What makes two jobs with one id the same job.
+local function content_of(envelope)
+    local tenant, job_type = texts_of(envelope)
+    return #tenant .. ':' .. tenant .. #job_type .. ':' .. job_type .. fingerprint_of(envelope)
+end
+
+-- Why a job cannot be stored, as it is told the caller, and whether it is the same job; nil if it can.
+-- `known` is the envelope that is there under its id.
+local function refusal(id, known, envelope, extras, now)
+    if known then
+        local same = content_of(known) == content_of(envelope)
+        return same and 'D' .. id or 'I', same
+    end
+    for which = 1, extras and 2 or 0 do
+        local key = extras[which]
+        if key then
+            local job, fingerprint = holder(key[1], now)
+            if job then
+                local same = fingerprint == key[2]
+                local kind = which == 1 and 'request' or 'job'
+                return same and 'D' .. job .. kind or 'K' .. kind, same
+            end
+        end
+    end
+    return nil
+end
+
+-- What the state of a new job begins with. Put together from parts that a batch has in common, insert takes
+-- the server 8.7 instead of 10.6 µs a job.
+local function start_of(place, attempt, priority)
+    local kind = attempt * 4 + priority
+    local start = place.starts[kind]
+    if not start then
+        start = pack(STATE_START, 'Q', 1, attempt, 0, 0, 0, priority, place.lane, place.tenant)
+        place.starts[kind] = start
+    end
+    return start
+end
+
+local NO_ROWS = string.rep('\0', 16)
+local FLAG = {[true] = '\1', [false] = '\0'}
+-- When the last one was due: most of a batch are due now.
+local due, due_packed, due_spelt
+
+local function store(meta, envelope, extras, place, now)
+    local id, created, priority, attempt, logged, told, time = read(META, meta)
+    local run_at = now
+    if told == 0 then
+        run_at = math.max(now, time)
+    elseif told == 1 then
+        run_at = later(now, time)
+        envelope = envelope .. '\211' .. pack('>I8', run_at)
+    end
+    local key, is_listed = '', false
+    if extras then
+        if extras[1] then
+            take(extras[1][1], id, later(now, extras[1][3]), extras[1][2])
+            call('HSET', REQUESTS, id, extras[1][1] .. extras[1][4])
+        end
+        if extras[2] then
+            key = extras[2][1]
+            take(key, id, 0, extras[2][2])
+        end
+        for which, name in ipairs(LISTS) do
+            local value = extras[which + 2]
+            if value ~= '' then
+                is_listed = true
+                call('ZADD', P .. name .. place.tenant .. ':' .. value, 0, created .. id)
+            end
+        end
+    end
+    write('HSET', JOBS, id, envelope)
+    local number = logged == 1 and write_event(0, id, 1, 'Q', now, attempt, 0, 0, place, 'submitted', '', '') or 0
+    if run_at ~= due then
+        due, due_packed, due_spelt = run_at, pack('>I8', run_at), spelt(run_at)
+    end
+    local rows = number == 0 and NO_ROWS or pack('>I8I8', number, 0)
+    write('HSET', STATES, id, start_of(place, attempt, priority) .. rows .. created .. due_packed
+        .. FLAG[key ~= ''] .. FLAG[is_listed] .. key)
+    write('ZADD', ready_key(place.lane, priority), due_spelt, id .. place.member_end) -- no suspect yet
+    write('ZADD', list_key(place, 'Q'), '0', created .. id)
+    count(place, 'Q', 1)
+end

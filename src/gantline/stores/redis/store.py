@@ -1,0 +1,288 @@
+"""RedisStore: every verb is one script on one prefix of a Redis or Valkey, shared by many hosts."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import redis
+
+from gantline.contract.capabilities import Capabilities
+from gantline.contract.clock import Clock, to_micros
+from gantline.contract.errors import SchemaMismatch, StoreMisconfigured, StoreUnavailable
+from gantline.contract.query import (
+    Cursor,
+    DeadCount,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+    at_most,
+    in_64_bits,
+)
+from gantline.contract.records import Record, RecordWrite
+from gantline.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from gantline.contract.store import StoreTransaction
+from gantline.contract.stored import Dumped, Part, Stored, refuse_running
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.text import is_storable, storable_start
+from gantline.contract.transition import StateGuard, Transition
+from gantline.contract.wakeup import Bell, RedisChannel
+from gantline.stores.advice import Advice
+from gantline.stores.redis import claim as claims
+from gantline.stores.redis import (
+    copying,
+    counting,
+    dedupe,
+    leases,
+    query,
+    records,
+    removal,
+    scripts,
+)
+from gantline.stores.redis.apply import apply
+from gantline.stores.redis.calls import Calls
+from gantline.stores.redis.envelope import instant
+from gantline.stores.redis.insert import insert
+from gantline.stores.redis.location import Location
+from gantline.stores.redis.promise import Server, advice, ask_server, capabilities
+
+FORMAT: Final = 2
+"""The layout of the keys. A store of another is not touched."""
+
+
+class _Opened:
+    """What an open store holds, and what it has learnt of its server."""
+
+    def __init__(self, calls: Calls, server: Server) -> None:
+        self.calls = calls
+        self.server = server
+
+
+class RedisStore:
+    """Keep jobs in Redis. Callable from several event loops."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        clock: Clock | None = None,
+        tokens: claims.Tokens = claims.new_tokens,
+    ) -> None:
+        """Without a clock the server's rules. `tokens` makes so many run tokens, 16 bytes each."""
+        self.location = location
+        self._clock = clock
+        self._tokens = tokens
+        self._bell = Bell(_channel_name(location) if location.wakeup else "")
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities(self._opened.server if self._opened else None, self.location)
+
+    @property
+    def channel(self) -> RedisChannel | None:
+        location = self.location
+        if not location.wakeup:
+            return None
+        any_server = len(location.urls) == 1 or location.cluster
+        return RedisChannel(location.urls, _channel_name(location), any_server, self._bell)
+
+    async def software(self) -> Mapping[str, str]:
+        server = self._parts.server
+        return {server.software: server.version, "redis-py": redis.__version__}
+
+    async def advice(self) -> Sequence[Advice]:
+        return advice(await ask_server(self._calls), self.location)
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is not None:
+                return
+            calls = Calls(self.location)
+            try:
+                await calls.meet_cluster()
+                found = int((await calls.run(scripts.FORMAT, [FORMAT])).value)
+                if found != FORMAT:
+                    raise SchemaMismatch(
+                        f"The jobs under this prefix are kept in format {found}; this Gantline "
+                        f"knows format {FORMAT}.",
+                        next_step="Use the Gantline that wrote them, or another prefix.",
+                    )
+                server = await ask_server(calls)
+            except BaseException:
+                await calls.close()
+                raise
+            self._opened = _Opened(calls, server)
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.calls.close()
+
+    @property
+    def _parts(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable("The store is not open.", next_step="Call open() first.")
+        return self._opened
+
+    @property
+    def _calls(self) -> Calls:
+        return self._parts.calls
+
+    def _now(self) -> bytes:
+        """The instant to use instead of the server's; empty: the server's."""
+        return b"" if self._clock is None else b"%d" % to_micros(self._clock.now())
+
+    async def ping(self) -> datetime:
+        return instant((await self._calls.run(scripts.PING, [self._now()])).value)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        return await insert(self._calls, tuple(jobs), self._now(), self._bell)
+
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        raise StoreMisconfigured(
+            "Redis has no transactions to join.",
+            next_step="Submit without `connection`, or use a SQL store.",
+        )
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        raise StoreMisconfigured("Redis has no transactions.", next_step="Use a SQL store.")
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        return await claims.claim(
+            self._calls,
+            session,
+            claim_id,
+            wanted,
+            lease=lease,
+            now=self._now(),
+            tokens=self._tokens,
+        )
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        return await leases.renew(self._calls, session, tuple(runs), lease=lease, now=self._now())
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        return await claims.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
+
+    async def expire_session(self, session: str) -> int:
+        return await leases.expire_session(self._calls, session, self._now())
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        return await leases.progress(self._calls, tuple(updates), self._now())
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        return await apply(self._calls, tuple(transitions), self._now())
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        return await removal.delete(self._calls, tuple(jobs))
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        return await removal.prune(
+            self._calls,
+            rules,
+            limit=at_most(limit),
+            keep_events_after=keep_events_after,
+            now=self._now(),
+        )
+
+    async def sequence(self, *, limit: int) -> int:
+        return 0  # rows are numbered when they are written: scripts run one after the other
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await records.lead(self._calls, role, owner, lease=lease, now=self._now())
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        await records.resign(self._calls, role, owner, term)
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        return await records.write_checked(self._calls, tuple(writes), self._now())
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await query.get(self._calls, tuple(job_ids), tenant_id)
+
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        return await dedupe.of_requests(self._calls, tuple(job_ids), self._now())
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await query.find(self._calls, wanted, limit=at_most(limit), after=after)
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await counting.counts(self._calls, tenant_id, self._now())
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await counting.dead_counts(self._calls, tenant_id)
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        return await query.history(self._calls, job_id, tenant_id)
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        return await query.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
+
+    async def last_event(self) -> int:
+        return int((await self._calls.run(scripts.LAST_EVENT, [])).value)
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        return await dedupe.held(self._calls, tuple(keys), self._now())
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
+        return await records.read(
+            self._calls,
+            namespace,
+            prefix=prefix,
+            after=storable_start(after),
+            limit=at_most(limit),
+            now=self._now(),
+        )
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        return await copying.dump(self._calls, part, after, limit)
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        refuse_running(items)
+        await copying.load(self._calls, tuple(items))
+
+    async def clear(self) -> None:
+        await copying.clear(self._calls)
+
+
+def _channel_name(location: Location) -> str:
+    """The channels of a Redis know no databases: the name has its own."""
+    return f"{{{location.prefix}}}:wake:{location.database}"

@@ -1,0 +1,130 @@
+"""What transitions change, row by row, so that a store can write it table by table."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol
+from uuid import UUID
+
+from gantline.contract.clock import later_micros
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.submission import DedupeKey
+from gantline.contract.transition import Transition
+from gantline.stores.sql.head import Head, Id
+from gantline.stores.sql.rows import Row
+
+
+class Moves(Protocol):
+    def move(
+        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+    ) -> None:
+        """Count a job out of one status and into another."""
+        ...
+
+
+class Requeued(NamedTuple, Generic[Id]):
+    """A job that waits again, with what it was before."""
+
+    transition: Transition
+    head: Head[Id]
+    version: int
+
+
+class ChangedRows(Generic[Id]):
+    """Collects. What a transition carries beside its own job is written by the store itself."""
+
+    def __init__(self, now: int, tally: Moves, *, spelt: Callable[[UUID], Id]) -> None:
+        self._now = now
+        self._tally = tally
+        self._spelt = spelt
+        self.left_lease: list[Id] = []
+        self.left_ready: list[Id] = []
+        self.left_end: list[Row] = []
+        self.asked_to_stop: list[Row] = []
+        self.queued: list[Requeued[Id]] = []
+        self.logged: list[Row] = []
+        self.keys_held: list[Row] = []
+        self.keys_freed: list[Row] = []
+        self.keys_taken: list[tuple[DedupeKey, Id]] = []
+
+    def add(self, transition: Transition, head: Head[Id]) -> None:
+        version = head.version + 1
+        self.logged.append(self._log_row(transition, head, version))
+        if transition.event is Event.CANCEL_REQUESTED:
+            self.asked_to_stop.append((version, head.job_id))
+            return
+        self._leave(head)
+        self._tally.move(head.tenant, head.lane, head.status, transition.to)
+        if transition.to is JobStatus.QUEUED:
+            self.queued.append(Requeued(transition, head, version))
+        if key := head.key:
+            self._keep_or_free(key, transition, head)
+        self.keys_taken += [(key, head.job_id) for key in transition.once]
+
+    def _leave(self, head: Head[Id]) -> None:
+        match head.status:
+            case JobStatus.RUNNING:
+                self.left_lease.append(head.job_id)
+            case JobStatus.QUEUED:
+                self.left_ready.append(head.job_id)
+            case _:
+                self.left_end.append((head.end,))
+
+    def _keep_or_free(self, key: DedupeKey, transition: Transition, head: Head[Id]) -> None:
+        owned = (key.tenant_id, key.scope, key.key, head.job_id)
+        if transition.event is Event.REDRIVEN:
+            self.keys_taken.append((key, head.job_id))
+        elif transition.to is JobStatus.COMPLETED:
+            self.keys_held.append((later_micros(self._now, transition.hold_key), *owned))
+        elif transition.to.is_terminal:
+            self.keys_freed.append(owned)
+
+    def _log_row(self, transition: Transition, head: Head[Id], version: int) -> Row:
+        error = transition.error
+        counted = transition if transition.sets_counters else head
+        return (
+            head.job_id,
+            version,
+            self._spelt(transition.change_id),
+            head.tenant,
+            head.lane,
+            transition.event.value,
+            transition.to.value,
+            transition.reason.value,
+            self._now,
+            counted.attempt,
+            counted.crashes,
+            counted.snoozes,
+            head.fence,
+            counted.priority,
+            head.session,
+            head.started_at,
+            error.code if error else None,
+            error.message if error else None,
+            error.detail if error else None,
+            transition.result,
+            transition.result_omitted,
+            transition.actor,
+            head.created_at,
+            transition.to.is_terminal,
+        )
+
+
+def reaches_beyond_its_job(transition: Transition) -> bool:
+    return bool(
+        transition.follow_ups
+        or transition.records
+        or transition.once
+        or transition.event is Event.REDRIVEN
+    )
+
+
+def rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
+    """A job may come twice in one call: each round takes every job once, and sees the one before.
+
+    Yields the transitions with their places in the sequence.
+    """
+    rest = list(enumerate(transitions))
+    while rest:
+        first: dict[UUID, tuple[int, Transition]] = {}
+        later = [item for item in rest if first.setdefault(item[1].job_id, item) is not item]
+        yield list(first.values())
+        rest = later

@@ -1,0 +1,196 @@
+"""apply: decided changes under their guards, each with its follow-ups, keys, records and log row.
+
+The write lock is held, so looking first and writing after is one atomic step.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
+from gantline.contract.clock import later_micros
+from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.records import write_is_allowed
+from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
+from gantline.contract.snapshot import rank
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.submission import KeyKind
+from gantline.contract.transition import Transition, may_be_repeat, refusal
+from gantline.stores.sql.changed_rows import (
+    ChangedRows,
+    Requeued,
+    reaches_beyond_its_job,
+    rounds,
+)
+from gantline.stores.sql.head import Head
+from gantline.stores.sqlite import keys, records
+from gantline.stores.sqlite.insert import Insertion
+from gantline.stores.sqlite.ready import ReadyRow, enqueue, leave
+from gantline.stores.sqlite.rows import execute_in, insert_rows
+from gantline.stores.sqlite.tally import Tally
+
+_HEAD = (
+    "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {1}, {0}.lane, "
+    "{0}.tenant, job.created_at, job.idempotency_key"
+)
+_RUNNING = f"""
+SELECT lease.job_id, NULL, {_HEAD.format("lease", "lease.priority")},
+       job.fingerprint, lane.job_type, lease.token, lease.session, lease.started_at, lease.until,
+       lease.cancel_requested
+FROM gantline_lease AS lease
+JOIN gantline_job AS job ON job.id = lease.job_id
+JOIN gantline_lane AS lane ON lane.id = job.lane
+WHERE lease.job_id IN {{}}
+"""  # noqa: S608  # constants only
+_QUEUED = f"""
+SELECT ready.job_id, NULL, {_HEAD.format("ready", "ready.rank % 4")}, job.fingerprint, lane.job_type
+FROM gantline_ready AS ready
+JOIN gantline_job AS job ON job.id = ready.job_id
+JOIN gantline_lane AS lane ON lane.id = job.lane
+WHERE ready.job_id IN {{}}
+"""  # noqa: S608  # constants only
+_ENDED = f"""
+SELECT log.status, log.job_id, log.sequence, {_HEAD.format("log", "log.priority")},
+       job.fingerprint, lane.job_type
+FROM gantline_log AS log
+JOIN gantline_job AS job ON job.id = log.job_id
+JOIN gantline_lane AS lane ON lane.id = job.lane
+WHERE log.is_end = 1 AND log.job_id IN {{}}
+"""  # noqa: S608  # constants only
+
+_REPEATED = "SELECT event FROM gantline_log WHERE job_id = ? AND change_id = ?"
+_LOG = f"""
+INSERT INTO gantline_log (
+    job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes, snoozes,
+    fence, priority, session, started_at, error_code, error_message, error_detail, result,
+    result_omitted, actor, created_at, is_end)
+VALUES ({", ".join("?" * 24)})
+"""  # noqa: S608  # constants only
+_ASK_TO_STOP = "UPDATE gantline_lease SET cancel_requested = 1, version = ? WHERE job_id = ?"
+_LEAVE_LEASES = "DELETE FROM gantline_lease WHERE job_id IN {}"
+_LEAVE_END = "UPDATE gantline_log SET is_end = 0 WHERE sequence = ?"
+
+
+# How this store spells a UUID.
+_BYTES: Final = attrgetter("bytes")
+
+
+def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[bytes, Head[bytes]]:
+    """Find where jobs stand; most are running when asked for."""
+    found: dict[bytes, Head[bytes]] = {}
+    for row in execute_in(connection, _RUNNING, job_ids):
+        found[row[0]] = Head(JobStatus.RUNNING, *row)
+    rest = [job_id for job_id in job_ids if job_id not in found]
+    for row in execute_in(connection, _QUEUED, rest):
+        found[row[0]] = Head(JobStatus.QUEUED, *row)
+    rest = [job_id for job_id in rest if job_id not in found]
+    for row in execute_in(connection, _ENDED, rest):
+        found[row[1]] = Head(JobStatus(row[0]), *row[1:])
+    return found
+
+
+def apply(
+    connection: sqlite3.Connection, transitions: Sequence[Transition], now: int
+) -> list[ApplyResult]:
+    change = _Change(connection, now)
+    answers: dict[int, ApplyResult] = {}
+    for round_ in rounds(transitions):
+        found = heads(connection, [one.job_id.bytes for _, one in round_])
+        for place, one in round_:
+            answers[place] = change.add(one, found.get(one.job_id.bytes))
+        change.write()
+    return [answers[place] for place in range(len(transitions))]
+
+
+class _Change:
+    """Collects the rows of many transitions and writes them table by table."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = now
+        self._clear()
+
+    def _clear(self) -> None:
+        self._tally = Tally()
+        self._rows = ChangedRows(self._now, self._tally, spelt=_BYTES)
+
+    def add(self, transition: Transition, head: Head[bytes] | None) -> ApplyResult:
+        if head is None:
+            return NotFound()
+        refused = refusal(
+            transition.guard,
+            tenant_id=head.tenant,
+            status=head.status,
+            version=head.version,
+            token=uuid_from_bytes(head.token) if head.token else None,
+            has_expired=head.until is not None and head.until <= self._now,
+            cancel_requested=bool(head.cancel_requested),
+        )
+        if may_be_repeat(transition.guard, refused) and self._is_repeated(transition):
+            return Applied(head.version)
+        if refused is not None:
+            return refused
+        if reaches_beyond_its_job(transition):
+            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+            self.write()
+            conflict = self._write_cargo(transition, head)
+            if conflict is not None:
+                return conflict
+            self._rows.add(transition, head)
+            self.write()
+        else:
+            self._rows.add(transition, head)
+        return Applied(head.version + 1)
+
+    def _is_repeated(self, transition: Transition) -> bool:
+        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
+        place = (transition.job_id.bytes, transition.change_id.bytes)
+        return (transition.event,) in self._connection.execute(_REPEATED, place).fetchall()
+
+    def write(self) -> None:
+        rows, write = self._rows, self._connection.executemany
+        execute_in(self._connection, _LEAVE_LEASES, rows.left_lease)
+        leave(self._connection, rows.left_ready)
+        write(_LEAVE_END, rows.left_end)
+        write(_ASK_TO_STOP, rows.asked_to_stop)
+        enqueue(self._connection, [self._ready_row(one) for one in rows.queued])
+        insert_rows(self._connection, _LOG, rows.logged)
+        write(keys.HOLD, rows.keys_held)
+        write(keys.FREE, rows.keys_freed)
+        keys.take(self._connection, rows.keys_taken, self._now)
+        self._tally.write(self._connection)
+        self._clear()
+
+    def _write_cargo(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
+        """Write follow-ups and records at once, or say what of them does not fit."""
+        if transition.event is Event.REDRIVEN and (key := head.key):
+            held = keys.holder(self._connection, key, self._now)
+            if held and held.job_id != head.job_id:
+                return Conflict(by=KeyKind.JOB)
+        for write in transition.records:
+            current = records.current(self._connection, write.namespace, write.key, self._now)
+            if not write_is_allowed(write, current):
+                return Conflict(by=f"{write.namespace}/{write.key}")
+        if transition.follow_ups:
+            insertion = Insertion(self._connection, self._now)
+            for answer in insertion.add_all(transition.follow_ups):
+                if isinstance(answer, Conflict):
+                    return answer
+            insertion.write(self._tally)
+        records.write_all(self._connection, transition.records, self._now)
+        return None
+
+    def _ready_row(self, requeued: Requeued[bytes]) -> ReadyRow:
+        transition, head, version = requeued
+        return ReadyRow(
+            later_micros(self._now, transition.delay),
+            head.job_id,
+            head.lane,
+            rank(transition.priority, transition.crashes),
+            head.tenant,
+            version,
+            transition.attempt,
+            transition.crashes,
+            transition.snoozes,
+            head.fence,
+        )

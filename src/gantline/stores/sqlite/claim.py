@@ -1,0 +1,181 @@
+"""claim: due jobs from ready to lease; and reading the runs that are under way."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from gantline.contract.clock import from_micros, later_micros, span_micros, to_micros
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Run
+from gantline.contract.status import JobStatus
+from gantline.stores.sqlite import ready
+from gantline.stores.sqlite.on_request import Standing, log_started
+from gantline.stores.sqlite.rows import (
+    JOB_COLUMNS,
+    JOB_WIDTH,
+    RUN_COLUMNS,
+    Row,
+    execute_in,
+    insert_rows,
+    job_from_row,
+    run_from_row,
+)
+from gantline.stores.sqlite.tally import Tally
+
+# Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
+_ROUNDS: Final = 100
+
+RUNS = f"""
+SELECT {JOB_COLUMNS}, {RUN_COLUMNS}
+FROM gantline_lease AS lease
+JOIN gantline_job AS job ON job.id = lease.job_id
+JOIN gantline_lane AS lane ON lane.id = job.lane
+"""  # noqa: S608  # constants only
+
+_LEASE = """
+INSERT INTO gantline_lease (
+    job_id, token, claim_id, session, lane, priority, tenant, version, attempt, crashes, snoozes,
+    fence, started_at, until, length)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_JOBS = f"""
+SELECT {JOB_COLUMNS}
+FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane WHERE job.id IN {{}}
+"""  # noqa: S608  # constants only
+
+
+def claim(
+    connection: sqlite3.Connection,
+    session: str,
+    claim_id: UUID,
+    wanted: Sequence[LaneRequest],
+    *,
+    lease: timedelta,
+    now: int,
+    tokens: Callable[[], UUID],
+) -> list[Run]:
+    if known := runs_of_claim(connection, claim_id):
+        return known
+    taken = [(row, job, tokens()) for row, job in _take(connection, wanted, now)]
+    logged = {(one.queue, job_type) for one in wanted for job_type in one.logged}
+    until, length = later_micros(now, lease), span_micros(lease)
+    claimed_by = claim_id.bytes
+    insert_rows(
+        connection,
+        _LEASE,
+        [
+            (
+                row.job_id,
+                token.bytes,
+                claimed_by,
+                session,
+                row.lane,
+                row.priority,
+                row.tenant,
+                row.version + 1,
+                row.attempt + 1,
+                row.crashes,
+                row.snoozes,
+                row.fence + 1,
+                now,
+                until,
+                length,
+            )
+            for row, _, token in taken
+        ],
+    )
+    started_at, lease_until = from_micros(now), from_micros(until)
+    runs = [
+        _started(job, row, token, session, started_at, lease_until, (now - row.run_at) / 1e6)
+        for row, job, token in taken
+    ]
+    if logged:
+        started = zip(runs, (row for row, _, _ in taken), strict=True)
+        asked = [_standing(run, row) for run, row in started if _place(run) in logged]
+        log_started(connection, asked, now)
+    return runs
+
+
+def _take(
+    connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int
+) -> list[tuple[ready.ReadyRow, Row]]:
+    """Take due jobs out of the queue, and read them."""
+    tally = Tally()
+    for _ in range(_ROUNDS):
+        rows = [row for request in wanted for row in ready.take_due(connection, request, now)]
+        jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row in rows])}
+        for row in rows:
+            # A job that was removed by hand has left its row in the queue.
+            goes_to = JobStatus.RUNNING if row.job_id in jobs else None
+            tally.move(row.tenant, row.lane, JobStatus.QUEUED, goes_to)
+        if jobs or not rows:
+            break
+    tally.write(connection)
+    return [(row, jobs[row.job_id]) for row in rows if row.job_id in jobs]
+
+
+def _place(run: Run) -> tuple[str, str]:
+    return run.job.queue, run.job.job_type
+
+
+def _standing(run: Run, row: ready.ReadyRow) -> Standing:
+    return Standing(
+        row.job_id,
+        run.version,
+        run.token.bytes,
+        row.tenant,
+        row.lane,
+        run.attempt,
+        run.crashes,
+        run.snoozes,
+        run.fence,
+        run.priority,
+        to_micros(run.job.created_at),
+        run.session,
+        to_micros(run.started_at),
+    )
+
+
+def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
+    """The runs that an earlier call with this claim id started and that are still current."""
+    return [
+        run_from_row(job_from_row(row), row[JOB_WIDTH:])
+        for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))
+    ]
+
+
+def expired(
+    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
+) -> list[Run]:
+    rows = connection.execute(
+        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
+        (now, after.bytes if after else b"", limit),
+    )
+    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]
+
+
+def _started(
+    job: Row,
+    row: ready.ReadyRow,
+    token: UUID,
+    session: str,
+    started_at: datetime,
+    lease_until: datetime,
+    waited_seconds: float,
+) -> Run:
+    return Run(
+        job=job_from_row(job),
+        token=token,
+        fence=row.fence + 1,
+        session=session,
+        version=row.version + 1,
+        attempt=row.attempt + 1,
+        crashes=row.crashes,
+        snoozes=row.snoozes,
+        priority=row.priority,
+        started_at=started_at,
+        lease_until=lease_until,
+        waited_seconds=waited_seconds,
+    )

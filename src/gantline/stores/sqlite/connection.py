@@ -1,0 +1,130 @@
+"""Connections with the right pragmas, and SQLite's errors in our words."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from gantline.contract.errors import (
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+from gantline.stores.sqlite.location import Location
+
+_SET_UP_BUSY_MS: Final = 5_000
+# Measured with `make bench`: fewer, larger checkpoints keep their fsync out of the way of commits.
+_CHECKPOINT_PAGES: Final = 4_000
+# The default of 2 MB makes a claim over a thousand types of a million jobs twice as slow.
+_CACHE_KIB: Final = 16_000
+_SHORTEST_WAIT_SECONDS: Final = 0.0002
+_LONGEST_WAIT_SECONDS: Final = 0.02
+
+T = TypeVar("T")
+
+
+def connect_writer(location: Location) -> sqlite3.Connection:
+    """Open a connection that writes. Its caller retries when busy, so SQLite must not wait."""
+    connection = _connect(location)
+    with translated(location, connection):
+        # SQLite's own timeout does not cover this: two that switch at once are refused at once.
+        mode = while_busy(
+            location, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        )
+        if mode != "wal":
+            raise StoreMisconfigured(
+                f"{location.path} cannot use a write-ahead log (it stays in mode {mode!r}).",
+                next_step="Put the file on an ordinary local disk.",
+            )
+        connection.execute(f"PRAGMA synchronous = {location.sync.upper()}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
+def connect_reader(location: Location) -> sqlite3.Connection:
+    """Open a connection that can only read."""
+    connection = _connect(location)
+    with translated(location, connection):
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect(location: Location) -> sqlite3.Connection:
+    with translated(location):
+        connection = sqlite3.connect(
+            location.path,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=_SET_UP_BUSY_MS / 1000,
+        )
+        connection.text_factory = _readable
+    return connection
+
+
+def while_busy(location: Location, attempt: Callable[[], T]) -> T:
+    """Try again after jittered waits while another process has the lock, as long as allowed."""
+    give_up_at = time.monotonic() + location.busy_seconds
+    wait = _SHORTEST_WAIT_SECONDS
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > give_up_at:
+                raise
+        time.sleep(wait * (0.5 + random.random()))  # noqa: S311, TID251  # in a thread of its own
+        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+
+
+def _readable(text: bytes) -> str:
+    # A row that somebody else wrote must not stop a sweep over all rows.
+    return text.decode("utf-8", "replace")
+
+
+@contextmanager
+def translated(location: Location, connection: sqlite3.Connection | None = None) -> Iterator[None]:
+    """Raise our errors for SQLite's, and close a connection that could not be set up."""
+    try:
+        yield
+    except (sqlite3.Error, StoreError) as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, StoreError):
+            raise
+        raise translate(error, location) from error
+
+
+def translate(error: sqlite3.Error, location: Location) -> StoreError:
+    """Name the cause and the next step."""
+    path = location.path
+    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    match primary:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreBusy(
+                f"{path} is locked by another program for more than {location.busy_seconds:g} s.",
+                next_step="Find what holds it open (a shell, a backup) and end that.",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StoreCorrupt(
+                f"{path} is damaged or is not a SQLite database ({error}).",
+                next_step="Keep a copy, then restore a backup or use sqlite3's .recover.",
+            )
+        case sqlite3.SQLITE_FULL:
+            return StoreUnavailable(f"The disk of {path} is full.", next_step="Free some space.")
+        case sqlite3.SQLITE_IOERR:
+            return StoreUnavailable(
+                f"Reading or writing {path} failed ({error}).", next_step="Check the disk."
+            )
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            return StoreMisconfigured(
+                f"{path} cannot be opened for writing ({error}).",
+                next_step="Give the user write access to the file and to its folder.",
+            )
+        case _:
+            return StoreError(f"SQLite refused a statement on {path} ({error}).")

@@ -1,0 +1,253 @@
+"""dump, load and clear: all that the file holds, page by page, on its way to or from elsewhere."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.records import Record
+from gantline.contract.snapshot import rank
+from gantline.contract.status import ON_REQUEST, JobStatus
+from gantline.contract.stored import (
+    Dumped,
+    Marks,
+    Part,
+    Stored,
+    StoredEntry,
+    StoredJob,
+    StoredKey,
+    StoredRecord,
+    StoredTerm,
+)
+from gantline.contract.submission import KeyKind, NewJob
+from gantline.stores.sql.copying import page_of
+from gantline.stores.sqlite.insert import Lanes
+from gantline.stores.sqlite.query import get
+from gantline.stores.sqlite.ready import ReadyRow, enqueue
+from gantline.stores.sqlite.rows import (
+    LOG_COLUMNS,
+    Row,
+    execute_in,
+    insert_rows,
+    job_to_row,
+    log_from_row,
+    marks,
+)
+from gantline.stores.sqlite.tally import Tally
+
+_IDS = "SELECT id, fingerprint FROM gantline_job WHERE id > ? ORDER BY id LIMIT ?"
+_LOG = f"""
+SELECT log.sequence, log.change_id, {LOG_COLUMNS} FROM gantline_log AS log
+WHERE log.job_id IN {{}} ORDER BY log.job_id, log.version
+"""  # noqa: S608  # constants only
+_KEYS = """
+SELECT kind, tenant, scope, key, job_id, fingerprint, until FROM gantline_dedupe
+WHERE (kind, tenant, scope, key) > (?, ?, ?, ?) ORDER BY kind, tenant, scope, key LIMIT ?
+"""
+_RECORDS = """
+SELECT namespace, key, value, version, expires_at, replaced FROM gantline_record
+WHERE (namespace, key) > (?, ?) ORDER BY namespace, key LIMIT ?
+"""
+_TERMS = "SELECT role, term FROM gantline_leader WHERE role > ? ORDER BY role LIMIT ?"
+_NUMBERS = "SELECT name, seq FROM sqlite_sequence"
+
+_KNOWN = "SELECT id FROM gantline_job WHERE id IN {}"
+_ADD_JOB = f"INSERT INTO gantline_job VALUES {marks(17)}"  # noqa: S608  # constants only
+_ADD_LOG = f"""
+INSERT INTO gantline_log (
+    sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,
+    snoozes, fence, priority, session, started_at, error_code, error_message, error_detail, result,
+    result_omitted, actor, created_at, is_end, percent, phase)
+VALUES {marks(27)}
+"""  # noqa: S608  # constants only
+_ADD_KEY = "INSERT OR IGNORE INTO gantline_dedupe VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ADD_RECORD = """
+INSERT INTO gantline_record (namespace, key, value, version, expires_at, replaced)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (namespace, key) DO NOTHING
+"""
+_ADD_TERM = """
+INSERT OR IGNORE INTO gantline_leader (role, owner, term, until) VALUES (?, '', ?, 0)
+"""
+_RAISE_NUMBER = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
+# SQLite numbers a table by itself once it has had a row.
+_BEGIN_NUMBER = """
+INSERT INTO sqlite_sequence (name, seq) SELECT :name, 0
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = :name)
+"""
+_NUMBERED: Final = ("gantline_log", "gantline_record")
+_TABLES: Final = ("log", "ready", "floor", "lease", "job", "dedupe", "tally", "record", "leader")
+
+_read_place: Final = msgspec.json.Decoder(list[Any]).decode
+
+
+def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> Dumped:
+    place = _read_place(after) if after else None
+    match part:
+        case Part.JOBS:
+            return _dump_jobs(connection, bytes.fromhex(place[0]) if place else b"", limit)
+        case Part.KEYS:
+            rows = connection.execute(_KEYS, (*(place or [""] * 4), limit)).fetchall()
+            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
+        case Part.RECORDS:
+            rows = connection.execute(_RECORDS, (*(place or [""] * 2), limit)).fetchall()
+            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
+        case Part.TERMS:
+            rows = connection.execute(_TERMS, (*(place or [""]), limit)).fetchall()
+            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
+        case Part.MARKS:
+            numbers = dict(connection.execute(_NUMBERS).fetchall())
+            return Dumped((Marks(*(numbers.get(name, 0) for name in _NUMBERED)),))
+        case _:
+            assert_never(part)
+
+
+def _dump_jobs(connection: sqlite3.Connection, after: bytes, limit: int) -> Dumped:
+    found = connection.execute(_IDS, (after, limit)).fetchall()
+    ids = [row[0] for row in found]
+    logs: defaultdict[bytes, list[StoredEntry]] = defaultdict(list)
+    for row in execute_in(connection, _LOG, ids) if ids else ():
+        entry = log_from_row(row[2:])
+        change_id = None if entry.event in ON_REQUEST else uuid_from_bytes(row[1])
+        logs[row[2]].append(StoredEntry(row[0], change_id, entry))
+    jobs = get(connection, [uuid_from_bytes(job_id) for job_id in ids], None)
+    items = [
+        StoredJob.of(job, fingerprint, logs[job_id])
+        for (job_id, fingerprint), job in zip(found, jobs, strict=True)
+        if job is not None
+    ]
+    return page_of(items, [(job_id.hex(),) for job_id in ids], 1, limit)
+
+
+def _stored_key(row: Row) -> StoredKey:
+    kind, tenant_id, scope, key, job_id, fingerprint, until = row
+    return StoredKey(
+        kind=KeyKind(kind),
+        tenant_id=tenant_id,
+        scope=scope,
+        key=key,
+        job_id=uuid_from_bytes(job_id),
+        fingerprint=fingerprint,
+        until=None if until is None else from_micros(until),
+    )
+
+
+def _stored_record(row: Row) -> StoredRecord:
+    namespace, key, value, version, until, replaced = row
+    expires_at = None if until is None else from_micros(until)
+    return StoredRecord(Record(namespace, key, value, version, expires_at, replaced))
+
+
+# -- load -----------------------------------------------------------------------------------------
+
+
+def load(connection: sqlite3.Connection, items: Sequence[Stored]) -> None:
+    _load_jobs(connection, [item for item in items if isinstance(item, StoredJob)])
+    for item in items:
+        match item:
+            case StoredJob():
+                pass
+            case StoredKey():
+                connection.execute(_ADD_KEY, _key_row(item))
+            case StoredRecord(record):
+                until = record.expires_at and to_micros(record.expires_at)
+                named = (record.namespace, record.key, record.value, record.version)
+                connection.execute(_ADD_RECORD, (*named, until, record.replaced))
+            case StoredTerm(role, term):
+                connection.execute(_ADD_TERM, (role, term))
+            case Marks(last_event, last_record):
+                for name, number in zip(_NUMBERED, (last_event, last_record), strict=True):
+                    connection.execute(_BEGIN_NUMBER, {"name": name})
+                    connection.execute(_RAISE_NUMBER, (number, name))
+            case _:
+                assert_never(item)
+
+
+def _key_row(key: StoredKey) -> Row:
+    until = None if key.until is None else to_micros(key.until)
+    held = (key.job_id.bytes, key.fingerprint, until)
+    return (key.kind.value, key.tenant_id, key.scope, key.key, *held)
+
+
+def _load_jobs(connection: sqlite3.Connection, jobs: Sequence[StoredJob]) -> None:
+    ids = [stored.job.job_id.bytes for stored in jobs]
+    known = {row[0] for row in execute_in(connection, _KNOWN, ids)} if ids else set()
+    lanes, tally = Lanes(connection), Tally()
+    rows: list[Row] = []
+    queued: list[ReadyRow] = []
+    logged: list[Row] = []
+    for stored in jobs:
+        job = stored.job
+        if job.job_id.bytes in known:
+            continue
+        lane = lanes[job.queue, job.job_type]
+        scheduled_at = None if job.scheduled_at is None else to_micros(job.scheduled_at)
+        rows.append(job_to_row(NewJob(job, stored.fingerprint), lane, scheduled_at))
+        if stored.status is JobStatus.QUEUED:
+            queued.append(_ready_row(stored, lane))
+        logged += [_log_row(stored, row, lane) for row in stored.log]
+        tally.move(job.tenant_id, lane, None, stored.status)
+    insert_rows(connection, _ADD_JOB, rows)
+    enqueue(connection, queued)
+    insert_rows(connection, _ADD_LOG, logged)
+    tally.write(connection)
+
+
+def _ready_row(stored: StoredJob, lane: int) -> ReadyRow:
+    job = stored.job
+    return ReadyRow(
+        to_micros(stored.run_at or job.created_at),
+        job.job_id.bytes,
+        lane,
+        rank(stored.priority, stored.crashes),
+        job.tenant_id,
+        stored.version,
+        stored.attempt,
+        stored.crashes,
+        stored.snoozes,
+        stored.fence,
+    )
+
+
+def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
+    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    entry, job, error = row.entry, stored.job, row.entry.error
+    return (
+        row.sequence,
+        job.job_id.bytes,
+        entry.version,
+        (row.change_id or job.job_id).bytes,
+        job.tenant_id,
+        lane,
+        entry.event.value,
+        entry.status.value,
+        entry.reason,
+        to_micros(entry.at),
+        entry.attempt,
+        stored.crashes,
+        stored.snoozes,
+        entry.fence,
+        stored.priority,
+        entry.session,
+        None if entry.started_at is None else to_micros(entry.started_at),
+        error.code if error else None,
+        error.message if error else None,
+        error.detail if error else None,
+        entry.result,
+        entry.result_omitted,
+        entry.actor,
+        to_micros(job.created_at),
+        int(row is stored.end),
+        entry.percent,
+        entry.phase or None,
+    )
+
+
+def clear(connection: sqlite3.Connection) -> None:
+    """Without a condition SQLite drops whole pages. Lanes stay: they are only names."""
+    for table in _TABLES:
+        connection.execute(f"DELETE FROM gantline_{table}")  # noqa: S608  # constants only
+    connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {marks(2)}", _NUMBERED)  # noqa: S608

@@ -1,0 +1,68 @@
+"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from gantline.contract.clock import later_micros
+from gantline.contract.submission import DedupeKey, KeyKind
+
+
+class HeldKey(NamedTuple):
+    job_id: bytes
+    fingerprint: bytes
+
+
+_HOLDER = """
+SELECT job_id, fingerprint FROM gantline_dedupe
+WHERE kind = ? AND tenant = ? AND scope = ? AND key = ? AND (until IS NULL OR until > ?)
+"""
+_OF_REQUEST = """
+SELECT job_id, tenant, scope, key, fingerprint FROM gantline_dedupe
+WHERE kind = 'request' AND job_id = ? AND (until IS NULL OR until > ?)
+"""
+_TAKE = """
+INSERT INTO gantline_dedupe (kind, tenant, scope, key, job_id, fingerprint, until)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, tenant, scope, key) DO UPDATE
+SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = excluded.until
+"""
+# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+_OWNED = "WHERE kind = 'job' AND tenant = ? AND scope = ? AND key = ? AND job_id = ?"
+HOLD = f"UPDATE gantline_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constants only
+FREE = f"DELETE FROM gantline_dedupe {_OWNED}"  # noqa: S608  # constants only
+
+
+def holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
+    row = connection.execute(_HOLDER, (*key.identity, now)).fetchone()
+    return HeldKey(*row) if row else None
+
+
+def of_requests(
+    connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int
+) -> list[DedupeKey | None]:
+    found: dict[bytes, DedupeKey] = {}
+    for job_id in dict.fromkeys(job_ids):
+        row = connection.execute(_OF_REQUEST, (job_id.bytes, now)).fetchone()
+        if row:
+            found[row[0]] = DedupeKey(KeyKind.REQUEST, *row[1:])
+    return [found.get(job_id.bytes) for job_id in job_ids]
+
+
+def take(connection: sqlite3.Connection, keys: list[tuple[DedupeKey, bytes]], now: int) -> None:
+    """Give keys to jobs, whoever had them: the caller has looked."""
+    if not keys:
+        return
+    connection.executemany(
+        _TAKE,
+        [
+            (
+                *key.identity,
+                job_id,
+                key.fingerprint,
+                None if key.hold is None else later_micros(now, key.hold),
+            )
+            for key, job_id in keys
+        ],
+    )

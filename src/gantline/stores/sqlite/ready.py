@@ -1,0 +1,243 @@
+"""The ready queue: where Queued jobs wait, in lanes, and the floor of each lane.
+
+A lane is a queue and a type; within it there is one range per rank, by (run_at, job id): four for
+the priorities, and four for the suspects of each number of crashes.
+The floor of such a range is at or below its first row, so that a claim over many types opens only
+the lanes it takes from. Whoever adds rows lowers floors; a claim raises those it has looked behind.
+"""
+
+import heapq
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from gantline.contract.errors import StoreCorrupt
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, rank
+from gantline.stores.sqlite.rows import Row, insert_rows
+
+_BEFORE_ALL: Final = -(2**63)
+# Where jobs stand that were in so many crashes, by priority; those that are not suspect under 0.
+_RANKS: Final = {
+    crashes: range(rank(0, crashes), rank(3, crashes) + 1)
+    for crashes in (0, *range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1))
+}
+
+_ADD = """
+INSERT INTO gantline_ready (
+    run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_LOWER_FLOOR = """
+INSERT INTO gantline_floor (lane, rank, queue, run_at, job_id)
+SELECT id, ?, queue, ?, ? FROM gantline_lane WHERE id = ?
+ON CONFLICT (lane, rank) DO UPDATE SET run_at = excluded.run_at, job_id = excluded.job_id
+WHERE (excluded.run_at, excluded.job_id) < (run_at, job_id)
+"""
+_FLOORS = """
+SELECT floor.run_at, floor.job_id, floor.lane, lane.job_type
+FROM gantline_floor AS floor JOIN gantline_lane AS lane ON lane.id = floor.lane
+WHERE floor.queue = ? AND floor.rank = ? AND floor.run_at <= ?
+ORDER BY floor.run_at, floor.job_id
+"""
+_SUSPECT_RANKS = """
+SELECT DISTINCT rank FROM gantline_floor WHERE queue = ? AND rank > 3 AND run_at <= ?
+"""
+_DUE = """
+SELECT run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence
+FROM gantline_ready
+WHERE lane = ? AND rank = ? AND (run_at, job_id) > (?, ?) AND run_at <= ?
+ORDER BY run_at, job_id LIMIT ?
+"""
+# What a claim takes of a range is its first rows without a gap, so one statement names them all.
+_TAKE = """
+DELETE FROM gantline_ready WHERE lane = ? AND rank = ? AND (run_at, job_id) <= (?, ?)
+"""
+_FIRST = """
+SELECT run_at, job_id FROM gantline_ready
+WHERE lane = ? AND rank = ? ORDER BY run_at, job_id LIMIT 1
+"""
+_RAISE_FLOOR = "UPDATE gantline_floor SET run_at = ?, job_id = ? WHERE lane = ? AND rank = ?"
+_DROP_FLOOR = "DELETE FROM gantline_floor WHERE lane = ? AND rank = ?"
+_LEAVE = "DELETE FROM gantline_ready WHERE job_id = ?"
+
+Range = tuple[int, int]
+"""A lane and a rank."""
+
+
+class ReadyRow(NamedTuple):
+    """A Queued job; sorts as a claim must take it."""
+
+    run_at: int
+    job_id: bytes
+    lane: int
+    rank: int
+    tenant: str
+    version: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    fence: int
+
+    @property
+    def priority(self) -> int:
+        return self.rank % 4
+
+
+def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
+    """Add jobs to their lanes, in any order."""
+    insert_rows(connection, _ADD, rows)
+    first: dict[Range, ReadyRow] = {}
+    for row in rows:
+        place = (row.lane, row.rank)
+        if place not in first or row < first[place]:
+            first[place] = row
+    connection.executemany(
+        _LOWER_FLOOR,
+        [(place, row.run_at, row.job_id, lane) for (lane, place), row in first.items()],
+    )
+
+
+def leave(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
+    """Remove jobs that will not be claimed. Their floor may now be too low, which is allowed."""
+    connection.executemany(_LEAVE, [(job_id,) for job_id in job_ids])
+
+
+def has_due(connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int) -> bool:
+    """Look, without taking the write lock, whether a claim might find anything."""
+    return any(
+        any(True for _ in _floors(connection, request.queue, _kinds(request), place, now))
+        for request in wanted
+        for crashes in _crashes(connection, request, now)
+        for place in _RANKS[crashes]
+    )
+
+
+def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> list[ReadyRow]:
+    """Take due jobs of a queue out of their lanes: by priority, time due, id; up to the limits.
+
+    Suspects of one number of crashes only: the highest of which there are any to take.
+    """
+    for crashes in _crashes(connection, request, now):
+        limit = request.most_suspects(crashes) if request.suspects else request.limit
+        search = _Search(connection, request, now)
+        for place in _RANKS[crashes]:
+            search.find(place, limit)
+        _take(connection, search.found)
+        _raise_floors(connection, search.opened)
+        if search.found:
+            return search.found
+    return []
+
+
+def _crashes(connection: sqlite3.Connection, request: LaneRequest, now: int) -> Sequence[int]:
+    """In how many crashes the jobs were that a request asks for, most first; ordinary ones in 0."""
+    if not request.suspects:
+        return (0,)
+    due = {row[0] for row in connection.execute(_SUSPECT_RANKS, (request.queue, now))}
+    return [
+        crashes
+        for crashes in range(MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES - 1, -1)
+        if request.most_suspects(crashes) > 0 and not due.isdisjoint(_RANKS[crashes])
+    ]
+
+
+def _kinds(request: LaneRequest) -> frozenset[str]:
+    """The types of a request of which any may be claimed."""
+    return frozenset(request.job_types).difference(
+        kind for kind, most in request.at_most if most <= 0
+    )
+
+
+class _Search:
+    """What a request finds, rank by rank, and how many more of each limited type it may find."""
+
+    def __init__(self, connection: sqlite3.Connection, request: LaneRequest, now: int) -> None:
+        self.found: list[ReadyRow] = []
+        self.opened: dict[Range, str] = {}
+        self._connection = connection
+        self._queue = request.queue
+        self._kinds = _kinds(request)
+        self._room = dict(request.at_most)
+        self._now = now
+
+    def find(self, place: int, limit: int) -> None:
+        """Look in the ranges of one rank, until so many are found in all."""
+        if len(self.found) >= limit:
+            return
+        rows = self._first_due(place, limit - len(self.found))
+        self.found += rows
+        for kind in [self.opened[row.lane, place] for row in rows] if self._room else ():
+            if kind in self._room:
+                self._room[kind] -= 1
+
+    def _first_due(self, place: int, limit: int) -> list[ReadyRow]:
+        """Merge the lanes by their first rows; one is opened when its floor may be the next row."""
+        found: list[ReadyRow] = []
+        floors = _floors(self._connection, self._queue, self._kinds, place, self._now)
+        floor = next(floors, None)
+        lanes: list[tuple[ReadyRow, Iterator[ReadyRow]]] = []  # a heap; rows never tie
+        while len(found) < limit:
+            while floor is not None and (not lanes or floor[:2] < lanes[0][0][:2]):
+                rows = self._open(floor, place, page=limit // (len(lanes) + 1) + 1)
+                if (row := next(rows, None)) is not None:
+                    heapq.heappush(lanes, (row, rows))
+                floor = next(floors, None)
+            if not lanes:
+                break
+            row, rows = lanes[0]
+            found.append(row)
+            if floor is None and len(lanes) == 1:  # nothing left to merge with
+                found += islice(rows, limit - len(found))
+                break
+            if (following := next(rows, None)) is not None:
+                heapq.heapreplace(lanes, (following, rows))
+            else:
+                heapq.heappop(lanes)
+        return found
+
+    def _open(self, floor: Row, place: int, page: int) -> Iterator[ReadyRow]:
+        _, _, lane, kind = floor
+        self.opened[lane, place] = kind
+        rows = _due_of(self._connection, lane, place, self._now, page)
+        return islice(rows, max(0, self._room[kind])) if kind in self._room else rows
+
+
+def _floors(
+    connection: sqlite3.Connection, queue: str, kinds: frozenset[str], place: int, now: int
+) -> Iterator[Row]:
+    """The floors of these types that are due, lowest first, read as far as they are used."""
+    rows = connection.execute(_FLOORS, (queue, place, now))
+    return (row for row in rows if row[3] in kinds)
+
+
+def _due_of(
+    connection: sqlite3.Connection, lane: int, place: int, now: int, page: int
+) -> Iterator[ReadyRow]:
+    """Yield due rows of one range in order, a page at a time."""
+    after: tuple[int, bytes] = (_BEFORE_ALL, b"")
+    while rows := connection.execute(_DUE, (lane, place, *after, now, page)).fetchall():
+        yield from map(ReadyRow._make, rows)
+        after = rows[-1][:2]
+        if len(rows) < page:
+            return
+
+
+def _take(connection: sqlite3.Connection, rows: list[ReadyRow]) -> None:
+    if not rows:
+        return
+    last = {(row.lane, row.rank): (row.run_at, row.job_id) for row in rows}
+    taken = connection.executemany(_TAKE, [(*place, *row) for place, row in last.items()]).rowcount
+    if taken != len(rows):
+        raise StoreCorrupt(f"A claim of {len(rows)} jobs would have taken {taken}.")
+
+
+def _raise_floors(connection: sqlite3.Connection, opened: Iterable[Range]) -> None:
+    """Put the floors of ranges that were looked into at their first row, due or not."""
+    for place in opened:
+        row = connection.execute(_FIRST, place).fetchone()
+        if row is None:
+            connection.execute(_DROP_FLOOR, place)
+        else:
+            connection.execute(_RAISE_FLOOR, (*row, *place))

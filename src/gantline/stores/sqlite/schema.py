@@ -1,0 +1,80 @@
+"""Bringing a SQLite file to the schema that this version knows. Safe with several processes."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from gantline.contract.errors import StoreMisconfigured
+from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from gantline.stores.sqlite.connection import connect_reader, translated
+from gantline.stores.sqlite.location import Location
+
+PACKAGE: Final = "gantline.stores.sqlite.migrations"
+
+HISTORY = """
+CREATE TABLE IF NOT EXISTS gantline_migration (
+    number     INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    works_with INTEGER NOT NULL,
+    applied_at TEXT NOT NULL
+) STRICT
+"""
+_DONE = "INSERT INTO gantline_migration VALUES (?, ?, ?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))"
+
+
+def migrate(
+    connection: sqlite3.Connection, known: list[Migration] | None = None
+) -> list[Migration]:
+    """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
+    known = load_migrations(PACKAGE) if known is None else known
+    connection.execute(HISTORY)
+    missing = plan(known, applied_migrations(connection))
+    for step in missing:
+        for statement in _statements(step.sql):
+            connection.execute(statement)
+        connection.execute(_DONE, (step.number, step.name, step.checksum, step.works_with))
+    return missing
+
+
+def lacks_nothing(connection: sqlite3.Connection) -> bool:
+    """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
+    return has_history(connection) and not plan(
+        load_migrations(PACKAGE), applied_migrations(connection)
+    )
+
+
+def has_history(connection: sqlite3.Connection) -> bool:
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE name = 'gantline_migration'")
+    return names.fetchone() is not None
+
+
+def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
+    rows = connection.execute(
+        "SELECT number, name, checksum, works_with FROM gantline_migration ORDER BY number"
+    )
+    return [AppliedMigration(*row) for row in rows]
+
+
+def applied_to(file: Path) -> list[AppliedMigration]:
+    """Which steps a file has had; none where it is not there or not ours yet."""
+    try:
+        if not file.is_file():
+            return []
+    except OSError as error:
+        raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
+    location = Location(file)
+    with translated(location), closing(connect_reader(location)) as connection:
+        return applied_migrations(connection) if has_history(connection) else []
+
+
+def _statements(script: str) -> list[str]:
+    """Split a script where SQLite sees complete statements; executescript would commit first."""
+    statements, start = [], ""
+    for line in script.splitlines(keepends=True):
+        start += line
+        if sqlite3.complete_statement(start):
+            statements.append(start)
+            start = ""
+    return statements

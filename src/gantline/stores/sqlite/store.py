@@ -1,0 +1,413 @@
+"""SqliteStore: every verb on one database file, shared by the processes of a host."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from gantline.contract.capabilities import Capabilities
+from gantline.contract.clock import Clock, to_micros
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.identity import new_run_token, uuid_from_bytes
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
+from gantline.contract.query import (
+    Cursor,
+    DeadCount,
+    JobFilter,
+    LaneCounts,
+    LaneRequest,
+    Page,
+    Pruned,
+    PruneRule,
+    at_most,
+    in_64_bits,
+)
+from gantline.contract.records import Record, RecordWrite
+from gantline.contract.results import (
+    Applied,
+    ApplyResult,
+    Conflict,
+    DeleteResult,
+    InsertResult,
+    Leadership,
+    ProgressResult,
+    Renewal,
+)
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from gantline.contract.stored import Dumped, Part, Stored, refuse_running
+from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.text import is_storable, storable_start
+from gantline.contract.transition import StateGuard, Transition
+from gantline.stores.migrations import Migrator
+from gantline.stores.sqlite import claim as claims
+from gantline.stores.sqlite import copying, leases, query, ready, records, removal
+from gantline.stores.sqlite.apply import apply
+from gantline.stores.sqlite.callers import check_caller, joined
+from gantline.stores.sqlite.handover import made_in_thread
+from gantline.stores.sqlite.insert import insert
+from gantline.stores.sqlite.keys import holder, of_requests
+from gantline.stores.sqlite.location import Location, check_place
+from gantline.stores.sqlite.migrator import SqliteMigrator
+from gantline.stores.sqlite.opened_file import OpenedFile
+from gantline.stores.sqlite.readers import Readers
+from gantline.stores.sqlite.schema import lacks_nothing, migrate
+from gantline.stores.sqlite.transaction import SqliteTransaction, Turns
+from gantline.stores.sqlite.writer import Writer
+
+_READ: Final = "SELECT 1 FROM sqlite_schema LIMIT 1"
+_LOST_ON: Final = {
+    "full": "the loss of the disk",
+    "normal": "a power cut or a crash of the operating system",
+}
+
+
+class _Opened:
+    """What an open store holds: the writer, a writer of its own for leases, the readers."""
+
+    def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
+        check_place(location)
+        self.file = OpenedFile(location.path)
+        self.writer = Writer(
+            location, self.file, name="gantline-writer", before_commit=before_commit
+        )
+        try:
+            # Renewals never wait behind a long queue of other writes of this process.
+            self.keeper = Writer(location, self.file, name="gantline-keeper")
+            try:
+                self.readers = Readers(location, self.file)
+            except BaseException:
+                self.keeper.end()
+                raise
+        except BaseException:
+            self.writer.end()
+            raise
+
+    async def close(self) -> None:
+        """Wait until the file is let go. Goes on in its thread if the caller gives up."""
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(None, self._close))
+
+    def _close(self) -> None:
+        for part in (self.readers, self.keeper, self.writer):
+            part.close()
+
+    def end(self) -> None:
+        """The same without waiting for the writers; the readers must have nothing to do."""
+        self.readers.close()
+        self.keeper.end()
+        self.writer.end()
+
+
+class SqliteStore:
+    """Keep jobs in a SQLite file. Callable from several event loops and processes."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        clock: Clock,
+        tokens: Callable[[], UUID] = new_run_token,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        """`before_commit` is called in the writer's thread; tests hold or break a commit there."""
+        self._location = location
+        self._clock = clock
+        self._tokens = tokens
+        self._before_commit = before_commit
+        self._turns = Turns(location)
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+        self._look_first = False
+
+    @property
+    def path(self) -> Path:
+        return self._location.path
+
+    @property
+    def capabilities(self) -> Capabilities:
+        sync = self._location.sync
+        return Capabilities(
+            durability="power_loss" if sync == "full" else "process",
+            ack_lost_on=_LOST_ON[sync],
+            caller_transaction=True,
+            clock="host",
+            writers="host",
+            event_lag=timedelta(0),
+            count_staleness=timedelta(0),
+            retention_completed=timedelta(days=7),
+            retention_dead=timedelta(days=90),
+            max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            patience=timedelta(seconds=self._location.busy_seconds),
+            local_file=self.path,
+        )
+
+    @property
+    def channel(self) -> None:
+        return None
+
+    @property
+    def migrator(self) -> Migrator:
+        return SqliteMigrator(self._location)
+
+    async def software(self) -> Mapping[str, str]:
+        return {"SQLite": sqlite3.sqlite_version}
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._make()
+
+    async def _make(self) -> _Opened:
+        opened = await made_in_thread(
+            lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
+        )
+        try:
+            # Who submits in a transaction of its own holds the lock that a migration needs.
+            if not await opened.readers.run(lacks_nothing):
+                await opened.writer.run(migrate)
+            opened.file.remember()
+        except asyncio.CancelledError:
+            opened.end()
+            raise
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    async def close(self) -> None:
+        async with self._opening:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.close()
+
+    @property
+    def _parts(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable("The store is not open.", next_step="Call open() first.")
+        return self._opened
+
+    def _now(self) -> int:
+        return to_micros(self._clock.now())
+
+    async def ping(self) -> datetime:
+        await self._parts.readers.run(lambda connection: connection.execute(_READ).fetchone())
+        return self._clock.now()
+
+    # -- writing ----------------------------------------------------------------------------------
+    # The clock is read inside the work, under the write lock: so instants and commits have one
+    # order, and a writer that waited for the lock does not write an instant long past.
+
+    # What is handed in is copied first: the caller may change its list while the work waits.
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        jobs = tuple(jobs)
+        return await self._parts.writer.run(
+            lambda connection: insert(connection, jobs, self._now())
+        )
+
+    async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        self._parts.file.check()
+        check_caller(connection, self.path)
+        jobs = tuple(jobs)
+        with joined(connection, self._location):
+            return insert(connection, jobs, self._now())
+
+    def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
+        return self._turns.begun(self._parts.file, self._now)
+
+    async def claim(
+        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        # Suspects are rare, so who asks for nothing else looks for them before it may write.
+        only_suspects = all(request.suspects for request in wanted)
+        if (self._look_first or only_suspects) and not await self._has_work(claim_id, wanted):
+            return []
+        runs = await self._parts.writer.run(
+            lambda connection: claims.claim(
+                connection,
+                session,
+                claim_id,
+                wanted,
+                lease=lease,
+                now=self._now(),
+                tokens=self._tokens,
+            )
+        )
+        # While work is found a look would only be paid twice; an idle poll must not write.
+        if not only_suspects:
+            self._look_first = not runs
+        return runs
+
+    async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
+        return await self._parts.readers.run(
+            lambda connection: (
+                bool(claims.runs_of_claim(connection, claim_id))
+                or ready.has_due(connection, wanted, self._now())
+            )
+        )
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        runs = tuple(runs)
+        return await self._parts.keeper.run(
+            lambda connection: leases.renew(connection, session, runs, lease=lease, now=self._now())
+        )
+
+    async def expire_session(self, session: str) -> int:
+        return await self._parts.keeper.run(
+            lambda connection: leases.end_session(connection, session, self._now())
+        )
+
+    async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
+        updates = tuple(updates)
+        return await self._parts.writer.run(
+            lambda connection: leases.progress(connection, updates, self._now())
+        )
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        transitions = tuple(transitions)
+        return await self._parts.writer.run(
+            lambda connection: apply(connection, transitions, self._now())
+        )
+
+    async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
+        jobs = tuple(jobs)
+        return await self._parts.writer.run(lambda connection: removal.delete(connection, jobs))
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        rules, limit = tuple(rules), at_most(limit)
+        if not limit:
+            return await self._parts.readers.run(
+                lambda connection: Pruned(overdue=removal.overdue(connection, rules))
+            )
+        return await self._parts.writer.run(
+            lambda connection: removal.prune(
+                connection,
+                rules,
+                limit=limit,
+                keep_events_after=keep_events_after and in_64_bits(keep_events_after),
+                now=self._now(),
+            )
+        )
+
+    async def sequence(self, *, limit: int) -> int:
+        return 0  # there is one writer at a time, so rows are numbered in the order of commits
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        return await self._parts.keeper.run(
+            lambda connection: records.lead(connection, role, owner, lease, self._now())
+        )
+
+    async def resign(self, role: str, owner: str, term: int) -> None:
+        await self._parts.keeper.run(
+            lambda connection: records.resign(
+                connection, role, owner, in_64_bits(term), self._now()
+            )
+        )
+
+    async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
+        writes = tuple(writes)
+        return await self._parts.writer.run(
+            lambda connection: records.write_checked(connection, writes, self._now())
+        )
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        return await self._parts.readers.run(
+            lambda connection: query.get(connection, job_ids, tenant_id)
+        )
+
+    async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
+        return await self._parts.readers.run(
+            lambda connection: of_requests(connection, job_ids, self._now())
+        )
+
+    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self._parts.readers.run(
+            lambda connection: query.find(connection, wanted, limit=at_most(limit), after=after)
+        )
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await self._parts.readers.run(
+            lambda connection: query.counts(connection, tenant_id, self._now())
+        )
+
+    async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await self._parts.readers.run(
+            lambda connection: query.dead_counts(connection, tenant_id)
+        )
+
+    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
+        if not is_storable(tenant_id or ""):
+            return []
+        return await self._parts.readers.run(
+            lambda connection: query.history(connection, job_id, tenant_id)
+        )
+
+    async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
+        return await self._parts.readers.run(
+            lambda connection: query.events(
+                connection, after=in_64_bits(after), limit=at_most(limit)
+            )
+        )
+
+    async def last_event(self) -> int:
+        return await self._parts.readers.run(query.last_event)
+
+    async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
+        # A sweep asks for the write lock only where there is something to repair.
+        if await self._parts.readers.run(lambda found: leases.need_repair(found, self._now())):
+            await self._parts.keeper.run(lambda found: leases.repair(found, self._now()))
+        return await self._parts.readers.run(
+            lambda connection: claims.expired(
+                connection, limit=at_most(limit), after=after, now=self._now()
+            )
+        )
+
+    async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
+        found = await self._parts.readers.run(
+            lambda connection: [
+                holder(connection, key, self._now()) if is_storable("".join(key.identity)) else None
+                for key in keys
+            ]
+        )
+        return [uuid_from_bytes(held.job_id) if held else None for held in found]
+
+    async def read_records(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        if not is_storable(namespace + prefix):
+            return []
+        behind = storable_start(after)
+        return await self._parts.readers.run(
+            lambda connection: records.read(
+                connection, namespace, prefix, behind, at_most(limit), self._now()
+            )
+        )
+
+    # -- moving to another store ------------------------------------------------------------------
+
+    async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
+        return await self._parts.readers.run(
+            lambda connection: copying.dump(connection, part, after, limit)
+        )
+
+    async def load(self, items: Sequence[Stored]) -> None:
+        items = tuple(items)
+        refuse_running(items)
+        await self._parts.writer.run(lambda connection: copying.load(connection, items))
+
+    async def clear(self) -> None:
+        await self._parts.writer.run(copying.clear)

@@ -1,0 +1,199 @@
+"""The writer: one thread that owns the writing connection and commits many callers' work at once.
+
+Group commit: whatever has arrived while one commit was being synced goes into the next. Every
+caller's work is in a savepoint of its own, so that it fails alone; all of them hear of success
+only when the disk has it, in the file that others will read.
+"""
+
+import asyncio
+import os
+import sqlite3
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
+from gantline.stores.sqlite.connection import connect_writer, translate, while_busy
+from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.opened_file import OpenedFile
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+# Short transactions, so that other processes get their turn.
+_MOST_AT_ONCE: Final = 64
+_COMMITS_PER_LOOK: Final = 100
+_LONGEST_LOG_BYTES: Final = 64 * 1024 * 1024
+_CHECKPOINT_WAIT_MS: Final = 2_000
+
+
+class _Task:
+    __slots__ = ("error", "future", "loop", "value", "work")
+
+    def __init__(self, work: Work[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Run pieces of work on the writing connection, in order, durably when they answer."""
+
+    def __init__(
+        self,
+        location: Location,
+        file: OpenedFile,
+        *,
+        name: str,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        self._location = location
+        self._file = file
+        self._before_commit = before_commit
+        self._inbox: SimpleQueue[_Task | None] = SimpleQueue()
+        self._connection = connect_writer(location)
+        self._closed = False
+        self._lock = Lock()
+        self._process = os.getpid()
+        self._commits = 0
+        self._log_file = location.path.with_name(f"{location.path.name}-wal")
+        self._thread = Thread(target=self._serve, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    async def run(self, work: Work[T]) -> T:
+        """Do `work` in a transaction; return when it is committed. Any event loop may call."""
+        task = _Task(work, asyncio.get_running_loop())
+        future: asyncio.Future[T] = task.future
+        with self._lock:
+            if self._closed or os.getpid() != self._process:
+                raise StoreUnavailable("The store is closed.", next_step="Open it again.")
+            self._inbox.put(task)
+        del task  # it holds the error, and an error holds this frame: a circle, with an open cursor
+        return await future
+
+    def close(self) -> None:
+        """Finish what has been handed in, then let the file go."""
+        self.end()
+        self._thread.join()
+
+    def end(self) -> None:
+        """The same without waiting."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        is_open = True
+        while is_open:
+            batch = self._next_batch()
+            is_open = batch[-1] is not None
+            tasks = [task for task in batch if task is not None]
+            if tasks:
+                self._commit(tasks)
+                _deliver(tasks)
+        self._connection.close()
+
+    def _next_batch(self) -> list[_Task | None]:
+        batch = [self._inbox.get()]
+        while batch[-1] is not None and len(batch) < _MOST_AT_ONCE:
+            try:
+                batch.append(self._inbox.get_nowait())
+            except Empty:
+                break
+        return batch
+
+    def _commit(self, tasks: list[_Task]) -> None:
+        try:
+            while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
+            for task in tasks:
+                # Whoever gave up before we began wants nothing: a claim would only be lost.
+                if not task.future.cancelled():
+                    self._attempt(task)
+            if self._before_commit:
+                self._before_commit()
+            self._file.check()
+            self._connection.execute("COMMIT")
+        except BaseException as error:  # whatever it is, the callers must hear it
+            cause = self._file.harm() or error
+            for task in tasks:
+                task.error = self._translated(cause)
+            self._start_anew()
+        else:
+            self._keep_the_log_short()
+
+    def _start_anew(self) -> None:
+        """Leave the failed transaction; by a new connection where this one is beyond help."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error, StoreError):
+                self._connection.close()
+                self._file.check()
+                self._connection = connect_writer(self._location)
+
+    def _keep_the_log_short(self) -> None:
+        """Readers that overlap keep SQLite from starting its log anew: it would grow for ever."""
+        self._commits += 1
+        if self._commits % _COMMITS_PER_LOOK:
+            return
+        with suppress(OSError, sqlite3.Error):
+            if self._log_file.stat().st_size > _LONGEST_LOG_BYTES:
+                self._connection.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._connection.execute("PRAGMA busy_timeout = 0")
+
+    def _attempt(self, task: _Task) -> None:
+        self._connection.execute("SAVEPOINT task")
+        try:
+            task.value = task.work(self._connection)
+        except BaseException as error:  # it is handed to the caller
+            # Its frames may hold a cursor, and an open cursor holds its snapshot.
+            traceback.clear_frames(error.__traceback__)
+            if not self._connection.in_transaction:
+                raise  # SQLite gave up the whole transaction (disk full, I/O error)
+            self._connection.execute("ROLLBACK TO task")
+            task.error = self._translated(error)
+        self._connection.execute("RELEASE task")
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, sqlite3.Error):
+            return translate(error, self._location)
+        if isinstance(error, UnicodeEncodeError | OverflowError):
+            return InvalidInput(f"SQLite cannot keep this ({error}).")
+        if isinstance(error, StopIteration):
+            return RuntimeError(repr(error))  # a future cannot hold the other
+        return error
+
+
+def _deliver(tasks: list[_Task]) -> None:
+    """Wake each event loop once, however many of its callers are answered."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Task]] = defaultdict(list)
+    for task in tasks:
+        by_loop[task.loop].append(task)
+    for loop, answered in by_loop.items():
+        with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, answered)
+
+
+def _resolve(tasks: list[_Task]) -> None:
+    for task in tasks:
+        if task.future.done():
+            continue  # its caller was cancelled
+        if task.error is not None:
+            task.future.set_exception(task.error)
+        else:
+            task.future.set_result(task.value)

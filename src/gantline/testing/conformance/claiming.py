@@ -1,0 +1,197 @@
+"""Rules for claim: who gets which job, in which order, and under what name."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+from gantline.contract.outcome import Snoozed
+from gantline.contract.query import LaneRequest
+from gantline.contract.status import JobStatus
+from gantline.testing.conformance.bench import HOUR, LEASE, Bench
+from gantline.testing.conformance.rule import rule, rule_for
+from gantline.testing.factories import number, wanting
+
+
+@rule
+async def a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
+    job_id = await bench.submit()
+    run = (await bench.claim(session="worker-7"))[0]
+    job = await bench.snapshot(job_id)
+    assert job.status is JobStatus.RUNNING
+    assert (job.attempt, job.fence, job.version) == (1, 1, 2)
+    assert (run.attempt, run.fence, run.version) == (1, 1, 2)
+    assert job.run is not None
+    assert (job.run.session, run.session) == ("worker-7", "worker-7")
+    assert job.run.lease_until == run.lease_until == bench.clock.now() + LEASE
+    assert run.job == job.job
+
+
+@rule
+async def a_claim_tells_how_long_the_job_had_been_due(bench: Bench) -> None:
+    await bench.submit(delay=HOUR)
+    bench.clock.advance(HOUR + timedelta(seconds=90))
+    (run,) = await bench.claim()
+    assert run.waited_seconds == 90
+    await bench.finish(run, Snoozed(HOUR))
+    bench.clock.advance(HOUR + timedelta(milliseconds=250))
+    assert [run.waited_seconds for run in await bench.claim()] == [0.25]
+
+
+@rule
+async def the_order_is_priority_then_time_due_then_id(bench: Bench) -> None:
+    await bench.submit(job_id=number(4), priority=2)
+    await bench.submit(job_id=number(3), priority=2)
+    await bench.submit(job_id=number(9), priority=1, delay=HOUR)
+    await bench.submit(job_id=number(8), priority=3)
+    bench.clock.advance(2 * HOUR)
+    await bench.submit(job_id=number(2), priority=2)
+    await bench.submit(job_id=number(1), priority=0)
+    order = [run.job.job_id.int for run in await bench.claim()]
+    assert order == [1, 9, 3, 4, 2, 8]
+
+
+@rule
+async def the_order_holds_over_the_types_of_a_queue(bench: Bench) -> None:
+    for value in (5, 1, 4, 2, 3):
+        kind = "odd" if value % 2 else "even"
+        await bench.submit(job_id=number(value), job_type=kind)
+    runs = await bench.claim("even", "odd", limit=4)
+    assert [run.job.job_id.int for run in runs] == [1, 2, 3, 4]
+
+
+@rule
+async def with_many_types_the_oldest_jobs_still_come_first(bench: Bench) -> None:
+    kinds = [f"type-{value:02}" for value in range(30)]
+    for value, kind in enumerate(reversed(kinds)):
+        await bench.submit(job_id=number(value), job_type=kind)
+    runs = await bench.claim(*kinds, limit=3)
+    assert [run.job.job_id.int for run in runs] == [0, 1, 2]
+
+
+@rule
+async def what_is_not_due_is_not_claimed(bench: Bench) -> None:
+    await bench.submit(delay=HOUR, priority=0)
+    now = await bench.submit(priority=3)
+    assert [run.job.job_id for run in await bench.claim()] == [now]
+    assert await bench.claim() == []
+    bench.clock.advance(HOUR)
+    assert len(await bench.claim()) == 1
+
+
+@rule
+async def only_the_named_queue_and_types_are_claimed(bench: Bench) -> None:
+    await bench.submit(job_type="other")
+    await bench.submit(queue="other")
+    mine = await bench.submit()
+    assert [run.job.job_id for run in await bench.claim("test", "unknown")] == [mine]
+    assert await bench.claim() == []
+
+
+@rule
+async def no_more_than_the_limit_is_claimed(bench: Bench) -> None:
+    await bench.submit_many(5)
+    assert len(await bench.claim(limit=2)) == 2
+    assert await bench.claim(limit=0) == []
+    assert len(await bench.claim(limit=10)) == 3
+
+
+@rule
+async def of_a_limited_type_no_more_is_claimed_than_it_may(bench: Bench) -> None:
+    for value in range(1, 9):
+        kind = "odd" if value % 2 else "even"
+        await bench.submit(job_id=number(value), job_type=kind)
+    runs = await bench.claim("even", "odd", at_most={"odd": 2})
+    assert [run.job.job_id.int for run in runs] == [1, 2, 3, 4, 6, 8]
+    runs = await bench.claim("even", "odd", at_most={"odd": 1})
+    assert [run.job.job_id.int for run in runs] == [5]
+    assert [run.job.job_id.int for run in await bench.claim("even", "odd")] == [7]
+
+
+@rule
+async def a_limit_of_a_type_holds_over_all_priorities(bench: Bench) -> None:
+    for value in range(8):
+        kind = "odd" if value % 2 else "even"
+        await bench.submit(job_id=number(value), job_type=kind, priority=value // 2)
+    runs = await bench.claim("even", "odd", limit=5, at_most={"even": 2, "odd": 9})
+    assert [run.job.job_id.int for run in runs] == [0, 1, 2, 3, 5]
+
+
+@rule
+async def a_limited_type_does_not_hide_what_is_due_after_it(bench: Bench) -> None:
+    await bench.submit_many(300, job_type="limited", priority=0)
+    late = await bench.submit(priority=3)
+    runs = await bench.claim("limited", "test", limit=3, at_most={"limited": 1})
+    assert [run.job.job_type for run in runs] == ["limited", "test"]
+    assert runs[1].job.job_id == late
+
+
+@rule_for((0, -1))
+async def of_a_type_limited_to_none_none_is_claimed(bench: Bench, most: int) -> None:
+    limited = await bench.submit()
+    other = await bench.submit(job_type="other")
+    runs = await bench.claim("test", "other", at_most={"test": most, "unknown": 1})
+    assert [run.job.job_id for run in runs] == [other]
+    assert [run.job.job_id for run in await bench.claim()] == [limited]
+
+
+@rule
+async def a_limit_of_a_type_holds_in_its_request_alone(bench: Bench) -> None:
+    await bench.submit_many(3, queue="a")
+    await bench.submit_many(3, queue="b")
+    wanted = [
+        *wanting(queue="a", at_most={"test": 1}),
+        *wanting(queue="b", limit=2),
+    ]
+    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    assert [run.job.queue for run in runs] == ["a", "b", "b"]
+
+
+@rule
+async def each_queue_has_its_own_limit(bench: Bench) -> None:
+    await bench.submit_many(3, queue="a")
+    await bench.submit_many(3, queue="b")
+    wanted = [LaneRequest("a", ("test",), 1), LaneRequest("b", ("test",), 2)]
+    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    assert [run.job.queue for run in runs] == ["a", "b", "b"]
+
+
+@rule
+async def a_queue_named_twice_gives_each_job_once(bench: Bench) -> None:
+    await bench.submit_many(3)
+    wanted = wanting("test", "test", limit=2) * 2
+    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    assert len({run.job.job_id for run in runs}) == len(runs) == 3
+
+
+@rule
+async def every_run_has_a_token_of_its_own(bench: Bench) -> None:
+    await bench.submit_many(50)
+    assert len({run.token for run in await bench.claim()}) == 50
+
+
+@rule
+async def two_sessions_never_claim_the_same_job(bench: Bench) -> None:
+    await bench.submit_many(10)
+    first = await bench.claim(limit=5, session="worker-1")
+    second = await bench.claim(limit=9, session="worker-2")
+    ids = [run.job.job_id for run in first + second]
+    assert len(set(ids)) == len(ids) == 10
+
+
+@rule
+async def the_same_claim_id_gives_the_same_runs(bench: Bench) -> None:
+    await bench.submit_many(4)
+    claim_id = uuid4()
+    first = await bench.claim(limit=2, claim_id=claim_id)
+    again = await bench.claim(limit=2, claim_id=claim_id)
+    assert {run.ref for run in first} == {run.ref for run in again}
+    assert len(await bench.claim(claim_id=uuid4())) == 2
+
+
+@rule
+async def a_repeated_claim_does_not_bring_back_an_ended_run(bench: Bench) -> None:
+    await bench.submit_many(3)
+    claim_id = uuid4()
+    first, second = await bench.claim(limit=2, claim_id=claim_id)
+    await bench.finish(first)
+    again = await bench.claim(limit=2, claim_id=claim_id)
+    assert [run.ref for run in again] == [second.ref]

@@ -1,0 +1,211 @@
+"""Rules for reading: each tenant its own, pages that lose nothing, counts that are true."""
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from gantline.contract.outcome import TypeDisabled
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import DerivedState, JobStatus, Reason
+from gantline.testing.conformance.bench import HOUR, RETRYABLE, Bench
+from gantline.testing.conformance.rule import rule, rule_for
+from gantline.testing.factories import CREATED_AT, number
+
+ALL = JobFilter(tenant_id=None)
+
+
+async def all_pages(bench: Bench, wanted: JobFilter, limit: int) -> list[JobSnapshot]:
+    found: list[JobSnapshot] = []
+    after: Cursor | None = None
+    while True:
+        page = await bench.store.find(wanted, limit=limit, after=after)
+        found += page.items
+        if page.next is None:
+            return found
+        assert len(page.items) == limit
+        after = page.next
+
+
+@rule
+async def one_tenant_does_not_see_another(bench: Bench) -> None:
+    theirs, _ = await bench.bring_to(JobStatus.FAILED, tenant_id="theirs")
+    mine = await bench.submit(tenant_id="mine")
+    jobs = await bench.store.get([theirs, mine], tenant_id="mine")
+    assert [job and job.job.job_id for job in jobs] == [None, mine]
+    assert await bench.store.history(theirs, tenant_id="mine") == []
+    page = await bench.store.find(JobFilter(tenant_id="mine"), limit=10)
+    assert [job.job.job_id for job in page.items] == [mine]
+    (counts,) = await bench.store.counts(tenant_id="mine")
+    assert (counts.queued, counts.failed) == (1, 0)
+
+
+@rule
+async def dead_letters_are_counted_by_type_status_and_reason(bench: Bench) -> None:
+    for status in (JobStatus.FAILED, JobStatus.POISONED, JobStatus.FAILED, JobStatus.CANCELLED):
+        await bench.bring_to(status)
+    await bench.finish(await bench.start(), TypeDisabled())
+    for status in (JobStatus.FAILED, JobStatus.COMPLETED):
+        await bench.bring_to(status, tenant_id="theirs")
+    counted = await bench.store.dead_counts(tenant_id="default")
+    assert [(one.job_type, one.status, one.reason, one.jobs) for one in counted] == [
+        ("test", JobStatus.FAILED, Reason.PERMANENT_ERROR, 2),
+        ("test", JobStatus.FAILED, Reason.TYPE_DISABLED, 1),
+        ("test", JobStatus.POISONED, Reason.ATTEMPTS_EXHAUSTED, 1),
+    ]
+    assert sum(one.jobs for one in await bench.store.dead_counts(tenant_id=None)) == 5
+    newest = [one.newest_at for one in counted]
+    assert newest[0] >= newest[2]
+    job_id, _ = await bench.bring_to(JobStatus.POISONED)
+    await bench.manager.redrive([job_id], tenant_id=None, actor="op")
+    assert await bench.store.dead_counts(tenant_id="default") == counted
+
+
+@rule
+async def jobs_come_in_the_order_they_were_asked_for(bench: Bench) -> None:
+    a, b = await bench.submit(), await bench.submit()
+    unknown = uuid4()
+    jobs = await bench.store.get([b, unknown, a, b], tenant_id=None)
+    assert [job and job.job.job_id for job in jobs] == [b, None, a, b]
+
+
+@rule
+async def pages_lose_no_job_of_the_same_instant(bench: Bench) -> None:
+    ids = {await bench.submit(job_id=number(n), created_at=CREATED_AT) for n in range(1, 12)}
+    found = [job.job.job_id for job in await all_pages(bench, ALL, limit=3)]
+    assert found == sorted(ids, reverse=True)
+
+
+@rule
+async def the_newest_comes_first(bench: Bench) -> None:
+    for n in (2, 1, 3):
+        await bench.submit(job_id=number(n), created_at=CREATED_AT + timedelta(seconds=n))
+    found = await all_pages(bench, ALL, limit=2)
+    assert [job.job.job_id.int for job in found] == [3, 2, 1]
+
+
+@rule_for(JobStatus)
+async def a_list_by_status_has_just_that_status(bench: Bench, status: JobStatus) -> None:
+    ids = {one: (await bench.bring_to(one))[0] for one in _claimable_order()}
+    page = await bench.store.find(JobFilter(statuses=frozenset({status})), limit=10)
+    assert [job.job.job_id for job in page.items] == [ids[status]]
+    assert [job.status for job in page.items] == [status]
+
+
+def _claimable_order() -> list[JobStatus]:
+    """Queued last, or `bring_to` would claim it again for the next one."""
+    return sorted(JobStatus, key=lambda status: status is JobStatus.QUEUED)
+
+
+@rule
+async def a_list_over_several_statuses_is_one_list(bench: Bench) -> None:
+    ids = [(await bench.bring_to(one))[0] for one in _claimable_order()]
+    dead = frozenset({JobStatus.FAILED, JobStatus.POISONED, JobStatus.QUEUED})
+    found = await all_pages(bench, JobFilter(statuses=dead), limit=1)
+    assert {job.status for job in found} == dead
+    assert [job.job.job_id for job in found] == sorted(
+        (job.job.job_id for job in found), reverse=True
+    )
+    assert len(found) == 3
+    assert len(await all_pages(bench, JobFilter(statuses=frozenset(JobStatus)), limit=4)) == len(
+        ids
+    )
+
+
+@rule
+async def every_filter_narrows(bench: Bench) -> None:
+    match = await bench.submit(
+        job_type="kind",
+        queue="queue",
+        subject_id="subject",
+        created_by="owner",
+        correlation_id="correlation",
+        parent_job_id=UUID(int=9),
+        created_at=CREATED_AT + HOUR,
+    )
+    await bench.submit()
+    filters = [
+        JobFilter(job_types=frozenset({"kind", "unknown"})),
+        JobFilter(queues=frozenset({"queue"})),
+        JobFilter(subject_id="subject"),
+        JobFilter(created_by="owner"),
+        JobFilter(correlation_id="correlation"),
+        JobFilter(parent_job_id=UUID(int=9)),
+        JobFilter(created_from=CREATED_AT + HOUR),
+        JobFilter(subject_id="subject", statuses=frozenset({JobStatus.QUEUED})),
+    ]
+    for wanted in filters:
+        page = await bench.store.find(wanted, limit=10)
+        assert [job.job.job_id for job in page.items] == [match], wanted
+    earlier = await bench.store.find(JobFilter(created_before=CREATED_AT + HOUR), limit=10)
+    assert match not in [job.job.job_id for job in earlier.items]
+    nobody = await bench.store.find(JobFilter(subject_id="other"), limit=10)
+    assert (nobody.items, nobody.next) == ((), None)
+
+
+@rule
+async def dead_letters_are_found_by_reason(bench: Bench) -> None:
+    await bench.bring_to(JobStatus.FAILED)
+    run = await bench.start()
+    await bench.finish(run, TypeDisabled())
+    wanted = JobFilter(
+        statuses=frozenset({JobStatus.FAILED}), reasons=frozenset({Reason.TYPE_DISABLED})
+    )
+    page = await bench.store.find(wanted, limit=10)
+    assert [job.job.job_id for job in page.items] == [run.job.job_id]
+
+
+@rule
+async def a_redriven_job_leaves_the_dead_letters(bench: Bench) -> None:
+    job_id, _ = await bench.bring_to(JobStatus.FAILED)
+    await bench.redrive(job_id)
+    dead = JobFilter(statuses=frozenset({JobStatus.FAILED}))
+    assert (await bench.store.find(dead, limit=10)).items == ()
+    assert (await bench.recount())["Failed"] == 0
+
+
+@rule
+async def counts_are_what_a_recount_finds(bench: Bench) -> None:
+    for status in _claimable_order():
+        await bench.bring_to(status)
+    await bench.submit(delay=HOUR)
+    await bench.submit(queue="other", job_type="kind", priority=0)
+    assert await bench.recount() == {
+        "Queued": 3,
+        "Running": 1,
+        "Completed": 1,
+        "Failed": 1,
+        "Poisoned": 1,
+        "Cancelled": 1,
+    }
+    first, second = await bench.store.counts(tenant_id=None)
+    assert (first.queue, first.job_type, first.queued) == ("default", "test", 2)
+    assert first.scheduled == 1
+    assert (second.queue, second.job_type, second.queued) == ("other", "kind", 1)
+
+
+@rule
+async def the_oldest_due_job_tells_how_long_a_queue_waits(bench: Bench) -> None:
+    await bench.submit(priority=3)
+    since = bench.clock.now()
+    bench.clock.advance(HOUR)
+    await bench.submit(priority=0)
+    await bench.submit(delay=HOUR)
+    for tenant_id in (None, "default"):
+        (counts,) = await bench.store.counts(tenant_id=tenant_id)
+        assert counts.oldest_due_at == since
+
+
+@rule
+async def derived_states_follow_from_what_is_stored(bench: Bench) -> None:
+    scheduled = await bench.snapshot(await bench.submit(delay=HOUR))
+    assert scheduled.derived(bench.clock.now()) is DerivedState.SCHEDULED
+    assert scheduled.derived(bench.clock.now() + HOUR) is None
+    run = await bench.start()
+    await bench.finish(run, RETRYABLE)
+    retrying = await bench.snapshot(run.job.job_id)
+    assert retrying.derived(bench.clock.now()) is DerivedState.RETRYING
+    bench.clock.advance(HOUR / 2)
+    run = (await bench.claim())[0]
+    await bench.cancel(run.job.job_id)
+    stopping = await bench.snapshot(run.job.job_id)
+    assert stopping.derived(bench.clock.now()) is DerivedState.CANCELLING

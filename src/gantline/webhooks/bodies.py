@@ -1,0 +1,107 @@
+"""Bodies: an event as it is told to an endpoint. Of the same event always the same bytes."""
+
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gantline.contract.job_event import JobEvent, OutcomeDocument
+from gantline.contract.webhook import TEST_EVENT, BodyFormat, StandardEvent, WebhookEndpoint
+
+LARGEST: Final = 20_000
+"""What Standard Webhooks recommends at most."""
+_TOO_LARGE: Final = "the event would be larger than 20 kB"
+_JSON: Final = "application/json"
+_CLOUDEVENTS_JSON: Final = "application/cloudevents+json"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Body(NamedTuple):
+    """What is sent: its bytes, and what the headers say of them."""
+
+    event_type: str
+    content_type: str
+    text: bytes
+
+
+def body_of(event: JobEvent, format_: BodyFormat, *, source: str) -> Body:
+    """Tell an event. A result with which it would be too large is left out."""
+    document = event.document()
+    body = _told(event, document, format_, source)
+    if len(body.text) <= LARGEST:
+        return body
+    smaller = msgspec.structs.replace(document, result=None, result_omitted=_TOO_LARGE)
+    return _told(event, smaller, format_, source)
+
+
+def _told(event: JobEvent, document: OutcomeDocument, format_: BodyFormat, source: str) -> Body:
+    match format_:
+        case BodyFormat.STANDARD:
+            told = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
+            return Body(event.type, _JSON, _encode(told))
+        case BodyFormat.CLOUDEVENTS:
+            cloud = msgspec.structs.replace(event.cloud_event(source), data=document)
+            return Body(cloud.type, _CLOUDEVENTS_JSON, _encode(cloud))
+        case BodyFormat.BPC:
+            kind = _upper_snake(event.type)
+            fields = _bpc(
+                event.event_id,
+                kind,
+                event.entry.at,
+                aggregate=("Job", str(event.job.job_id)),
+                payload=_snake_case(document),
+            )
+            return Body(kind, _JSON, _encode(fields))
+
+
+def test_body(event_id: str, webhook: WebhookEndpoint, at: datetime, *, source: str) -> Body:
+    """A made-up event, so that an endpoint can be tried."""
+    about = {"webhookId": webhook.webhook_id, "tenantId": webhook.tenant_id}
+    match webhook.format:
+        case BodyFormat.STANDARD:
+            told: dict[str, Any] = {"type": TEST_EVENT, "timestamp": at, "data": about}
+            return Body(TEST_EVENT, _JSON, _encode(told))
+        case BodyFormat.CLOUDEVENTS:
+            told = {
+                "id": event_id,
+                "source": source,
+                "specversion": "1.0",
+                "type": f"gantline.{TEST_EVENT}",
+                "time": at,
+                "datacontenttype": _JSON,
+                "tenantid": webhook.tenant_id,
+                "data": about,
+            }
+            return Body(told["type"], _CLOUDEVENTS_JSON, _encode(told))
+        case BodyFormat.BPC:
+            kind = _upper_snake(TEST_EVENT)
+            aggregate = ("WebhookEndpoint", str(webhook.webhook_id))
+            payload = {"tenant_id": webhook.tenant_id}
+            return Body(
+                kind,
+                _JSON,
+                _encode(_bpc(event_id, kind, at, aggregate=aggregate, payload=payload)),
+            )
+
+
+def _bpc(
+    event_id: str, kind: str, at: datetime, *, aggregate: tuple[str, str], payload: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "event_id": event_id,
+        "event_type": kind,
+        "aggregate_type": aggregate[0],
+        "aggregate_id": aggregate[1],
+        "occurred_at": at,
+        "payload": payload,
+    }
+
+
+def _snake_case(document: OutcomeDocument) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(document)
+    return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+
+
+def _upper_snake(event_type: str) -> str:
+    return event_type.replace(".", "_").upper()

@@ -1,0 +1,111 @@
+"""An endpoint as it is kept, and whom it is told about."""
+
+import hmac
+import re
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.errors import InvalidEnvelope, Problem
+from gantline.contract.job_event import JobEvent
+from gantline.contract.text import name_problem
+from gantline.contract.webhook import (
+    ALL_EVENTS,
+    EVENT_TYPES,
+    WebhookEndpoint,
+    WebhookSpec,
+    WebhookStatus,
+)
+from gantline.webhooks.vault import SealedSecret
+
+_PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,38}[A-Za-z0-9]")
+_TYPE_LIMIT: Final = 128
+_DESCRIPTION_LIMIT: Final = 512
+_MARK_OF_VERSION_8: Final = (0x8 << 76) | (0b10 << 62)
+_ROOM_OF_VERSION_8: Final = ~((0xF << 76) | (0b11 << 62)) & (2**128 - 1)
+
+
+class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All of an endpoint. The newest secret comes first; there are never more than two."""
+
+    spec: WebhookSpec
+    secrets: tuple[SealedSecret, ...]
+    salt: bytes
+    """What the ids of its deliveries are made with, so that nobody can take them beforehand."""
+    status: WebhookStatus = WebhookStatus.ENABLED
+    status_reason: str = ""
+    status_since: datetime
+    created_at: datetime
+    created_by: str = ""
+    updated_at: datetime
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.status is WebhookStatus.ENABLED
+
+    def wants(self, event: JobEvent) -> bool:
+        """Whether an event is for it: of a kind that it asked for, and since it was made."""
+        spec = self.spec
+        return (
+            self.is_enabled
+            and event.entry.at >= self.created_at
+            and (ALL_EVENTS in spec.event_types or event.type in spec.event_types)
+            and (not spec.job_types or event.job.job_type in spec.job_types)
+        )
+
+    def is_still(self, seen: "StoredEndpoint") -> bool:
+        """Whether it leads to where it led then, and was not switched on or off since."""
+        return self.spec.url == seen.spec.url and self.status_since == seen.status_since
+
+    def delivery_id(self, event_id: str) -> UUID:
+        """The same for the same event, however often it is read: a UUIDv8 (RFC 9562)."""
+        digest = hmac.digest(self.salt, event_id.encode(), "sha256")[:16]
+        return UUID(int=int.from_bytes(digest, "big") & _ROOM_OF_VERSION_8 | _MARK_OF_VERSION_8)
+
+    def good_secrets(self, now: datetime) -> list[SealedSecret]:
+        """Those that sign now, the newest first."""
+        return [one for one in self.secrets if one.until is None or one.until > now]
+
+    def shown(
+        self,
+        webhook_id: UUID,
+        tenant_id: str,
+        *,
+        now: datetime,
+        failing_since: datetime | None = None,
+    ) -> WebhookEndpoint:
+        return WebhookEndpoint(
+            **msgspec.structs.asdict(self.spec),
+            webhook_id=webhook_id,
+            tenant_id=tenant_id,
+            status=self.status,
+            status_reason=self.status_reason,
+            status_since=self.status_since,
+            failing_since=failing_since,
+            created_at=self.created_at,
+            created_by=self.created_by,
+            updated_at=self.updated_at,
+            old_secret_until=next((one.until for one in self.good_secrets(now)[1:]), None),
+        )
+
+
+def check_spec(spec: WebhookSpec) -> None:
+    """Raise InvalidEnvelope for what types cannot say; where the URL leads is the guard's."""
+    problems = []
+    known = (*EVENT_TYPES, ALL_EVENTS)
+    if not spec.event_types or not set(spec.event_types) <= set(known):
+        problems.append(Problem("#/eventTypes", f"must be some of {', '.join(known)}"))
+    if detail := name_problem(spec.description, _DESCRIPTION_LIMIT):
+        problems.append(Problem("#/description", detail))
+    details = {
+        "is empty" if not name else name_problem(name, _TYPE_LIMIT) for name in spec.job_types
+    }
+    problems += [Problem("#/jobTypes", detail) for detail in sorted(filter(None, details))]
+    prefix = spec.header_prefix
+    if not _PREFIX.fullmatch(prefix) or prefix.lower() == "webhook":
+        detail = "must be letters, digits and hyphens, such as X-Gantline, and not Webhook"
+        problems.append(Problem("#/headerPrefix", detail))
+    if problems:
+        raise InvalidEnvelope(problems)

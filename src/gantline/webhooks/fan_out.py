@@ -1,0 +1,84 @@
+"""The fan-out: reads every event, and has it delivered to each endpoint that wants it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from gantline.contract.clock import Clock
+from gantline.contract.job_event import JobEvent
+from gantline.contract.results import InsertResult
+from gantline.contract.snapshot import LoggedEvent
+from gantline.contract.submission import NewJob
+from gantline.contract.webhook import EVENT_TYPES
+from gantline.webhooks.bodies import body_of
+from gantline.webhooks.delivery import delivery_job, delivery_of
+from gantline.webhooks.endpoint import StoredEndpoint
+from gantline.webhooks.endpoints import Endpoints
+
+CONSUMER: Final = "webhooks"
+# A page of events may be ten thousands of deliveries, of 20 kB each.
+_MOST_AT_ONCE: Final = 500
+_EVENTS: Final = frozenset(kind.removeprefix("job.") for kind in EVENT_TYPES)
+
+
+class FanOut:
+    """A durable consumer. Reading an event twice inserts nothing twice, and changes nothing: the
+    id of a delivery is made of its endpoint and its event, and the first that is stored stands."""
+
+    name = CONSUMER
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        insert: Callable[[Sequence[NewJob]], Awaitable[Sequence[InsertResult]]],
+        *,
+        source: str,
+        clock: Callable[[], Clock],
+    ) -> None:
+        self._endpoints = endpoints
+        self._insert = insert
+        self._source = source
+        self._clock = clock
+
+    @staticmethod
+    def wants(event: LoggedEvent) -> bool:
+        """Of deliveries, which are jobs too, no consumer is told."""
+        return event.entry.event in _EVENTS
+
+    async def consume(self, events: Sequence[JobEvent]) -> None:
+        # Behind the events, so that none is missed by an endpoint that was made before it.
+        endpoints = {
+            tenant_id: await self._endpoints.as_they_stand(tenant_id)
+            for tenant_id in {event.job.tenant_id for event in events}
+        }
+        # A conflict is an endpoint whose format was changed between two readings.
+        jobs: list[NewJob] = []
+        for event in events:
+            jobs += self._deliveries(event, endpoints[event.job.tenant_id])
+            if len(jobs) >= _MOST_AT_ONCE:
+                await self._insert(jobs)
+                jobs = []
+        if jobs:
+            await self._insert(jobs)
+
+    def _deliveries(
+        self, event: JobEvent, endpoints: Mapping[UUID, StoredEndpoint]
+    ) -> list[NewJob]:
+        now = self._clock().now()
+        return [
+            delivery_job(
+                delivery_of(
+                    body_of(event, stored.spec.format, source=self._source),
+                    webhook_id,
+                    event.event_id,
+                ),
+                stored.spec,
+                job_id=stored.delivery_id(event.event_id),
+                tenant_id=event.job.tenant_id,
+                now=now,
+                correlation_id=event.job.correlation_id,
+                parent=event.job.job_id,
+            )
+            for webhook_id, stored in endpoints.items()
+            if stored.wants(event)
+        ]

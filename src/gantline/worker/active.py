@@ -1,0 +1,111 @@
+"""A run in this process: its handler, its context, and why it was told to stop, if it was."""
+
+import asyncio
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gantline.contract.classify import classify
+from gantline.contract.errors import Code
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Released, Stopped
+from gantline.contract.snapshot import Run
+from gantline.worker.context import Context
+from gantline.worker.handler import Handler, RunIn
+from gantline.worker.processes import Child
+from gantline.worker.tracer import RunSpan
+
+
+class Cause(StrEnum):
+    """Why a run was told to stop; recorded before it is, and decides what becomes of it."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+    CUT_OFF = "cut off"
+    """The lease may have run out, and the store does not say."""
+    LOST = "lost"
+
+
+class ActiveRun:
+    """Mutable state of one run, owned by the event loop."""
+
+    __slots__ = (
+        "began_at",
+        "cause",
+        "child",
+        "context",
+        "handler",
+        "has_begun",
+        "is_over",
+        "ref",
+        "run",
+        "seconds",
+        "span",
+        "task",
+    )
+
+    def __init__(self, run: Run, handler: Handler, context: Context) -> None:
+        self.run = run
+        self.ref = run.ref
+        self.handler = handler
+        self.context = context
+        self.cause: Cause | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.child: Child | None = None
+        self.has_begun = False
+        """Its task has had its first turn; one that is cancelled before that has no end."""
+        self.is_over = False
+        """The handler has returned; there is nothing left to stop."""
+        self.began_at: float | None = None
+        self.seconds: float | None = None
+        """How long the handler took, once it is over."""
+        self.span: RunSpan | None = None
+
+    @property
+    def carrier(self) -> Mapping[str, str]:
+        """The trace context that the handler works in."""
+        return self.context.trace_context if self.span is None else self.span.carrier
+
+    def stop(self, cause: Cause) -> None:
+        """Tell the handler to stop: cancelled on the loop, asked in a thread, killed in a process.
+
+        The first cause stands, but for being cut off, which may pass; and a lost lease overrides
+        all: then nothing may be written.
+        """
+        if self.is_over or self.cause is Cause.LOST:
+            return
+        if self.cause in (None, Cause.CUT_OFF) or cause is Cause.LOST:
+            self.cause = cause
+        self.context.ask_to_stop()
+        if self.child is not None:
+            self.child.kill()
+        elif self.handler.run_in is RunIn.LOOP and self.task is not None and self.has_begun:
+            self.task.cancel()
+
+    def outcome_of(self, error: BaseException) -> Outcome | None:
+        """What follows from an error, given why the run was told to stop; None: write nothing."""
+        match self.cause:
+            case Cause.LOST | Cause.CUT_OFF:
+                return None
+            case Cause.SHUTDOWN:
+                return Released()
+            case Cause.TIMEOUT:
+                seconds = self.handler.timeout.total_seconds()
+                return Failure(ErrorInfo(Code.TIMEOUT, f"The job took longer than {seconds:g} s."))
+            case Cause.CANCEL if isinstance(error, asyncio.CancelledError):
+                return Stopped()
+            case _:
+                return classify(error)
+
+    @property
+    def was_cancelled_by_nobody(self) -> bool:
+        """Its task was cancelled, and not by this worker."""
+        return self.cause is None and self.task is not None and self.task.cancelling() > 0
+
+    @property
+    def run_as_known(self) -> Run:
+        """The run with what was learned about it since the claim."""
+        if self.cause is Cause.CANCEL:
+            return msgspec.structs.replace(self.run, cancel_requested=True)
+        return self.run

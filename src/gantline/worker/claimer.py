@@ -1,0 +1,260 @@
+"""The claimer: one per process. Claims into free slots, again at once while work is found.
+
+While the batches come back full, two claims of half the slots each are under way: what one has
+brought is run while the store works on the other (25 instead of 21 thousand jobs/s on PostgreSQL).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+from gantline.contract.errors import StoreUnavailable
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Run
+from gantline.contract.status import Event
+from gantline.manager.manager import JobManager
+from gantline.manager.switches import Switches
+from gantline.worker.registry import HandlerRegistry
+from gantline.worker.slots import Slots
+from gantline.worker.suspects import group_sizes
+
+_log = logging.getLogger("gantline.worker")
+
+_FIRST_WAIT_SECONDS: Final = 0.02
+_SUSPECTS_SECONDS: Final = 3.0
+SWITCHES_SECONDS: Final = 5.0
+
+
+class Claimer:
+    """Find work. An idle poll is jittered, and waits longer the longer nothing is found."""
+
+    def __init__(
+        self,
+        manager: JobManager,
+        registry: HandlerRegistry,
+        slots: Slots,
+        switches: Switches,
+        session: str,
+        *,
+        lease: timedelta,
+        longest_wait: Callable[[], timedelta],
+        keeps_up: asyncio.Event,
+        start: Callable[[list[Run], float], None],
+        may_run_suspects: Callable[[], bool],
+    ) -> None:
+        """`keeps_up` is set while what has ended is being written in time.
+
+        `start` is given what was claimed, and when the claim was sent.
+        """
+        self._manager = manager
+        self._registry = registry
+        self._slots = slots
+        self._switches = switches
+        self._session = session
+        self._lease = lease
+        self._longest_wait = longest_wait
+        self._keeps_up = keeps_up
+        self._start = start
+        self._may_run_suspects = may_run_suspects
+        self._group_sizes = group_sizes(slots.total)
+        self._woken = asyncio.Event()
+        self._suspects_woken = asyncio.Event()
+        self._may_claim = asyncio.Event()
+        self._may_claim.set()
+        self._there_is_more = asyncio.Event()
+        self._claiming: set[asyncio.Task[None] | None] = set()
+        self.is_quiet = asyncio.Event()
+        self.is_quiet.set()
+        self._has_looked_for_suspects = asyncio.Event()
+        self._over = asyncio.Event()
+        self.looked_at = monotonic()
+        """When it last asked the store for work and got an answer, or had no need to ask."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a slot to claim into."""
+        return any(self._slots.without_a_run.values())
+
+    @property
+    def _is_over(self) -> bool:
+        return self._over.is_set()
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._woken.set()
+
+    def wake_for_suspects(self) -> None:
+        """There may be suspects, or they may run now."""
+        self._suspects_woken.set()
+
+    def hold_back(self) -> None:
+        """Claim nothing until `go_on`. Claims may be under way: wait until it `is_quiet`."""
+        self._may_claim.clear()
+
+    @property
+    def is_held_back(self) -> bool:
+        return not self._may_claim.is_set()
+
+    def go_on(self) -> None:
+        self.looked_at = monotonic()
+        self._may_claim.set()
+
+    async def claim_for_ever(self) -> None:
+        """Until cancelled. A claim that is under way is then ended, and what it brings handed on:
+        what nobody takes would be counted as crashed."""
+        loops = [
+            asyncio.create_task(loop())
+            for loop in (self._look_for_suspects, self._look_for_work, self._claim_beside)
+        ]
+        try:
+            await asyncio.wait(loops, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            self._over.set()
+            for loop in loops:
+                if loop not in self._claiming:
+                    loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+        for loop in loops:
+            if not loop.cancelled():
+                loop.result()
+
+    async def _look_for_work(self) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        await self._has_looked_for_suspects.wait()
+        while not self._is_over:
+            await self._may_claim.wait()
+            await self._keeps_up.wait()
+            if self._slots.are_full:
+                await self._slots.changed()
+                self.looked_at = monotonic()
+                # Runs tend to end together: let those of this turn of the loop end first.
+                await asyncio.sleep(0)
+            self._woken.clear()
+            if await self._claim():
+                wait = _FIRST_WAIT_SECONDS
+                await asyncio.sleep(0)  # what has started goes first
+            elif self._slots.was_asked_everywhere and not self._is_over:
+                self._slots.ask_again()
+                await self._wait_for(self._woken, wait)
+                wait = min(2 * wait, self._longest_wait().total_seconds())
+
+    async def _claim_beside(self) -> None:
+        """The second claim; of no use where the slots become free one by one."""
+        while not self._is_over:
+            await self._may_claim.wait()
+            await self._keeps_up.wait()
+            await self._there_is_more.wait()
+            if self._slots.are_half_free:
+                await self._claim()
+            else:
+                await self._slots.changed()
+
+    async def _look_for_suspects(self) -> None:
+        """A group at a time. First of all, and then now and then: there are few, or none."""
+        while not self._is_over:
+            await self._may_claim.wait()
+            await self._keeps_up.wait()
+            self._suspects_woken.clear()
+            if self._may_run_suspects():
+                self._slots.reserve_full()
+                await self._claim(suspects=True)
+            self._has_looked_for_suspects.set()
+            if self._slots.is_reserved and self._may_run_suspects() and not self._is_over:
+                await self._wait_for(self._slots.reserved_is_free, _SUSPECTS_SECONDS)
+                if self._slots.reserved_is_free.is_set() and not self.is_held_back:
+                    await self._claim(suspects=True)
+            self._slots.release()
+            self.wake()
+            if not self._is_over:
+                await self._wait_for(self._suspects_woken, _SUSPECTS_SECONDS)
+
+    async def _claim(self, *, suspects: bool = False) -> bool:
+        """Claim once; False when nothing was found, for whatever reason."""
+        try:
+            return await (self._claim_suspects() if suspects else self._claim_some())
+        except Exception as error:
+            _log.warning("could not claim, trying again: %s", error)
+            self._there_is_more.clear()
+            self._slots.found_nothing_to_ask()
+            return False
+
+    async def _claim_some(self) -> bool:
+        # A switch that is thrown comes with a hint of its own, where hints come at all.
+        await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        job_types = self._switches.running(self._registry.job_types)
+        logged = self._registry.logging(Event.STARTED)
+        wanted = self._slots.requests(job_types, self._switches.paused_queues, logged)
+        if not wanted or not job_types or self.is_held_back:
+            self._there_is_more.clear()
+            self._slots.found_nothing_to_ask()
+            self.looked_at = monotonic()
+            return False
+        asked_at = monotonic()
+        with self._slots.kept_for(wanted):
+            runs = await self._claimed(wanted)
+        self._slots.found(wanted, runs)
+        self.looked_at = monotonic()
+        if len(runs) < sum(request.limit for request in wanted):
+            self._there_is_more.clear()
+        else:
+            self._there_is_more.set()
+        if runs:
+            self._start(runs, asked_at)
+        return bool(runs)
+
+    async def _claim_suspects(self) -> bool:
+        """From one queue after the other, since a group is as large as all slots allow."""
+        await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        job_types = self._switches.running(self._registry.job_types)
+        logged = self._registry.logging(Event.STARTED)
+        paused = self._switches.paused_queues
+        for request in self._slots.requests(job_types, paused, logged, self._group_sizes):
+            if self.is_held_back or self._is_over:
+                break
+            asked_at = monotonic()
+            with self._slots.kept_for([request]):
+                runs = await self._claimed([request])
+            if runs:
+                self._start(runs, asked_at)
+                return True
+        return False
+
+    async def _claimed(self, wanted: Sequence[LaneRequest]) -> list[Run]:
+        """Without a shielded task for it, which takes two more turns of the loop, and 0.1 ms.
+
+        A claim whose answer was lost may have started runs that nobody has: so it is repeated under
+        its own id, which gives just those, until the store answers.
+        """
+        claim_id, wait = uuid4(), _FIRST_WAIT_SECONDS
+        task = asyncio.current_task()
+        self._claiming.add(task)
+        self.is_quiet.clear()
+        try:
+            while True:
+                try:
+                    return await self._manager.claim(
+                        self._session, claim_id, wanted, lease=self._lease
+                    )
+                except StoreUnavailable as error:
+                    if self._is_over:
+                        raise
+                    _log.warning("could not claim, trying again: %s", error)
+                await self._wait_for(self._over, wait)
+                wait = min(2 * wait, self._longest_wait().total_seconds())
+        finally:
+            self._claiming.discard(task)
+            if not self._claiming:
+                self.is_quiet.set()
+
+    async def _wait_for(self, woken: asyncio.Event, seconds: float) -> None:
+        jittered = seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret
+        # Not wait_for, which in Python 3.11 can swallow a cancellation that meets the wake-up.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(jittered):
+                await woken.wait()

@@ -1,0 +1,103 @@
+"""The completer: writes what follows from ended runs, many at a time, and persistently.
+
+Quiet, an ended run is written at once; busy, the batches grow by themselves.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
+
+from gantline.contract.errors import StoreUnavailable
+from gantline.manager.manager import Ending, JobManager, Settled
+
+_log = logging.getLogger("gantline.worker")
+
+_MOST_AT_ONCE: Final = 500
+_FIRST_WAIT_SECONDS: Final = 0.05
+_LONGEST_WAIT_SECONDS: Final = 2.0
+
+Told = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
+"""Called with what the store said; None when it could not be asked any more, or refused."""
+
+
+class Completer:
+    """Settle runs. A store that is away is asked again until it answers: what was done is kept."""
+
+    def __init__(
+        self, manager: JobManager, *, lease_seconds: float, told: Told, most_unwritten: int
+    ) -> None:
+        """A worker that stops waits `lease_seconds` for a store that is away, and no longer."""
+        self._manager = manager
+        self._lease_seconds = lease_seconds
+        self._give_up_at = math.inf
+        self._told = told
+        self._most_unwritten = most_unwritten
+        self._unwritten = 0
+        self.keeps_up = asyncio.Event()
+        """Cleared while too many ends wait to be written. A crash would run all of them again."""
+        self.keeps_up.set()
+        self._fell_behind_at: float | None = None
+        self._waiting: list[Ending] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    def add(self, ending: Ending) -> None:
+        """Hand an ended run in; `told` is called when it is written."""
+        self._waiting.append(ending)
+        self._unwritten += 1
+        if self._unwritten >= self._most_unwritten and self.keeps_up.is_set():
+            self.keeps_up.clear()
+            self._fell_behind_at = monotonic()
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+
+    @property
+    def fell_behind_at(self) -> float | None:
+        """Since when too many ends wait to be written, on the monotonic clock."""
+        return self._fell_behind_at
+
+    async def drained(self) -> None:
+        """Wait until all that was handed in is written; for the last time."""
+        self._give_up_at = monotonic() + self._lease_seconds
+        while self._flushing is not None:
+            await asyncio.shield(self._flushing)
+
+    async def _flush(self) -> None:
+        # Whoever ends in this turn of the loop comes along.
+        await asyncio.sleep(0)
+        while self._waiting:
+            batch = self._waiting[:_MOST_AT_ONCE]
+            self._waiting = self._waiting[_MOST_AT_ONCE:]
+            try:
+                settled = await self._manager.settle(batch)
+            except Exception as error:
+                _log.warning("could not settle %d runs, trying again: %s", len(batch), error)
+                await asyncio.gather(*(self._persist(ending) for ending in batch))
+            else:
+                self._tell(list(zip(batch, settled, strict=True)))
+        self._flushing = None
+
+    def _tell(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+        self._unwritten -= len(answers)
+        if self._unwritten < self._most_unwritten:
+            self.keeps_up.set()
+            self._fell_behind_at = None
+        self._told(answers)
+
+    async def _persist(self, ending: Ending) -> None:
+        """Alone, so that another run's trouble is not this one's."""
+        wait = _FIRST_WAIT_SECONDS
+        answer: Settled | None = None
+        while answer is None and monotonic() < self._give_up_at:
+            try:
+                answer = (await self._manager.settle([ending]))[0]
+            except StoreUnavailable as error:
+                _log.warning("could not settle a run, trying again: %s", error)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            except Exception:
+                _log.exception("the store refuses to settle job %s", ending.run.job.job_id)
+                break
+        self._tell([(ending, answer)])

@@ -1,0 +1,172 @@
+"""Consumers: runs the durable consumers of an application, each at its own pace."""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, assert_never
+
+from gantline.contract.clock import Clock
+from gantline.contract.store import JobStore
+from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
+
+_log = logging.getLogger("gantline.consumer")
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 2.0
+# Where hints come in floods, many of them are one look.
+_SHORTEST_PAUSE_SECONDS: Final = 0.02
+_ASK_EVERY_SECONDS: Final = 2.0
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LONGEST_RETRY_SECONDS: Final = 60.0
+_LAST_TIME_SECONDS: Final = 2.0
+_CLOSED_SECONDS: Final = 1.0
+
+
+class Consumers:
+    """One task a consumer: whichever fails, hangs or falls behind, the others do not notice."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        declared: Sequence[DeclaredConsumer],
+        owner: str,
+        *,
+        clock: Clock,
+        longest_wait: Callable[[], timedelta],
+        ask: Callable[[], None],
+        number: Callable[[], None],
+        lease: timedelta,
+        is_closed: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`ask` asks workers to tell when jobs end; `number` has events numbered that nobody has.
+
+        While the store `is_closed`, nothing is read: the cursors are being copied.
+
+        `longest_wait`: how long an idle look may be put off.
+        """
+        self._readers = [
+            EventReader(store, one, owner, clock=clock, lease=lease) for one in declared
+        ]
+        self._longest_wait = longest_wait
+        self._ask = ask
+        self._number = number
+        self._is_closed = is_closed
+        self._lease = lease
+        self._asked_at = -math.inf
+        self._looks = [asyncio.Event() for _ in self._readers]
+        self._stop_asked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(reader.name for reader in self._readers)
+
+    async def begin(self) -> None:
+        """Give new consumers their place in the log, before this process writes any event."""
+        for reader in self._readers:
+            await reader.begin()
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._read_for_ever(reader, look))
+            for reader, look in zip(self._readers, self._looks, strict=True)
+        ]
+
+    def wake(self) -> None:
+        """There may be new events."""
+        for look in self._looks:
+            look.set()
+
+    async def stop(self, seconds: float) -> None:
+        """Let consumers finish what they have in hand, at most so long; then let others read."""
+        self._stop_asked.set()
+        for reader in self._readers:
+            reader.stop()
+        self.wake()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+            self.stop_now()
+            await asyncio.wait(self._tasks, timeout=_LAST_TIME_SECONDS)
+        for reader in self._readers:
+            try:
+                async with asyncio.timeout(_LAST_TIME_SECONDS):
+                    await reader.resign()
+            except Exception as error:
+                _log.warning(
+                    "the lead of the consumer %s was not given back: %s", reader.name, error
+                )
+
+    def stop_now(self) -> None:
+        """Do not wait any longer for consumers."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _read_for_ever(self, reader: EventReader, look: asyncio.Event) -> None:
+        failures, pause = 0, _FIRST_PAUSE_SECONDS
+        while not self._stop_asked.is_set():
+            look.clear()
+            turn = await self._turn(reader)
+            failures = failures + 1 if turn is Turn.FAILED else 0
+            match turn:
+                case Turn.MORE:
+                    pause = _FIRST_PAUSE_SECONDS
+                    self._ask_now_and_then()
+                case Turn.CAUGHT_UP:
+                    self._ask_now_and_then()
+                    is_woken = await self._rest(pause, look)
+                    pause = _FIRST_PAUSE_SECONDS if is_woken else self._longer(pause)
+                case Turn.FAILED:
+                    await self._rest_until_stopped(_retry_seconds(failures))
+                case Turn.ELSEWHERE:
+                    await self._rest_until_stopped(_jittered(self._lease.total_seconds() / 3))
+                case _:
+                    assert_never(turn)
+
+    async def _turn(self, reader: EventReader) -> Turn:
+        try:
+            if await self._is_closed():
+                await self._rest_until_stopped(_jittered(_CLOSED_SECONDS))
+                return Turn.CAUGHT_UP
+            return await reader.run_once()
+        except Exception as error:
+            _log.warning("events for %s could not be read, trying again: %s", reader.name, error)
+            return Turn.FAILED
+
+    def _ask_now_and_then(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._asked_at >= _ASK_EVERY_SECONDS:
+            self._asked_at = now
+            self._ask()
+
+    def _longer(self, pause: float) -> float:
+        return min(2 * pause, self._longest_wait().total_seconds(), _LONGEST_PAUSE_SECONDS)
+
+    async def _rest(self, seconds: float, look: asyncio.Event) -> bool:
+        """Wait until there may be something; tell whether a hint said so.
+
+        If none did, those events are numbered whose writers do not see to it.
+        """
+        await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await look.wait()
+        if not look.is_set():
+            self._number()
+        return look.is_set()
+
+    async def _rest_until_stopped(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop_asked.wait()
+
+
+def _retry_seconds(failures: int) -> float:
+    return _jittered(min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10)))
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * random.uniform(0.75, 1.25)  # noqa: S311  # not a secret

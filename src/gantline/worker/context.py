@@ -1,0 +1,237 @@
+"""The context of a run: what a handler may ask and tell while it works."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar, Token
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Protocol, TypeVar
+from uuid import UUID
+
+from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
+from gantline.contract.job import Job
+from gantline.contract.outcome import Success
+from gantline.contract.payload import encode_result
+from gantline.contract.results import Applied
+from gantline.contract.snapshot import Progress, Run
+from gantline.contract.store import StoreTransaction
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.transition import Transition
+from gantline.manager.manager import Settled
+from gantline.worker.labels import labels_of
+from gantline.worker.progress_log import ProgressLog
+
+P = TypeVar("P", contravariant=True)
+
+ONCE_HELD_FOR = timedelta(days=7)
+
+
+class Preparable(Protocol[P]):
+    """A job type that can prepare a job without storing it."""
+
+    @property
+    def prepare(self) -> Callable[Concatenate[P, ...], NewJob]: ...
+
+
+class RunPort(Protocol):
+    """What a context needs of the runtime."""
+
+    def progress(self, update: Progress) -> Coroutine[Any, Any, None]: ...
+
+    async def is_held(self, key: DedupeKey) -> bool: ...
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]: ...
+
+    def decide(self, run: Run, success: Success) -> Transition: ...
+
+
+class Context:
+    """One run, as its handler sees it. Usable from the loop and, but for `await`, from threads."""
+
+    def __init__(
+        self,
+        run: Run,
+        port: RunPort,
+        *,
+        deadline: datetime,
+        state: Any,
+        logger: logging.Logger,
+        progress_log: ProgressLog | None = None,
+    ) -> None:
+        self._run = run
+        self._progress_log = progress_log
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._logger = logger
+        self._is_stopping = False
+        self.deadline = deadline
+        self.state = state
+        """What the application's lifespan opened."""
+        self.settled: Settled | None = None
+        """What a transaction of the handler's own wrote, if it completed the run."""
+        self.follow_ups: list[NewJob] = []
+        self.once_keys: list[DedupeKey] = []
+
+    @property
+    def job(self) -> Job:
+        return self._run.job
+
+    @property
+    def job_id(self) -> UUID:
+        return self._run.job.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._run.attempt
+
+    @property
+    def run_token(self) -> UUID:
+        """Random and new per run; hand it to systems that can refuse an older run's writes."""
+        return self._run.token
+
+    @property
+    def fence(self) -> int:
+        """Grows with every run of the job; orders what `run_token` tells apart."""
+        return self._run.fence
+
+    @property
+    def trace_context(self) -> Mapping[str, str]:
+        """The W3C trace context that the job was submitted in; empty where there was none."""
+        return self._run.job.trace_context or {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the run was completed in a transaction of the handler's own."""
+        return self.settled is not None
+
+    @property
+    def labels(self) -> Mapping[str, object]:
+        """What the run's log lines are labelled with."""
+        return labels_of(self._run)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that labels every line with the job; never with its payload."""
+        return logging.LoggerAdapter(self._logger, self.labels)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: cancelled, timed out, shut down, or its lease lost."""
+        return self._is_stopping
+
+    def ask_to_stop(self) -> None:
+        self._is_stopping = True
+
+    def progress(self, percent: float, phase: str = "") -> Awaitable[None]:
+        """Show how far the run is, 0 to 100, and what it is doing. Overwrites what was shown.
+
+        To be awaited in `async def`; in a thread it is enough to call it.
+        """
+        is_logged = self._progress_log is not None and self._progress_log.admits(phase)
+        told = self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
+        if threading.get_ident() == self._loop_thread:
+            return told
+        asyncio.run_coroutine_threadsafe(told, self._loop)
+        return _nothing_to_await()
+
+    def follow_up(self, job_type: Preparable[P], payload: P, **options: Any) -> UUID:
+        """Submit a job if, and only if, this run completes; in the same atomic step.
+
+        It has the tenant, the owner and the correlation id of this one, unless the options, those
+        of `submit`, say otherwise.
+        """
+        new = job_type.prepare(
+            payload,
+            **{
+                "correlation_id": self.job.correlation_id,
+                "tenant": self.job.tenant_id,
+                "owner": self.job.created_by,
+                "parent": self.job_id,
+            }
+            | options,
+        )
+        self.follow_ups.append(new)
+        return new.job.job_id
+
+    def transaction(self, result: Any = None) -> AbstractAsyncContextManager[Any]:
+        """Write and complete in one transaction: both are committed, or neither.
+
+        Yields the driver's connection, on the database in which the jobs are: psycopg's
+        AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on SQLite. At the end of the
+        block the run is completed, with `result`, under its fence: a run that is over rolls the
+        handler's writes back and raises RunOver. Keep the block short: its end is the job's end.
+        What the handler returns afterwards is not used, and a second one raises RunOver.
+
+        For `async def` handlers only: a thread cannot use what belongs to the loop.
+        """
+        self._refuse_in_a_thread("ctx.transaction()")
+        return self._transaction(result)
+
+    @asynccontextmanager
+    async def _transaction(self, result: Any) -> AsyncIterator[Any]:
+        if self.is_settled:
+            raise RunOver(f"Job {self.job_id} was completed by an earlier transaction of its run.")
+        async with self._port.transaction() as transaction:
+            yield transaction.connection
+            body, omitted = encode_result(result)
+            success = Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
+            decided = self._port.decide(self._run, success)
+            answer = await transaction.apply(decided)
+            if not isinstance(answer, Applied):
+                raise RunOver(f"This run of job {self.job_id} is over; nothing was written.")
+        self.settled = Settled(decided, answer)
+
+    def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> Awaitable[bool]:
+        """Ask whether this is still to be done; True marks it done when the run completes.
+
+        It makes a *replayed job* skip what an earlier one completed. It does not protect a step
+        inside a run that crashes. For `async def` handlers only.
+        """
+        # In a thread nobody would await it, and what is not awaited is always true.
+        self._refuse_in_a_thread("ctx.once()")
+        return self._once(key, hold)
+
+    async def _once(self, key: str, hold: timedelta) -> bool:
+        if not key:
+            raise InvalidInput("once() needs a key.")
+        mark = DedupeKey(KeyKind.ONCE, self.job.tenant_id, self.job.job_type, key, b"", hold)
+        if await self._port.is_held(mark):
+            return False
+        self.once_keys.append(mark)
+        return True
+
+    def _refuse_in_a_thread(self, what: str) -> None:
+        if threading.get_ident() != self._loop_thread:
+            raise Permanent(
+                Code.CONFIGURATION_ERROR,
+                f"{what} needs an `async def` handler; a `def` runs in a thread.",
+            )
+
+
+_CURRENT: ContextVar[Context | None] = ContextVar("gantline_current_job", default=None)
+
+
+def current_job() -> Context | None:
+    """The context of the run that this code is part of, if any."""
+    return _CURRENT.get()
+
+
+def enter(context: Context) -> Token[Context | None]:
+    """Make `context` the current one, until `leave`."""
+    return _CURRENT.set(context)
+
+
+def leave(token: Token[Context | None]) -> None:
+    _CURRENT.reset(token)
+
+
+class _nothing_to_await:  # noqa: N801  # stands where a coroutine would
+    """Awaitable, and silent when nobody does."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield

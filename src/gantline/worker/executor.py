@@ -1,0 +1,215 @@
+"""The executor: takes one run from its claim to its end, in named steps.
+
+resolve → decode → provide → perform → settle → report
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from datetime import timedelta
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from gantline.contract.clock import Clock
+from gantline.contract.errors import Code, InvalidInput
+from gantline.contract.outcome import (
+    ErrorInfo,
+    Failure,
+    Outcome,
+    Snoozed,
+    Success,
+    Unreadable,
+)
+from gantline.contract.payload import encode_result
+from gantline.contract.snapshot import Run
+from gantline.contract.status import Event
+from gantline.worker.active import ActiveRun
+from gantline.worker.context import Context, RunPort, enter, leave
+from gantline.worker.deadlines import Deadlines
+from gantline.worker.handler import Handler, RunIn
+from gantline.worker.labels import labels_of
+from gantline.worker.processes import ProcessPool
+from gantline.worker.progress_log import ProgressLog
+from gantline.worker.registry import HandlerRegistry
+from gantline.worker.threads import HandlerThreads
+from gantline.worker.tracer import RunTracer
+
+_log = logging.getLogger("gantline.worker")
+
+RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
+"""Something that is entered before a handler is called and left afterwards."""
+
+# A payload of a version that this worker does not know yet waits for a newer worker.
+_WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
+
+_NOT_DECODED: Final = (Unreadable, Failure, Snoozed)
+
+
+class Executor:
+    """Run handlers, wherever they are to run. What it returns is an outcome, never an exception."""
+
+    def __init__(
+        self,
+        registry: HandlerRegistry,
+        port: RunPort,
+        *,
+        clock: Clock,
+        threads: HandlerThreads,
+        processes: ProcessPool,
+        deadlines: Deadlines,
+        hooks: tuple[RunHook, ...] = (),
+        tracer: RunTracer | None = None,
+        state: Any = None,
+    ) -> None:
+        self._registry = registry
+        self._port = port
+        self._clock = clock
+        self._threads = threads
+        self._processes = processes
+        self._deadlines = deadlines
+        self._hooks = hooks
+        self._tracer = tracer
+        self._state = state
+
+    def resolve(self, run: Run) -> ActiveRun | None:
+        """Find the handler and make the run's context; None when there is no handler."""
+        handler = self._registry.find(run.job.job_type)
+        if handler is None:
+            return None
+        context = Context(
+            run,
+            self._port,
+            deadline=self._clock.now() + handler.timeout,
+            state=self._state,
+            logger=_log,
+            progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
+        )
+        return ActiveRun(run, handler, context)
+
+    async def run(self, active: ActiveRun) -> Outcome | None:
+        """Run to the end; None means that nothing may be written about it any more."""
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._perform(active)
+        except BaseException as error:  # a handler may raise anything, SystemExit included
+            outcome = active.outcome_of(error)
+        finally:
+            active.is_over = True
+            self._deadlines.remove(active)
+            if active.began_at is not None:
+                active.seconds = monotonic() - active.began_at
+            if active.span is not None:
+                active.span.end(outcome)
+        return outcome
+
+    async def _perform(self, active: ActiveRun) -> Outcome | None:
+        handler = active.handler
+        active.began_at = monotonic()
+        if self._tracer is not None:
+            active.span = self._tracer.begin(active.context)
+        self._deadlines.add(active)
+        decoded = _decode(handler, active.run)
+        if isinstance(decoded, _NOT_DECODED):
+            return decoded
+        if handler.run_in is RunIn.PROCESS:
+            return await self._in_process(active)
+        token = enter(active.context)
+        try:
+            if self._hooks or handler.dependencies:
+                result = await self._with_surroundings(active, decoded)
+            else:
+                result = await self._call(active, decoded, {})
+        finally:
+            leave(token)
+        return self._success(active, result)
+
+    async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            for hook in self._hooks:
+                await stack.enter_async_context(hook(active.context))
+            provided = {
+                name: await _provided(stack, dependency.provider, active.context)
+                for name, dependency in active.handler.dependencies.items()
+            }
+            return await self._call(active, payload, provided)
+
+    def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Awaitable[Any]:
+        handler = active.handler
+        arguments = [payload] if handler.takes_payload else []
+        if handler.takes_context:
+            arguments.append(active.context)
+        if handler.run_in is RunIn.LOOP:
+            called: Awaitable[Any] = handler.function(*arguments, **provided)
+            return called
+        # The job stays Running as long as its function does: a thread cannot be cancelled.
+        return self._threads.call(lambda: handler.function(*arguments, **provided))
+
+    async def _in_process(self, active: ActiveRun) -> Outcome | None:
+        child = active.child = await self._processes.take()
+        try:
+            if active.context.cancelled:  # told to stop while there was no child to kill
+                return active.outcome_of(asyncio.CancelledError())
+            outcome = await child.run(active.handler, active.run, active.carrier)
+        except BaseException:
+            child.kill()  # its answer to this run must not become that to another
+            raise
+        finally:
+            active.child = None
+            self._processes.give_back(child)
+        if active.cause is not None and not isinstance(outcome, Success):
+            return active.outcome_of(asyncio.CancelledError())
+        return outcome
+
+    def _success(self, active: ActiveRun, result: Any) -> Success:
+        body, omitted = encode_result(result)
+        if omitted:
+            _log.warning(
+                *("the result of job %s is not kept: %s", active.run.job.job_id, omitted),
+                extra=labels_of(active.run),
+            )
+        context = active.context
+        return Success(body, omitted, tuple(context.follow_ups), tuple(context.once_keys))
+
+
+def _decode(handler: Handler, run: Run) -> Any:
+    job = run.job
+    if job.payload_version > handler.version:
+        return Snoozed(_WAIT_FOR_NEWER_WORKER)
+    if not handler.takes_payload:
+        return None
+    try:
+        if job.payload_version < handler.version and handler.upgrade is not None:
+            upgraded = handler.upgrade(job.data(), job.payload_version)
+            return handler.codec.decode(msgspec.json.encode(upgraded))
+        return handler.codec.decode(bytes(job.payload))
+    except InvalidInput as error:
+        return _not_decodable(run, error)
+
+
+def _not_decodable(run: Run, error: InvalidInput) -> Unreadable | Failure:
+    """What is no JSON at all is poison; what has the wrong shape is the submitter's failure."""
+    try:
+        run.job.data()
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return Unreadable(str(error))
+    return Failure(ErrorInfo(Code.VALIDATION_ERROR, str(error)), retryable=False)
+
+
+async def _provided(stack: AsyncExitStack, provider: Callable[..., Any], context: Context) -> Any:
+    """Call a provider, which may want the context, be async, and clean up behind a yield."""
+    arguments = [context] if inspect.signature(provider).parameters else []
+    if inspect.isasyncgenfunction(provider):
+        return await stack.enter_async_context(asynccontextmanager(provider)(*arguments))
+    if inspect.isgeneratorfunction(provider):
+        return stack.enter_context(contextmanager(provider)(*arguments))
+    value = provider(*arguments)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,182 @@
+"""A handler: the function that runs a type of job, and all that the runtime must know about it."""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeVar, get_type_hints, overload
+
+import msgspec
+
+from gantline.contract.codec import Codec, codec_for
+from gantline.contract.errors import InvalidInput
+from gantline.contract.job import DEFAULT_QUEUE
+from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.worker.context import Context
+
+DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
+
+T = TypeVar("T")
+
+
+class RunIn(StrEnum):
+    """Where a handler runs: on the event loop, in a thread, in a process that can be killed."""
+
+    LOOP = "loop"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    """Marks a keyword-only parameter of a handler whose value is provided for each run."""
+
+    provider: Callable[..., Any]
+
+
+@overload
+def provide(provider: Callable[..., AsyncIterator[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., Iterator[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., Awaitable[T]]) -> T: ...
+@overload
+def provide(provider: Callable[..., T]) -> T: ...
+def provide(provider: Callable[..., Any]) -> Any:
+    """Give a handler's keyword-only parameter its value: `*, db: Database = provide(open_db)`.
+
+    The provider may be a function or a generator that cleans up behind its `yield`, plain or
+    async, and may take the Context.
+    """
+    return Dependency(provider)
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """One handler, as declared."""
+
+    job_type: str
+    function: Callable[..., Any]
+    codec: Codec[Any]
+    result_codec: Codec[Any]
+    takes_payload: bool
+    takes_context: bool
+    dependencies: Mapping[str, Dependency]
+    run_in: RunIn
+    queue: str = DEFAULT_QUEUE
+    aliases: tuple[str, ...] = ()
+    version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
+    timeout: timedelta = DEFAULT_TIMEOUT
+    concurrency: int | None = None
+    policy: Policy = DEFAULT_POLICY
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        return (self.job_type, *self.aliases)
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What a handler's signature says."""
+
+    payload: Any
+    result: Any
+    takes_payload: bool
+    takes_context: bool
+    dependencies: dict[str, Dependency]
+    is_async: bool
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """Read payload, context and dependencies off a handler; refuse what could not be called."""
+    hints = _hints(function)
+    positional: list[inspect.Parameter] = []
+    dependencies: dict[str, Dependency] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            positional.append(parameter)
+        elif isinstance(parameter.default, Dependency):
+            dependencies[parameter.name] = parameter.default
+        elif parameter.default is parameter.empty:
+            raise InvalidInput(
+                f"{function.__qualname__} cannot be a handler: nothing gives {parameter} a value.",
+                next_step="Use `= provide(...)`, or a default.",
+            )
+    context = [one for one in positional if hints.get(one.name) is Context]
+    payload = [one for one in positional if one not in context]
+    if len(payload) > 1 or len(context) > 1 or (context and positional[-1] is not context[0]):
+        raise InvalidInput(
+            f"{function.__qualname__} cannot be a handler: it takes "
+            f"({', '.join(map(str, positional))}).",
+            next_step="Take the payload, then the Context if it is needed.",
+        )
+    return Signature(
+        payload=hints.get(payload[0].name, Any) if payload else None,
+        result=hints.get("return", Any),
+        takes_payload=bool(payload),
+        takes_context=bool(context),
+        dependencies=dependencies,
+        is_async=inspect.iscoroutinefunction(function),
+    )
+
+
+def make_handler(
+    job_type: str,
+    function: Callable[..., Any],
+    *,
+    run_in: RunIn | str | None = None,
+    **options: Any,
+) -> Handler:
+    """Make a handler of a function: `async def` runs on the loop, `def` in a thread."""
+    signature = read_signature(function)
+    where = RunIn(run_in) if run_in else (RunIn.LOOP if signature.is_async else RunIn.THREAD)
+    if (where is RunIn.LOOP) != signature.is_async and where is not RunIn.PROCESS:
+        raise InvalidInput(
+            f"{function.__qualname__} cannot run in the {where}.",
+            next_step="`async def` runs on the loop, `def` in a thread or a process.",
+        )
+    if where is RunIn.PROCESS:
+        _check_importable(function, signature)
+    return Handler(
+        job_type=job_type,
+        function=function,
+        codec=codec_for(signature.payload),
+        result_codec=codec_for(_plain_result(signature.result)),
+        takes_payload=signature.takes_payload,
+        takes_context=signature.takes_context,
+        dependencies=signature.dependencies,
+        run_in=where,
+        **options,
+    )
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise InvalidInput(
+            f"The annotations of {function.__qualname__} cannot be read: {error}.",
+            next_step="Define the payload's type before the handler, at module level.",
+        ) from None
+
+
+def _plain_result(annotation: Any) -> Any:
+    """A result whose type no codec knows is still kept as plain data."""
+    try:
+        codec_for(annotation)
+    except InvalidInput:
+        return Any
+    return annotation
+
+
+def _check_importable(function: Callable[..., Any], signature: Signature) -> None:
+    """A process handler is found by its name in the child; nothing is pickled."""
+    name = function.__qualname__
+    if "<" in name or "." in name:
+        raise InvalidInput(
+            f"{name} cannot run in a process: the child could not import it.",
+            next_step="Make it a function at the top level of a module.",
+        )
+    if signature.takes_context or signature.dependencies:
+        raise InvalidInput(
+            f"{name} cannot run in a process and take a Context or dependencies.",
+            next_step="Take the payload only; what else it needs, open it in the function.",
+        )

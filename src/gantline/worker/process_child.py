@@ -1,0 +1,134 @@
+"""The child of a process handler: reads a request, runs the function, writes the answer, again.
+
+python -m gantline.worker.process_child
+"""
+
+import asyncio
+import ctypes
+import importlib
+import inspect
+import logging
+import os
+import signal
+import struct
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from gantline.contract.classify import classify
+from gantline.contract.codec import codec_for
+from gantline.contract.outcome import Failure, Snoozed, Success
+from gantline.contract.payload import encode_result
+from gantline.contract.text import storable
+from gantline.worker.handler import read_signature
+from gantline.worker.labels import plain_extras
+from gantline.worker.processes import Answer, LogLine, Request, framed
+
+_LENGTH: Final = struct.Struct("!I")
+_PR_SET_PDEATHSIG: Final = 1
+_LINE_LIMIT: Final = 65_536
+_FORMATTER: Final = logging.Formatter()
+
+
+def serve() -> None:
+    # What the handler prints goes to stderr; the pipe is for answers and log lines alone.
+    parent = Parent(os.fdopen(os.dup(1), "wb"))
+    os.dup2(2, 1)
+    _die_with_the_parent()
+    # The terminal's Ctrl-C is for the parent, which decides what becomes of us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    root = logging.getLogger()
+    root.addHandler(parent)
+    requests = sys.stdin.buffer
+    while (message := _read(requests)) is not None:
+        request = msgspec.json.decode(message, type=Request)
+        root.setLevel(request.log_level)
+        parent.has_a_run = True
+        answer = Answer.of(_run(request))
+        parent.has_a_run = False
+        parent.send(answer)
+
+
+class Parent(logging.Handler):
+    """The way to the parent; also for what the handler logs, from any thread."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        super().__init__()
+        self._pipe = pipe
+        self._writing = threading.Lock()
+        self.has_a_run = False
+
+    def send(self, what: Answer | LogLine) -> None:
+        message = framed(msgspec.json.encode(what))
+        with self._writing:
+            self._pipe.write(message)
+            self._pipe.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            detail = _FORMATTER.formatException(record.exc_info) if record.exc_info else ""
+            self.send(
+                LogLine(
+                    record.name,
+                    record.levelno,
+                    storable(record.getMessage(), _LINE_LIMIT),
+                    record.created,
+                    storable(detail, _LINE_LIMIT),
+                    {
+                        name: storable(value, _LINE_LIMIT) if isinstance(value, str) else value
+                        for name, value in plain_extras(record).items()
+                    },
+                    self.has_a_run,
+                )
+            )
+        except Exception:
+            self.handleError(record)
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    header = stream.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        return None
+    return stream.read(_LENGTH.unpack(header)[0])
+
+
+def _run(request: Request) -> Success | Failure | Snoozed:
+    try:
+        function = getattr(importlib.import_module(request.module), request.function)
+        _continue_trace(request.trace_context)
+        # The decorator leaves a job type under the function's name.
+        function = inspect.unwrap(function)
+        arguments = []
+        if request.takes_payload:
+            codec = codec_for(read_signature(function).payload)
+            arguments = [codec.decode(bytes(request.payload))]
+        return Success(*encode_result(_call(function, arguments)))
+    except BaseException as error:
+        return classify(error)
+
+
+def _call(function: Any, arguments: list[Any]) -> Any:
+    result = function(*arguments)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def _continue_trace(carrier: dict[str, str]) -> None:
+    """Let the handler's own spans belong to the run, if its module is one that makes any."""
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry import context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context.attach(TraceContextTextMapPropagator().extract(carrier))
+
+
+def _die_with_the_parent() -> None:
+    """A parent that was killed cannot close our input while we work: ask the kernel to tell us."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,198 @@
+"""Slots: how many runs a process may have at once, per queue and per limited type."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from gantline.contract.errors import InvalidInput
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Run
+
+Place = tuple[str, str]
+"""A queue and the name of a type."""
+
+
+class TypeLimit:
+    """How many runs of one handler there may be at once, whatever name and queue they come by.
+
+    A claim asks for them in one place, as long as it finds as many as it asks for; then in the
+    next. So no claim can bring more than there may be, wherever the jobs are.
+    """
+
+    __slots__ = ("_found_nothing", "_turn", "concurrency", "free", "names")
+
+    def __init__(self, names: tuple[str, ...], concurrency: int) -> None:
+        self.names = names
+        self.concurrency = self.free = concurrency
+        self._turn = 0
+        self._found_nothing = 0
+
+    def place(self, queues: Sequence[str]) -> Place:
+        """Where to ask next."""
+        which = self._turn % (len(queues) * len(self.names))
+        return queues[which % len(queues)], self.names[which // len(queues)]
+
+    def found(self, *, all_that_was_asked_for: bool) -> None:
+        self._turn += not all_that_was_asked_for
+        self._found_nothing = 0 if all_that_was_asked_for else self._found_nothing + 1
+
+    def was_asked_everywhere(self, queues: int) -> bool:
+        return self.free <= 0 or self._found_nothing >= queues * len(self.names)
+
+    def ask_again(self) -> None:
+        self._found_nothing = 0
+
+    def give_up(self) -> None:
+        self._found_nothing = sys.maxsize
+
+
+class Slots:
+    """Free slots by queue. Claims are made into free slots only, and within the limits of types."""
+
+    def __init__(self, concurrency: Mapping[str, int], limits: Sequence[TypeLimit] = ()) -> None:
+        if not concurrency or any(slots < 1 for slots in concurrency.values()):
+            raise InvalidInput(
+                "A worker needs at least one queue with at least one slot.",
+                next_step="For instance -q default:10.",
+            )
+        self._free = dict(concurrency)
+        self._kept = dict.fromkeys(concurrency, 0)
+        self._total = sum(concurrency.values())
+        self._most = {queue: (slots + 1) // 2 for queue, slots in concurrency.items()}
+        self._limits = {name: limit for limit in limits for name in limit.names}
+        self._changed = asyncio.Event()
+        self._reserved: set[str] = set()
+        self.reserved_is_free = asyncio.Event()
+        """Set when a slot of a reserved queue has become free."""
+
+    @property
+    def without_a_run(self) -> Mapping[str, int]:
+        """Slots in which nothing runs, those that are kept for a claim included."""
+        kept = self._kept.copy()
+        return {queue: free + kept[queue] for queue, free in self._free.items()}
+
+    @property
+    def are_full(self) -> bool:
+        return not any(self._free.values())
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @property
+    def are_half_free(self) -> bool:
+        return 2 * sum(self._free.values()) >= self._total
+
+    def requests(
+        self,
+        job_types: tuple[str, ...],
+        paused: frozenset[str],
+        logged: tuple[str, ...] = (),
+        suspects: tuple[int, ...] = (),
+    ) -> list[LaneRequest]:
+        """What a claim may ask for now: free slots, at most half of all that the queue has."""
+        queues = [queue for queue, free in self._free.items() if free > 0 and queue not in paused]
+        if not suspects:
+            queues = [queue for queue in queues if queue not in self._reserved]
+        limited = self._limited(queues) if self._limits and queues else {}
+        requests = []
+        for queue in queues:
+            at_most = {kind: most for (place, kind), most in limited.items() if place == queue}
+            kinds = job_types
+            if self._limits:
+                kinds = tuple(
+                    kind for kind in job_types if kind not in self._limits or at_most.get(kind)
+                )
+            if kinds:
+                limit = min(self._free[queue], self._most[queue])
+                requests.append(
+                    LaneRequest(queue, kinds, limit, logged, tuple(at_most.items()), suspects)
+                )
+        return requests
+
+    def _limited(self, queues: Sequence[str]) -> dict[Place, int]:
+        """How many of each limited type a claim may take, and from where."""
+        limits = set(self._limits.values())
+        return {limit.place(queues): limit.free for limit in limits if limit.free > 0}
+
+    def found(self, wanted: Sequence[LaneRequest], runs: Sequence[Run]) -> None:
+        """Note what a claim has brought, to know where to ask next for limited types."""
+        for request in wanted:
+            for kind, most in request.at_most:
+                count = sum(
+                    run.job.job_type == kind and run.job.queue == request.queue for run in runs
+                )
+                full = count >= min(most, request.limit)
+                self._limits[kind].found(all_that_was_asked_for=full)
+
+    @property
+    def was_asked_everywhere(self) -> bool:
+        """Whether limited types were asked for in every place since the last wait."""
+        limits = set(self._limits.values())
+        return all(limit.was_asked_everywhere(len(self._free)) for limit in limits)
+
+    def ask_again(self) -> None:
+        for limit in set(self._limits.values()):
+            limit.ask_again()
+
+    def found_nothing_to_ask(self) -> None:
+        """A claim that cannot ask for anything has asked everywhere."""
+        for limit in set(self._limits.values()):
+            limit.give_up()
+
+    # -- a slot for suspects ----------------------------------------------------------------------
+
+    def reserve_full(self) -> None:
+        """Keep the next slot of each full queue for suspects: other jobs would take every one."""
+        self._reserved = {queue for queue, free in self._free.items() if free <= 0}
+        self.reserved_is_free.clear()
+
+    def release(self) -> None:
+        """Other jobs may have what is free."""
+        self._reserved.clear()
+        self._changed.set()
+
+    @property
+    def is_reserved(self) -> bool:
+        return bool(self._reserved)
+
+    @contextmanager
+    def kept_for(self, wanted: Sequence[LaneRequest]) -> Iterator[None]:
+        """Keep the slots that a claim has asked for until it is answered."""
+        for request in wanted:
+            self._keep(request, 1)
+        try:
+            yield
+        finally:
+            for request in wanted:
+                self._keep(request, -1)
+            self._changed.set()
+
+    def _keep(self, request: LaneRequest, sign: int) -> None:
+        self._free[request.queue] -= sign * request.limit
+        self._kept[request.queue] += sign * request.limit
+        for kind, most in request.at_most:
+            self._limits[kind].free -= sign * most
+
+    def take(self, queue: str, job_type: str) -> None:
+        self._free[queue] -= 1
+        if limit := self._limits.get(job_type):
+            limit.free -= 1
+
+    def give_back(self, queue: str, job_type: str) -> bool:
+        """Make a slot free; say whether more may wait for it: its queue or its type was full."""
+        was_full = self._free[queue] <= 0
+        self._free[queue] += 1
+        limit = self._limits.get(job_type)
+        if limit is not None:
+            limit.free += 1
+        self._changed.set()
+        if queue in self._reserved:
+            self.reserved_is_free.set()
+        return was_full or limit is not None
+
+    async def changed(self) -> None:
+        """Wait until a slot becomes free."""
+        self._changed.clear()
+        await self._changed.wait()

@@ -1,0 +1,428 @@
+"""The worker: what runs jobs in a process, put together; its life, and its health."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import Any, Final, assert_never
+
+from gantline.contract.clock import Clock
+from gantline.contract.schedule import Schedule
+from gantline.contract.store import JobStore
+from gantline.contract.version import __version__
+from gantline.contract.wakeup import Hint, Wakeup
+from gantline.manager.admission import Admission
+from gantline.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
+from gantline.manager.maintenance import Chore
+from gantline.manager.manager import JobManager
+from gantline.manager.observer import Observer, Unobserved
+from gantline.manager.reaper import declare_crash_budgets
+from gantline.manager.sessions import Session, new_session_id, register, unregister
+from gantline.manager.switches import Switches
+from gantline.worker.announcer import Announcer
+from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
+from gantline.worker.consumers import Consumers
+from gantline.worker.deadlines import Deadlines
+from gantline.worker.executor import Executor, RunHook
+from gantline.worker.lease_keeper import EXIT_STUCK, dump_stacks
+from gantline.worker.processes import ProcessPool
+from gantline.worker.registry import HandlerRegistry
+from gantline.worker.reporter import Reporter
+from gantline.worker.run_port import StoreRunPort
+from gantline.worker.runs import Runs
+from gantline.worker.schedules import ScheduleTask
+from gantline.worker.settings import WorkerSettings
+from gantline.worker.slots import Slots, TypeLimit
+from gantline.worker.take_over import TakeOver
+from gantline.worker.threads import HandlerThreads
+from gantline.worker.tracer import RunTracer
+from gantline.worker.upkeep import maintain_for_ever
+from gantline.worker.wear import is_worn_out
+
+_log = logging.getLogger("gantline.worker")
+
+_REGISTER_EVERY_SECONDS: Final = 20.0
+_LOOKS_WITHIN: Final = timedelta(seconds=10)
+
+
+class Worker:
+    """Run jobs until told to stop."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        registry: HandlerRegistry,
+        settings: WorkerSettings,
+        *,
+        clock: Clock,
+        wakeup: Wakeup,
+        hooks: tuple[RunHook, ...] = (),
+        tracer: RunTracer | None = None,
+        observer: Observer | None = None,
+        chores: Sequence[Chore] = (),
+        consumers: Sequence[DeclaredConsumer] = (),
+        schedules: Sequence[Schedule] = (),
+        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
+        state: Any = None,
+        exit_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`chores` are what the maintenance does beside its own."""
+        self._store = store
+        self._chores = chores
+        self._registry = registry
+        self._settings = settings
+        self._slots = Slots(settings.queues, _limits(registry))
+        self._is_open = False
+        self._clock = clock
+        self._wakeup = wakeup
+        self._hooks = hooks
+        self._tracer = tracer
+        self._observer = observer or Unobserved()
+        self._declared_consumers = consumers
+        self._declared_schedules = schedules
+        self._max_depth_of = max_depth_of
+        self._state = state
+        self._manager = JobManager(store, policy_for=registry.policy_for, observer=self._observer)
+        self._stop_asked = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        self._was_cancelled = False
+        self._exit = exit_process
+        self._exit_code: int | None = None
+        self._ended = 0
+        self._started_at = clock.now()
+        self.session_id = new_session_id()
+
+    # -- living -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until `stop`; then drain, give back what is left, and let everything go."""
+        self._main = asyncio.current_task()
+        await self._open()
+        self._consumers.start()
+        self._schedules.start()
+        background = [
+            asyncio.create_task(work)
+            for work in (
+                self._claimer.claim_for_ever(),
+                self._register_for_ever(),
+                self._watch_for_standstill(),
+                self._take_over.watch_for_ever(),
+            )
+        ]
+        if self._settings.maintain_every is not None:
+            background.append(asyncio.create_task(self._maintain(self._settings.maintain_every)))
+        stop = asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait({stop, *background}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._was_cancelled = not self.is_draining
+            raise
+        finally:
+            self.stop()  # what is still being claimed goes back
+            stop.cancel()
+            for task in background:
+                task.cancel()
+            results = await asyncio.gather(*background, return_exceptions=True)
+            await self._runs.end_quarantine()
+            drain = self._settings.drain.total_seconds()
+            await self._schedules.stop()
+            await asyncio.gather(self._runs.drain(), self._consumers.stop(drain))
+            await self._close()
+        if self._exit_code is not None:
+            self._exit(self._exit_code)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def stop(self) -> None:
+        """Claim nothing more, let running jobs end within the drain time, then give them back."""
+        self._stop_asked.set()
+        if self._is_open:
+            self._runs.give_back_what_comes()
+
+    def stop_now(self) -> None:
+        """Do not wait any longer for running jobs."""
+        self.stop()
+        if self._is_open:
+            self._runs.stop_now()
+            self._consumers.stop_now()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._stop_asked.is_set()
+
+    def is_consuming(self, within: timedelta | None = None) -> bool:
+        """Whether it runs what is due, as far as it can; health means this, not being alive."""
+        return self.trouble(within) is None
+
+    def trouble(self, within: timedelta | None = None) -> str | None:
+        """Why it does not claim although it should; None while all is well. From any thread.
+
+        A worker that has no free slot need not claim, as long as its runs will end.
+        """
+        if not self._is_open:
+            return "The worker is not running yet, or no longer."
+        if self.is_draining:
+            return "It is stopping."
+        now = monotonic()
+        span = (
+            max(_LOOKS_WITHIN, 5 * self._settings.poll) if within is None else within
+        ).total_seconds()
+        if any(self._runs.stuck):
+            return "All slots of a queue or a type are held by handlers that do not return."
+        alone, behind = self._runs.alone_since, self._runs.completer.fell_behind_at
+        if alone is not None and now - alone > span:
+            return "A job that may have crashed workers runs alone."
+        if behind is not None and now - behind > span:
+            return "What has ended cannot be written."
+        if now - self._claimer.looked_at > span and self._claimer.has_room and behind is None:
+            return "It has not looked for work lately."
+        return None
+
+    @property
+    def has_stuck_handlers(self) -> bool:
+        """Whether handlers go on whose runs are over."""
+        return self._runs.has_stuck_handlers
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What this worker did: a number per final status, and `discarded` for lost runs."""
+        return self._runs.counts
+
+    @property
+    def slots(self) -> Mapping[str, tuple[int, int]]:
+        """How many slots each queue has, and how many are free. Callable from any thread."""
+        total = self._settings.queues
+        return {queue: (total[queue], free) for queue, free in self._slots.without_a_run.items()}
+
+    async def _open(self) -> None:
+        self._switches = Switches(self._store)
+        self._processes = ProcessPool()
+        self._threads = HandlerThreads()
+        self._announcer = Announcer(self._store, self._wakeup)
+        self._consumers = Consumers(
+            self._store,
+            self._declared_consumers,
+            self.session_id,
+            clock=self._clock,
+            longest_wait=self._longest_wait,
+            ask=lambda: self._wakeup.notify(Hint.WATCHED),
+            number=self._announcer.number,
+            lease=min(CONSUMER_LEASE, self._settings.lease),
+            is_closed=self._is_closed,
+        )
+        self._schedules = ScheduleTask(
+            self._store,
+            self._manager,
+            self.session_id,
+            declared=self._declared_schedules,
+            admission=Admission(self._store, self._switches, max_depth_of=self._max_depth_of),
+            wakeup=self._wakeup,
+            observer=self._observer,
+        )
+        self._runs = Runs(
+            self._manager,
+            self._registry,
+            self._slots,
+            self._switches,
+            self._settings,
+            self.session_id,
+            announcer=self._announcer,
+            observer=self._observer,
+            reporter=Reporter(self._clock),
+            make_executor=self._make_executor,
+            on_ended=self._count,
+            is_loop_ending=self._is_loop_ending,
+            exit_process=self._exit,
+        )
+        self._claimer = Claimer(
+            self._manager,
+            self._registry,
+            self._slots,
+            self._switches,
+            self.session_id,
+            lease=self._settings.lease,
+            longest_wait=self._longest_wait,
+            keeps_up=self._runs.completer.keeps_up,
+            start=self._runs.start,
+            may_run_suspects=lambda: self._runs.may_run_suspects,
+        )
+        self._runs.claimed_by(self._claimer)
+        self._take_over = TakeOver(
+            self._store,
+            self.session_id,
+            lease=self._settings.lease,
+            observer=self._observer,
+            requeued=self._requeued,
+        )
+        try:
+            await self._take_over.open()
+            await declare_crash_budgets(self._store, self._registry.crash_budgets)
+            await self._register()
+            await self._consumers.begin()
+            await self._runs.keeper.start()
+            await self._wakeup.open(self._on_hint)
+            await self._schedules.begin()
+            self._is_open = True
+        except BaseException:
+            await self._close()
+            raise
+
+    def _make_executor(self, deadlines: Deadlines) -> Executor:
+        return Executor(
+            self._registry,
+            StoreRunPort(self._store, self._manager, logged=self._announcer.events),
+            clock=self._clock,
+            threads=self._threads,
+            processes=self._processes,
+            deadlines=deadlines,
+            hooks=self._hooks,
+            tracer=self._tracer,
+            state=self._state,
+        )
+
+    async def _is_closed(self) -> bool:
+        await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        return self._switches.closed is not None
+
+    def _on_hint(self, hint: Hint) -> None:
+        match hint:
+            case Hint.WORK:
+                self._claimer.wake()
+            case Hint.CANCEL:
+                self._runs.keeper.beat_now()
+            case Hint.SWITCHED:
+                self._switches.doubt()
+                self._claimer.wake()
+            case Hint.WATCHED:
+                self._announcer.watched()
+            case Hint.ENDED:
+                self._consumers.wake()
+            case Hint.SCHEDULED:
+                self._schedules.wake()
+            case _:
+                assert_never(hint)
+
+    async def _close(self) -> None:
+        await self._runs.close()
+        await self._announcer.finish()
+        await self._wakeup.close()
+        await self._processes.close()
+        self._threads.close()
+        try:
+            if self._runs.are_torn_down:
+                await self._store.expire_session(self.session_id)
+            await unregister(self._store, self.session_id)
+        except Exception as error:
+            _log.warning("could not sign off: %s", error)
+        self._take_over.close()
+
+    def _is_loop_ending(self) -> bool:
+        """Somebody ends all tasks of the loop, this worker's own among them, unasked."""
+        cancelling = self._main is not None and self._main.cancelling() > 0
+        return self._was_cancelled or (cancelling and not self.is_draining)
+
+    def _count(self, ended: int) -> None:
+        self._ended += ended
+        if is_worn_out(self._settings, ended=self._ended):
+            _log.info("stopping to be started again after %d runs", self._ended)
+            self.stop()
+
+    def _longest_wait(self) -> timedelta:
+        """How long an idle look may be put off: what has become due by itself sends no hint."""
+        return self._settings.poll * (2 if self._wakeup.is_listening else 1)
+
+    # -- in the background ------------------------------------------------------------------------
+
+    async def _register_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_REGISTER_EVERY_SECONDS)
+            try:
+                await self._register()
+            except Exception as error:
+                _log.warning("could not register this session: %s", error)
+
+    async def _register(self) -> None:
+        await register(
+            self._store,
+            Session(
+                session_id=self.session_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                started_at=self._started_at,
+                last_seen_at=self._clock.now(),
+                queues=self._settings.queues,
+                job_types=self._registry.job_types,
+                consumers=self._consumers.names,
+                schedules=self._schedules.declared_keys,
+                schedules_mark=self._schedules.mark,
+            ),
+        )
+
+    def _requeued(self) -> None:
+        """Runs of ended workers wait again, here and for others."""
+        self._claimer.wake()
+        self._claimer.wake_for_suspects()
+        self._announcer.work()
+        self._announcer.events()
+
+    async def _watch_for_standstill(self) -> None:
+        """End the process when jobs are due that it can never run: its supervisor starts another.
+
+        What can still end in it may do so first.
+        """
+        every = self._settings.lease.total_seconds() / 2
+        before: tuple[set[str], set[str]] = (set(), set())
+        while True:
+            await asyncio.sleep(every)
+            now = self._runs.stuck
+            queues, kinds = before[0] & now[0], before[1] & now[1]
+            if (queues or kinds) and await self._is_due_in(queues, kinds):
+                _log.critical(
+                    "no slot of %s is free, since handlers do not return; ending this process",
+                    " and ".join(sorted(queues | kinds)),
+                )
+                dump_stacks()
+                self._exit_code = EXIT_STUCK
+                self.stop()
+                return
+            before = now
+
+    async def _is_due_in(self, queues: set[str], kinds: set[str]) -> bool:
+        try:
+            lanes = await self._store.counts(tenant_id=None)
+        except Exception as error:
+            _log.warning("could not see whether jobs are due: %s", error)
+            return False
+        known = set(self._registry.job_types)
+        return any(
+            lane.oldest_due_at is not None
+            and lane.job_type in known
+            and lane.queue in self._settings.queues
+            and (lane.queue in queues or lane.job_type in kinds)
+            for lane in lanes
+        )
+
+    async def _maintain(self, every: timedelta) -> None:
+        await maintain_for_ever(
+            self._store,
+            self.session_id,
+            every=every,
+            lease=self._settings.lease,
+            observer=self._observer,
+            chores=self._chores,
+            requeued=self._requeued,
+        )
+
+
+def _limits(registry: HandlerRegistry) -> list[TypeLimit]:
+    return [
+        TypeLimit(handler.job_types, handler.concurrency)
+        for handler in registry.handlers
+        if handler.concurrency is not None
+    ]

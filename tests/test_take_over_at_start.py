@@ -1,0 +1,56 @@
+"""A worker takes over from the one before it before it claims anything itself."""
+
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from gantline import Gantline, JobStatus
+from gantline.manager.observer import Unobserved
+from gantline.manager.sessions import store_id
+from gantline.testing.factories import wanting
+from gantline.worker.session_lock import SessionLock
+from gantline.worker.take_over import TakeOver
+
+
+async def test_what_an_ended_worker_held_waits_again_before_the_first_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else several jobs that kill workers would each take one, and be found all at once."""
+    monkeypatch.setattr("gantline.worker.session_lock._default_folder", lambda: tmp_path / "locks")
+    jobs = Gantline(f"sqlite:///{tmp_path}/gantline.db")
+
+    @jobs.job("test")
+    async def handle() -> None: ...
+
+    requeued: list[None] = []
+    async with jobs:
+        submitted = await handle.submit(None)
+        lease = timedelta(hours=1)
+        assert await jobs.store.claim("dead", uuid4(), wanting("test"), lease=lease)
+        _leave_free(SessionLock(await store_id(jobs.store), "dead"))
+        take_over = TakeOver(
+            jobs.store,
+            "new",
+            lease=lease,
+            observer=Unobserved(),
+            requeued=lambda: requeued.append(None),
+        )
+        await take_over.open()
+        job = await submitted.status()
+        take_over.close()
+    assert (job.status, job.crashes) == (JobStatus.QUEUED, 1)
+    assert requeued == [None]
+    assert list((tmp_path / "locks").iterdir()) == []
+
+
+def _leave_free(lock: SessionLock) -> None:
+    """As a process does that ends without giving its lock back."""
+    lock.take()
+    content = lock._path.read_bytes()
+    kept = lock._path.with_name("kept")
+    lock._path.rename(kept)
+    lock.release()
+    kept.rename(lock._path)
+    assert lock._path.read_bytes() == content

@@ -1,0 +1,104 @@
+"""Upkeep by a worker: old jobs are pruned beside the rounds of maintenance, while it leads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from uuid import uuid4
+
+from gantline.contract.query import Pruned, PruneRule
+from gantline.contract.results import Leadership
+from gantline.manager.maintenance import ROLE
+from gantline.manager.observer import Unobserved
+from gantline.stores.memory import MemoryStore
+from gantline.testing.clock import FakeClock
+from gantline.testing.factories import make_new, wanting
+from gantline.worker.upkeep import maintain_for_ever
+from tests.ear import PATIENCE_SECONDS
+
+DAY = timedelta(days=1)
+LEASE = timedelta(milliseconds=40)  # the rounds of an idle leader come four times as often
+
+
+class NeverPruned(MemoryStore):
+    """A store that is never done with removing old jobs."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        super().__init__(clock=self.clock)
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+        self.rounds = asyncio.Semaphore(0)
+
+    async def prune(
+        self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
+    ) -> Pruned:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+        return Pruned()
+
+    async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
+        self.rounds.release()
+        return await super().lead(role, owner, lease=lease)
+
+
+@asynccontextmanager
+async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
+    """Keep a store up; the event is set when runs wait again."""
+    requeued = asyncio.Event()
+    task = asyncio.create_task(
+        maintain_for_ever(
+            store,
+            "me",
+            every=LEASE,
+            lease=LEASE,
+            observer=Unobserved(),
+            chores=(),
+            requeued=requeued.set,
+        )
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield requeued
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_lapsed_leases_do_not_wait_for_the_pruner() -> None:
+    store = NeverPruned()
+    await store.insert([make_new()])
+    await store.claim("dead", uuid4(), wanting(), lease=LEASE)
+    async with upkept(store) as requeued:
+        await store.begun.wait()
+        store.clock.advance(DAY)
+        await requeued.wait()
+        assert not store.ended.is_set()
+
+
+async def test_who_does_not_lead_does_not_prune() -> None:
+    store = NeverPruned()
+    await MemoryStore.lead(store, ROLE, "another", lease=LEASE / 2)
+    async with upkept(store):
+        for _ in range(3):
+            await store.rounds.acquire()
+        assert not store.begun.is_set()
+
+
+async def test_who_leads_no_longer_stops_pruning() -> None:
+    store = NeverPruned()
+    async with upkept(store):
+        await store.begun.wait()
+        store.clock.advance(DAY)
+        await MemoryStore.lead(store, ROLE, "another", lease=LEASE / 2)
+        await store.ended.wait()
+
+
+async def test_who_stops_stops_pruning() -> None:
+    store = NeverPruned()
+    async with upkept(store):
+        await store.begun.wait()
+    await store.ended.wait()
