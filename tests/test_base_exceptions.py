@@ -40,7 +40,7 @@ LEASE_SECONDS: Final = 2.0
 CRASH_BUDGET: Final = 3
 # A run waits for a slot, and for a child process where it needs one.
 STARTS_WITHIN: Final = timedelta(seconds=15)
-ENDS_WITHIN_SECONDS: Final = 50
+ENDS_WITHIN_SECONDS: Final = 90
 
 
 class Ending(StrEnum):
@@ -156,7 +156,7 @@ class Place:
         try:
             async with asyncio.timeout(ENDS_WITHIN_SECONDS):
                 while await self._is_at_work():  # in another process
-                    if not worker.is_running:
+                    if worker.is_gone:
                         return
                     await asyncio.sleep(0.1)
         except TimeoutError:

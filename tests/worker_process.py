@@ -46,6 +46,7 @@ class WorkerProcess:
             **environment,
         }
         self._process: asyncio.subprocess.Process | None = None
+        self._is_kept = False
         self.starts = 0
 
     @property
@@ -62,6 +63,11 @@ class WorkerProcess:
         return self._process is not None and self._process.returncode is None
 
     @property
+    def is_gone(self) -> bool:
+        """It has ended, and nothing is about to start it again."""
+        return not self._is_kept and not self.is_running
+
+    @property
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
@@ -76,7 +82,7 @@ class WorkerProcess:
         """Wait until it says so."""
         async with asyncio.timeout(_START_SECONDS):
             while not (check := await self.readiness()).ok:
-                assert self.is_running, f"{check.message} {self.log[-2000:]}"
+                assert not self.is_gone, f"{check.message} {self.log[-2000:]}"
                 await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
@@ -111,10 +117,12 @@ class WorkerProcess:
     async def kept_running(self) -> AsyncIterator["WorkerProcess"]:
         """Start it again at once whenever it ends, as a supervisor without patience does."""
         await self.start()
+        self._is_kept = True
         keeping = asyncio.create_task(self._keep_running())
         try:
             yield self
         finally:
+            self._is_kept = False
             keeping.cancel()
             await asyncio.wait({keeping})
             await self.stop()
