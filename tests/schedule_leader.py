@@ -19,7 +19,6 @@ from gantline.manager.manager import JobManager
 from gantline.manager.scheduler import Scheduler
 from gantline.stores import store_from_url
 from gantline.testing.faults import Call, intercepted
-from tests.manager.schedule_bench import admit_all
 
 LEASE = timedelta(seconds=1)
 
@@ -44,7 +43,7 @@ async def lead(url: str, step: int, when: str) -> None:
     await store.open()
     store = dying(store, step, when)
     owner = f"leader-{os.getpid()}"
-    scheduler = Scheduler(store, JobManager(store), owner, admit=admit_all, lease=LEASE)
+    scheduler = Scheduler(store, JobManager(store), owner, lease=LEASE)
     while True:
         try:
             look = await scheduler.run_once()

@@ -42,8 +42,9 @@ from gantline.contract.errors import JobTypeDisabled, RunOver, StoreError, Store
 from gantline.contract.query import JobFilter
 from gantline.contract.status import DerivedState
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.manager.manager import Submission, Submitted
+from gantline.manager.manager import Submitted
 from gantline.manager.sessions import live_sessions
+from gantline.manager.submitter import Submission
 from gantline.testing.factories import make_job
 from gantline.worker.worker import Worker
 from tests.app_under_test import hang_in_process, in_process, make_app

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gantline.worker.batcher import Batcher
+from gantline.manager.batcher import Batcher
 
 
 class Book:

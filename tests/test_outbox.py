@@ -20,9 +20,10 @@ from gantline.contract.results import InsertResult
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import NewJob
-from gantline.manager.manager import JobManager, Submission
+from gantline.manager.manager import JobManager
 from gantline.manager.reaper import Reaper
 from gantline.manager.relay import OUTBOX, OutboxRelay
+from gantline.manager.submitter import Submission
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_job
 from tests.servers.postgres import PostgresServer

@@ -26,7 +26,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.scheduler import Scheduler
 from gantline.manager.schedules import definition_of, entry_of, key_of
 from gantline.stores import store_from_url
-from tests.manager.schedule_bench import Bench, admit_all, check_none_doubled_none_missed
+from tests.manager.schedule_bench import Bench, check_none_doubled_none_missed
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
@@ -131,7 +131,7 @@ async def _killed(
 
 async def _caught_up(store: JobStore) -> None:
     """Let one that lives take over, and fire until nothing is due."""
-    last = Scheduler(store, JobManager(store), "last", admit=admit_all)
+    last = Scheduler(store, JobManager(store), "last")
     async with asyncio.timeout(300):
         while True:
             try:

@@ -18,8 +18,9 @@ from gantline.contract.snapshot import Progress as RunProgress
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.stored import Marks, Part, Stored, StoredJob, StoredRecord
-from gantline.manager.manager import JobManager, Submission
+from gantline.manager.manager import JobManager
 from gantline.manager.sessions import Session, register
+from gantline.manager.submitter import Submission
 from gantline.moving.closing import Places, closing_of, reopen
 from gantline.moving.progress import Progress
 from gantline.moving.store_copy import NOT_COMPARED, NOT_COPIED

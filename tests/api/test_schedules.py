@@ -16,7 +16,6 @@ from gantline.manager.sessions import Session, register, unregister
 from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept
 from tests.api.conftest import Asker
-from tests.manager.schedule_bench import admit_all
 
 NIGHTLY = {
     "name": "nightly",
@@ -35,7 +34,7 @@ async def make(ask: Asker, who: str = "operator", **changes: Any) -> dict[str, A
 
 
 async def fire(jobs: Gantline) -> None:
-    scheduler = Scheduler(jobs.store, JobManager(jobs.store), "leader", admit=admit_all)
+    scheduler = Scheduler(jobs.store, JobManager(jobs.store), "leader")
     await scheduler.run_once()
 
 

@@ -22,7 +22,8 @@ from gantline.cli.main import main
 from gantline.contract.clock import SystemClock
 from gantline.contract.outcome import ErrorInfo, Failure
 from gantline.contract.store import JobStore
-from gantline.manager.manager import Ending, JobManager, Submission
+from gantline.manager.manager import Ending, JobManager
+from gantline.manager.submitter import Submission
 from gantline.stores import store_from_url
 from gantline.testing.factories import make_job, wanting
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.recurrence import Every, Recurrence
 from gantline.contract.schedule import Schedule, correlation_of
@@ -29,10 +28,6 @@ class Harness(Protocol):
     async def open(self) -> JobStore: ...
 
 
-async def admit_all(job: Job) -> None:
-    """No switch is thrown."""
-
-
 class Bench:
     """One store and all that is done to it."""
 
@@ -40,13 +35,13 @@ class Bench:
         self.harness = harness
         self.clock = harness.clock
         self.store = store
-        self.schedules = Schedules(store, JobManager(store), admit=admit_all)
+        self.schedules = Schedules(store, JobManager(store))
         self._leaders: list[Scheduler] = []
 
     def scheduler(self, store: JobStore | None = None, **options: Any) -> Scheduler:
         """Another leader; each has a name of its own."""
         store = store or self.store
-        options = {"admit": admit_all, "lease": LEASE, **options}
+        options = {"lease": LEASE, **options}
         owner = f"leader-{len(self._leaders)}"
         self._leaders.append(Scheduler(store, JobManager(store), owner, **options))
         return self._leaders[-1]

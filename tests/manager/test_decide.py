@@ -31,7 +31,8 @@ from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, 
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
-from gantline.manager.manager import Ending, JobManager, Submission, Submitted
+from gantline.manager.manager import Ending, JobManager, Submitted
+from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import CREATED_AT, make_job, make_new, number, wanting

@@ -30,7 +30,8 @@ from gantline.contract.scheduling import Placement
 from gantline.contract.snapshot import JobSnapshot, Progress, Run
 from gantline.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.manager.manager import Acted, Ending, JobManager, Settled, Submission, Submitted
+from gantline.manager.manager import Acted, Ending, JobManager, Settled, Submitted
+from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_job, number, wanting
@@ -170,7 +171,7 @@ async def test_the_payload_hook_refuses_with_its_reason() -> None:
 async def test_the_payload_hook_sees_follow_ups_too() -> None:
     desk = Desk(payload_check=refuse_mail_addresses)
     with pytest.raises(InvalidInput, match="names a person"):
-        desk.manager.prepare(Submission(make_job({"who": "a@b.org"})))
+        desk.manager.submitter.prepare(Submission(make_job({"who": "a@b.org"})))
 
 
 async def test_a_job_can_be_delayed(desk: Desk) -> None:
@@ -457,7 +458,7 @@ async def test_a_handler_that_returns_normally_has_completed_cancel_or_not(desk:
 async def test_a_follow_up_is_stored_with_the_completion(desk: Desk) -> None:
     run = await desk.start(make_job())
     child = make_job("child", parent_job_id=run.job.job_id)
-    prepared = desk.manager.prepare(Submission(child, delay=HOUR))
+    prepared = desk.manager.submitter.prepare(Submission(child, delay=HOUR))
     assert (await desk.settle(run, Success(follow_ups=(prepared,)))).accepted
     stored = await desk.snapshot(child.job_id)
     assert stored.run_at == desk.clock.now() + HOUR
@@ -466,12 +467,12 @@ async def test_a_follow_up_is_stored_with_the_completion(desk: Desk) -> None:
 
 async def test_a_follow_up_is_held_to_the_contract(desk: Desk) -> None:
     with pytest.raises(InvalidEnvelope):
-        desk.manager.prepare(Submission(make_job(priority=7)))
+        desk.manager.submitter.prepare(Submission(make_job(priority=7)))
 
 
 async def test_a_follow_up_is_placed_like_any_job() -> None:
     desk = Desk(policy_for=lambda job_type: placed_at(Placement(HOUR, 1)))
-    prepared = desk.manager.prepare(Submission(make_job()))
+    prepared = desk.manager.submitter.prepare(Submission(make_job()))
     assert (prepared.delay, prepared.job.priority) == (HOUR, 1)
     assert prepared.fingerprint == prepared.job.fingerprint
 
@@ -482,7 +483,7 @@ async def test_a_follow_up_that_clashes_fails_the_job_and_writes_nothing_else(de
     run = await desk.start(make_job())
     fine = make_job("fine", job_type="child")
     clash = make_job("other", job_type="child", idempotency_key="k")
-    follow_ups = tuple(desk.manager.prepare(Submission(job)) for job in (fine, clash))
+    follow_ups = tuple(desk.manager.submitter.prepare(Submission(job)) for job in (fine, clash))
     settled = await desk.settle(run, Success(b'"done"', follow_ups=follow_ups))
     assert settled.accepted
     assert (settled.transition.to, settled.transition.reason) == (

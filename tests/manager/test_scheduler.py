@@ -12,14 +12,12 @@ import pytest
 
 from gantline.contract.errors import (
     InvalidInput,
-    JobTypeDisabled,
     NotThere,
     ScheduleConflict,
     StoreClosed,
     StoreUnavailable,
     VersionMismatch,
 )
-from gantline.contract.job import Job
 from gantline.contract.records import RecordWrite
 from gantline.contract.recurrence import Cron, Every
 from gantline.contract.schedule import Schedule
@@ -35,6 +33,7 @@ from gantline.manager.schedules import (
 )
 from gantline.manager.sessions import Session, register
 from gantline.manager.side_data import all_records
+from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, Crash, CrashPoint, intercepted, losing_answers
@@ -168,15 +167,15 @@ async def test_overlap_is_told_by_the_last_job(bench: Bench) -> None:
 
 
 async def test_a_job_that_may_not_be_submitted_now_is_noted_with_the_reason(bench: Bench) -> None:
-    async def refuse(job: Job) -> None:
-        raise JobTypeDisabled("The job type 'work' is switched off.")
-
+    switches = Switches(bench.store)
+    await switches.disable_type("work")
     await bench.add()
     bench.clock.advance(MINUTE)
-    await bench.scheduler(admit=refuse).run_once()
+    await bench.fire()
     assert not await bench.jobs()
     (fire,) = (await bench.stored()).record.fires
     assert (fire.job_id, fire.reason) == (None, "The job type 'work' is switched off.")
+    await switches.disable_type("work", disabled=False)
     bench.clock.advance(MINUTE)
     await bench.fire()
     assert len(await bench.jobs()) == 1

@@ -23,10 +23,11 @@ from gantline import (
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.outcome import ErrorInfo, Failure, Success
 from gantline.manager.cursors import begin_cursor
-from gantline.manager.manager import Ending, JobManager, Submission
+from gantline.manager.manager import Ending, JobManager
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaper
 from gantline.manager.sequencer import Sequencer
+from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.telemetry import names
 from gantline.telemetry.depths import MAX_AGE_SECONDS, Depths, Known

@@ -75,9 +75,7 @@ class AsyncEndpoint:
         )
         content = bytes(new.job.payload)
         key = self._submitter.request_key(call, content, tenant_id=principal.tenant_id)
-        return await self._submitter.accept(
-            call, self.job_type, new.with_request(key), root=self._root(call)
-        )
+        return await self._submitter.accept(call, new.with_request(key), root=self._root(call))
 
     async def _asked_before(self, call: Call, before: Before) -> Answer | None:
         async def replay() -> dict[str, Any]:

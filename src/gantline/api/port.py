@@ -173,12 +173,12 @@ class Jobs(Protocol):
         """The declared type of this name or alias."""
         ...
 
-    async def admit(self, job_type: DeclaredJob, new: NewJob) -> InsertResult:
+    async def submit_prepared(self, new: NewJob) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
         ...
 
-    async def admit_many(
-        self, jobs: Sequence[tuple[DeclaredJob, NewJob]]
+    async def submit_each_prepared(
+        self, jobs: Sequence[NewJob]
     ) -> list[InsertResult | GantlineError]:
         """Store many, each on its own."""
         ...

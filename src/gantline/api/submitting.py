@@ -82,11 +82,11 @@ class Submitter:
         request_key: DedupeKey | None,
         *,
         parent: UUID | None = None,
-    ) -> tuple[DeclaredJob, NewJob]:
+    ) -> NewJob:
         """Check what was sent against its type; raise Refused or InvalidInput."""
         job_type = self.find_type(asked.job_type)
         try:
-            return job_type, self._new_job(call, job_type, asked, request_key, parent)
+            return self._new_job(call, job_type, asked, request_key, parent)
         except (Refused, InvalidInput):
             # Who may not submit it at all is not told what it would have to be.
             target = Target(
@@ -148,10 +148,10 @@ class Submitter:
 
     # -- accepting --------------------------------------------------------------------------------
 
-    async def accept(self, call: Call, job_type: DeclaredJob, new: NewJob, *, root: str) -> Answer:
+    async def accept(self, call: Call, new: NewJob, *, root: str) -> Answer:
         """Store a prepared job, if the caller may submit it; wait for its end, if he prefers."""
         await self._access.target(call, Action.SUBMIT, Target.of(new.job))
-        result = await self._jobs.admit(job_type, new)
+        result = await self._jobs.submit_prepared(new)
         accepted, is_readable = await self.accepted(call, new, result, root=root)
         most = self._settings.longest_wait_seconds
         seconds = request_headers.wait_seconds(call.headers, most)

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
-from gantline.app.handle import Handle
 from gantline.app.job_type import JobType
 from gantline.app.loop_thread import LoopThread
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
 from gantline.app.settings import CODE, most_schedules, named_in
-from gantline.app.submitting import Submitting
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhooks_of
@@ -31,17 +29,15 @@ from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
     StoreMisconfigured,
-    SubmitConflict,
 )
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
-from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
+from gantline.contract.results import InsertResult
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.admission import Admissible, Admission
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
@@ -167,26 +163,19 @@ class Gantline(Declarations):
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit or self._store_audit
         """Keeps what operators do, and who is refused."""
-        admission = Admission(self.store, self.switches, max_depth_of=self.max_depth_of)
-        self._submitting = Submitting(
-            self.store,
-            admission=admission,
-            switches=self.switches,
-            observer=self.watching.observer,
-            wakeup=self.wakeup,
-        )
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
+            max_depth_of=self.max_depth_of,
             payload_limit=self.payload_limit,
             payload_check=self._payload_check,
             observer=self.watching.observer,
             switches=self.switches,
+            stored=lambda job_id: self.wakeup.notify(job_id=job_id),
         )
         self.schedules = Schedules(
             self.store,
             self.manager,
-            admit=admission.check_job,
             changed=lambda: self.wakeup.notify(Hint.SCHEDULED),
             most=self._most_schedules,
         )
@@ -208,9 +197,7 @@ class Gantline(Declarations):
             return None
         from gantline.app.outbox import Outbox  # most applications have none
 
-        return Outbox(
-            self.outbox_url, clock=self.clock, insert=self._submitting.moved, manager=self.manager
-        )
+        return Outbox(self.outbox_url, clock=self.clock, submitter=self.manager.submitter)
 
     def _make_bridge(self, url: str) -> "Bridging | None":
         if not url:
@@ -328,7 +315,7 @@ class Gantline(Declarations):
                 await callback()
             await self._store_audit.close()
             self._opening.forget()
-            await self._submitting.drained()
+            await self.manager.submitter.drained()
             await self.wakeup.close()
             await self._let_go()
 
@@ -353,34 +340,33 @@ class Gantline(Declarations):
 
     # -- submitting -------------------------------------------------------------------------------
 
-    async def submit_prepared(
-        self, job_type: JobType[Any, R], new: NewJob, *, connection: Any = None
-    ) -> Handle[R]:
-        answer = await self.admit(job_type, new, connection=connection)
-        is_on_its_way = connection is not None and self.outbox is not None
-        return self._handle(job_type, new, answer, is_on_its_way=is_on_its_way)
-
-    async def submit_prepared_many(
-        self, job_type: JobType[Any, R], jobs: list[NewJob]
-    ) -> list[Handle[R]]:
-        await self._ready_to_submit()
-        answers = await self._submitting.many(job_type, jobs)
-        await self._have_submitted()
-        return [
-            self._handle(job_type, new, answer) for new, answer in zip(jobs, answers, strict=True)
-        ]
-
-    async def admit(
-        self, job_type: Admissible, new: NewJob, *, connection: Any = None
-    ) -> InsertResult:
+    async def submit_prepared(self, new: NewJob, *, connection: Any = None) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
         await self._ready_to_submit()
+        submitter = self.manager.submitter
         if connection is None:
-            answer = await self._submitting.one(job_type, new)
+            answer = await submitter.submit(new)
         else:
-            answer = await self._submitting.one_in(connection, job_type, new, outbox=self.outbox)
+            put = None if self.outbox is None else self.outbox.put
+            answer = await submitter.submit_in(connection, new, put=put)
         await self._have_submitted()
         return answer
+
+    async def submit_all_prepared(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        """Store many; where one queue has no room, none of them."""
+        await self._ready_to_submit()
+        answers = await self.manager.submitter.submit_all(jobs)
+        await self._have_submitted()
+        return answers
+
+    async def submit_each_prepared(
+        self, jobs: Sequence[NewJob]
+    ) -> list[InsertResult | GantlineError]:
+        """Store many, each on its own: what is refused does not harm the others."""
+        await self._ready_to_submit()
+        answers = await self.manager.submitter.submit_each(jobs)
+        await self._have_submitted()
+        return answers
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -400,20 +386,6 @@ class Gantline(Declarations):
         else:
             self.outbox.wakeup.notify()
 
-    async def admit_many(
-        self, jobs: Sequence[tuple[Admissible, NewJob]]
-    ) -> list[InsertResult | GantlineError]:
-        """Store many, each on its own: what is refused does not harm the others."""
-        await self._ready_to_submit()
-        answers = await self._submitting.each(jobs)
-        await self._have_submitted()
-        return answers
-
-    async def insert_own(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        """Store jobs of Gantline's own, past the switches and caps of the users' jobs."""
-        await self._ready_to_submit()
-        return await self._submitting.past_the_switches(jobs)
-
     async def _ready_to_submit(self) -> None:
         if not self.is_open:
             await self.open()
@@ -421,33 +393,6 @@ class Gantline(Declarations):
     async def _have_submitted(self) -> None:
         if self.after_submit is not None:
             await self.after_submit()
-
-    def _handle(
-        self,
-        job_type: JobType[Any, R],
-        new: NewJob,
-        answer: InsertResult,
-        *,
-        is_on_its_way: bool = False,
-    ) -> Handle[R]:
-        match answer:
-            case Applied():
-                job_id, duplicate = new.job.job_id, False
-            case Duplicate():
-                job_id, duplicate = answer.existing, True
-            case Conflict(by=None):
-                raise SubmitConflict.of_id()
-            case Conflict():
-                raise SubmitConflict.of_key()
-        return Handle(
-            self,
-            job_id,
-            new.job.tenant_id,
-            subject_id=new.job.subject_id,
-            duplicate=duplicate,
-            codec=job_type.handler.result_codec,
-            is_on_its_way=is_on_its_way,
-        )
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""
@@ -527,6 +472,7 @@ class Gantline(Declarations):
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
+                self.manager,
                 self.registry,
                 settings,
                 clock=self.clock,
@@ -537,7 +483,6 @@ class Gantline(Declarations):
                 chores=self._chores(),
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
-                max_depth_of=self.max_depth_of,
                 state=state,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()

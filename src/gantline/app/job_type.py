@@ -5,20 +5,21 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from uuid import UUID
 
+from gantline.app.handle import Handle
 from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule, typed
 from gantline.contract.clock import EPOCH
-from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
 from gantline.contract.identity import new_job_id, uuid_text
 from gantline.contract.job import DEFAULT_PRIORITY, Job
 from gantline.contract.recurrence import Cron, Every, Recurrence
+from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob
-from gantline.manager.manager import Submission
+from gantline.manager.submitter import Submission
 from gantline.worker.context import current_job
 from gantline.worker.handler import Handler
 
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
-    from gantline.app.handle import Handle
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -164,7 +165,9 @@ class JobType(Generic[T, R]):
             )
             if span is not None:
                 span.describe([new])
-            return await self.app.submit_prepared(self, new, connection=connection)
+            answer = await self.app.submit_prepared(new, connection=connection)
+            is_on_its_way = connection is not None and self.app.outbox is not None
+            return self._handle(new, answer, is_on_its_way=is_on_its_way)
         finally:
             if span is not None:
                 span.end()
@@ -176,7 +179,10 @@ class JobType(Generic[T, R]):
             prepared = [self.prepare(payload, **options) for payload in payloads]
             if span is not None:
                 span.describe(prepared)
-            return await self.app.submit_prepared_many(self, prepared)
+            answers = await self.app.submit_all_prepared(prepared)
+            return [
+                self._handle(new, answer) for new, answer in zip(prepared, answers, strict=True)
+            ]
         finally:
             if span is not None:
                 span.end()
@@ -184,6 +190,28 @@ class JobType(Generic[T, R]):
     def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
         """Submit from code that is not async, in any thread, also after a fork."""
         return self.app.run_sync(lambda: self.submit(payload, **options))
+
+    def _handle(
+        self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
+    ) -> "Handle[R]":
+        match answer:
+            case Applied():
+                job_id, duplicate = new.job.job_id, False
+            case Duplicate():
+                job_id, duplicate = answer.existing, True
+            case Conflict(by=None):
+                raise SubmitConflict.of_id()
+            case Conflict():
+                raise SubmitConflict.of_key()
+        return Handle(
+            self.app,
+            job_id,
+            new.job.tenant_id,
+            subject_id=new.job.subject_id,
+            duplicate=duplicate,
+            codec=self.handler.result_codec,
+            is_on_its_way=is_on_its_way,
+        )
 
     def prepare(
         self,
@@ -234,4 +262,4 @@ class JobType(Generic[T, R]):
             parent_job_id=parent,
             trace_context=dict(trace) or None,
         )
-        return app.manager.prepare(Submission(job, delay or timedelta(0), request_key))
+        return app.manager.submitter.prepare(Submission(job, delay or timedelta(0), request_key))

@@ -13,9 +13,9 @@ from gantline.contract.job import Job
 from gantline.contract.results import InsertResult
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint
-from gantline.manager.manager import JobManager, Submission
-from gantline.manager.relay import Insert, OutboxRelay, wrapped
+from gantline.manager.relay import OutboxRelay, wrapped
 from gantline.manager.sessions import new_session_id
+from gantline.manager.submitter import Submission, Submitter
 from gantline.stores import store_from_url
 from gantline.wakeups.in_process import Hub
 
@@ -31,10 +31,9 @@ _LAST_TIME_SECONDS: Final = 5.0
 class Outbox:
     """A SQL database of the user's own, beside the store; workers move what is put there."""
 
-    def __init__(self, url: str, *, clock: Clock, insert: Insert, manager: JobManager) -> None:
-        """`insert` stores jobs durably where they belong."""
-        self._insert = insert
-        self._manager = manager
+    def __init__(self, url: str, *, clock: Clock, submitter: Submitter) -> None:
+        """`submitter` stores jobs durably where they belong."""
+        self._submitter = submitter
         self.store = store_from_url(url, clock=clock)
         if not self.store.capabilities.caller_transaction:
             raise StoreMisconfigured(
@@ -76,11 +75,14 @@ class Outbox:
 
     def relay(self) -> OutboxRelay:
         return OutboxRelay(
-            self.store, self._insert, f"relay-{new_session_id()}", prepare=self._prepared
+            self.store,
+            self._submitter.insert_moved,
+            f"relay-{new_session_id()}",
+            prepare=self._prepared,
         )
 
     def _prepared(self, job: Job) -> NewJob:
-        return self._manager.prepare(Submission(job))
+        return self._submitter.prepare(Submission(job))
 
     async def _move(self, look: asyncio.Event, stopped: asyncio.Event) -> None:
         relay, pause = self.relay(), _FIRST_PAUSE_SECONDS

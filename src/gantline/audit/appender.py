@@ -12,7 +12,7 @@ from gantline.contract.errors import GantlineError, StoreBusy, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
 from gantline.contract.store import JobStore
-from gantline.worker.batcher import Batcher
+from gantline.manager.batcher import Batcher
 
 _ROUNDS: Final = 100
 _PAUSE_BETWEEN_SECONDS: Final = 0.005

@@ -8,7 +8,7 @@ from typing import Final
 
 from gantline.bridge.envelope import job_of, job_type_of, read_envelope
 from gantline.bridge.message import Message, Rejected, Rejection
-from gantline.bridge.port import DeclaredType, Jobs
+from gantline.bridge.port import Jobs
 from gantline.contract.errors import (
     Code,
     GantlineError,
@@ -18,7 +18,7 @@ from gantline.contract.errors import (
 )
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import NewJob
-from gantline.manager.manager import Submission
+from gantline.manager.submitter import Submission
 
 _log = logging.getLogger("gantline.bridge")
 
@@ -41,14 +41,13 @@ class Intake:
     async def take(self, message: Message) -> None:
         """Store the job durably, if it is not stored yet; raise Rejected."""
         try:
-            job_type, new = self._prepared(message)
-            answer = await self._admitted(job_type, new)
+            answer = await self._submitted(self._prepared(message))
         except Rejected:
             self.taken["rejected"] += 1
             raise
         self.taken["duplicate" if isinstance(answer, Duplicate) else "accepted"] += 1
 
-    def _prepared(self, message: Message) -> tuple[DeclaredType, NewJob]:
+    def _prepared(self, message: Message) -> NewJob:
         given = read_envelope(message)
         job_type = self._jobs.find_type(job_type_of(given))
         if job_type is None:
@@ -66,24 +65,24 @@ class Intake:
             defaults | given, message, tenant=self._tenant, trusts_tenant=self._trusts_tenant
         )
         try:
-            return job_type, self._jobs.manager.prepare(Submission(job))
+            return self._jobs.manager.submitter.prepare(Submission(job))
         except InvalidInput as error:
             raise Rejected(Rejection.INVALID_FORMAT, error.code, error.cause) from None
 
-    async def _admitted(self, job_type: DeclaredType, new: NewJob) -> InsertResult:
+    async def _submitted(self, new: NewJob) -> InsertResult:
         """Try until the store takes it: a store that is away and a queue that is full pass."""
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
-                answer = await self._jobs.admit(job_type, new)
+                answer = await self._jobs.submit_prepared(new)
                 break
             except (StoreUnavailable, SubmitRefused) as error:
-                self._tell(job_type.name, error)
+                self._tell(new.job.job_type, error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
-        if job_type.name in self._held_up:
-            self._held_up.discard(job_type.name)
-            _log.info("messages of %s are taken in again", job_type.name)
+        if new.job.job_type in self._held_up:
+            self._held_up.discard(new.job.job_type)
+            _log.info("messages of %s are taken in again", new.job.job_type)
         if isinstance(answer, Conflict):
             raise Rejected(
                 Rejection.CONFLICT,

@@ -63,9 +63,6 @@ class DeclaredType(Protocol):
     @property
     def priority(self) -> int: ...
 
-    @property
-    def max_depth(self) -> int | None: ...
-
 
 class Jobs(Protocol):
     """An application's jobs."""
@@ -78,6 +75,6 @@ class Jobs(Protocol):
 
     def find_type(self, name: str) -> DeclaredType | None: ...
 
-    async def admit(self, job_type: DeclaredType, new: NewJob) -> InsertResult:
+    async def submit_prepared(self, new: NewJob) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         ...

@@ -239,7 +239,7 @@ async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
 @command
 async def prune(cli: Cli, /, before: datetime, yes: bool, everywhere: bool) -> None:
     """Remove what is older, and leave an event that says so. The chain still verifies."""
-    async with cli.opened() as (store, _):
+    async with cli.opened() as store:
         tenants = await AuditChains(store).tenants() if everywhere else [cli.tenant]
         if not yes:
             whose = "all tenants" if everywhere else f"the tenant {cli.tenant!r}"

@@ -30,7 +30,7 @@ def consumer() -> None:
 @command
 async def list_(cli: Cli) -> None:
     """List consumers with how far they have read, and what last went wrong."""
-    async with cli.opened() as (store, _):
+    async with cli.opened() as store:
         rows = [msgspec.to_builtins(one) for one in await consumers(store)]
     cli.output.rows(rows, _COLUMNS, empty="No consumer has ever read events here.")
 
@@ -45,7 +45,7 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 
     If it ever comes back, it begins anew.
     """
-    async with cli.opened() as (store, _):
+    async with cli.opened() as store:
         found = await _retired(store, name)
         if not yes:
             await confirm(f"forget the consumer {name!r}, which has {found.lag} events to read")

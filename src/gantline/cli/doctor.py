@@ -48,7 +48,7 @@ async def doctor(cli: Cli) -> None:
     is_named = cli.settings.value("store").source != "default"
     if app is not None or is_named or not cli.settings["app"]:
         choice = choose_store(cli.settings, app)
-        async with cli.opened(choice=choice._replace(passed_over=None)) as (store, _):
+        async with cli.opened(choice=choice._replace(passed_over=None)) as store:
             checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
         checks += await _outbox(cli, app)
     checks += [
@@ -188,7 +188,7 @@ async def _outbox(cli: Cli, app: Gantline | None) -> list[Check]:
         return []
     choice = StoreChoice(named.text, named.source)
     try:
-        async with cli.opened(choice=choice) as (outbox, _):
+        async with cli.opened(choice=choice) as outbox:
             lanes = [one for one in await outbox.counts(tenant_id=None) if one.job_type == OUTBOX]
             place, now = place_of(outbox, choice), await outbox.ping()
     except GantlineError as error:

@@ -165,7 +165,7 @@ async def _opened(
     cli: Cli, peppers: Peppers | None = None
 ) -> AsyncIterator[tuple[ApiKeys, CliAudit]]:
     """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
-    async with cli.opened(create=peppers is not None) as (store, _):
+    async with cli.opened(create=peppers is not None) as store:
         yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock), cli.audit(store)
 
 

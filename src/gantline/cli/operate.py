@@ -48,7 +48,7 @@ async def stats(cli: Cli) -> None:
 @command
 async def sessions(cli: Cli) -> None:
     """List the worker processes that are alive."""
-    async with cli.opened() as (store, _):
+    async with cli.opened() as store:
         rows = [
             {**msgspec.to_builtins(session), "serves": _as_typed(session.queues)}
             for session in await live_sessions(store)

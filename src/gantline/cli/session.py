@@ -44,7 +44,6 @@ from gantline.contract.errors import (
 )
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.manager.manager import JobManager
 from gantline.stores.migrations import Migrator, migrator_of
 from gantline.wakeups.in_process import Hub
 
@@ -97,7 +96,7 @@ class Cli:
             async with _server_keeper()(server, tenant=tenant) as keeper:
                 yield keeper
             return
-        async with self.opened(create=create) as (store, _):
+        async with self.opened(create=create) as store:
             yield StoreKeeper(self, store, place=place_of(store, self.choice))
 
     def _server(self) -> str:
@@ -128,7 +127,7 @@ class Cli:
     @asynccontextmanager
     async def opened(
         self, *, create: bool = False, choice: StoreChoice | None = None
-    ) -> AsyncIterator[tuple[JobStore, JobManager]]:
+    ) -> AsyncIterator[JobStore]:
         """Open the store; unless told to create it, only one that is there already."""
         self._refuse_a_server()
         choice = choice or self.choice
@@ -140,7 +139,7 @@ class Cli:
                 await refuse_unless_ready(store, f"{place} ({choice.why})")
             await store.open()
         try:
-            yield store, JobManager(store)
+            yield store
         finally:
             await store.close()
 

@@ -48,8 +48,8 @@ async def copy(
     line = ProgressLine()
     choices = StoreChoice(source, "FROM"), StoreChoice(target, "TO")
     async with (
-        cli.opened(choice=choices[0]) as (here, _),
-        cli.opened(choice=choices[1], create=True) as (there, _),
+        cli.opened(choice=choices[0]) as here,
+        cli.opened(choice=choices[1], create=True) as there,
     ):
         for one, choice in zip((here, there), choices, strict=True):
             _refuse_memory(one, choice)
@@ -84,7 +84,7 @@ async def reopen_(cli: Cli, yes: bool) -> None:
 
     Where its jobs were moved, they would run here as well.
     """
-    async with cli.opened() as (found, _):
+    async with cli.opened() as found:
         if not yes:
             await confirm(f"open {place_of(found, cli.choice)}, whatever runs elsewhere")
         await cli.audit(found).done("reopenStore", Action.MANAGE_QUEUES, "store")

@@ -43,9 +43,9 @@ from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import Acted as ManagerActed
-from gantline.manager.manager import JobManager, Submission
+from gantline.manager.manager import JobManager
 from gantline.manager.sessions import live_sessions
-from gantline.manager.switches import Switches
+from gantline.manager.submitter import Submission
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -63,8 +63,8 @@ class StoreKeeper:
         self._cli = cli
         self._place = place
         self._store = store
-        self._manager = JobManager(store)
-        self._switches = Switches(store)
+        self._manager = _manager(cli, store)
+        self._switches = self._manager.switches
         self._audit = cli.audit(store)
         self.schedules = StoreSchedules(cli, store, self._manager, self._audit)
 
@@ -312,3 +312,11 @@ def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:
 def _happened(row: LogEntry) -> Happened:
     detail = row.error.detail if row.error else None
     return Happened(history_entry(row, with_session=True, with_error_type=True), detail)
+
+
+def _manager(cli: "Cli", store: JobStore) -> JobManager:
+    """One that knows what the application declares, where one is named."""
+    if not cli.settings["app"]:
+        return JobManager(store)
+    app = cli.app()
+    return JobManager(store, policy_for=app.registry.policy_for, max_depth_of=app.max_depth_of)

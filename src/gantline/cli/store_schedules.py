@@ -23,10 +23,8 @@ from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAUL
 from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.manager.admission import Admission
 from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules, all_schedules, tenant_prefix
-from gantline.manager.switches import Switches
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -46,9 +44,7 @@ class StoreSchedules:
     @cached_property
     def _schedules(self) -> Schedules:
         """Made when it is needed: a bad setting of schedules is no harm to other commands."""
-        admission = Admission(self._store, Switches(self._store))
-        most = most_schedules(self._cli.settings)
-        return Schedules(self._store, self._manager, admit=admission.check_job, most=most)
+        return Schedules(self._store, self._manager, most=most_schedules(self._cli.settings))
 
     async def all(self) -> list[ScheduleDocument]:
         prefix = tenant_prefix(self._cli.tenant)

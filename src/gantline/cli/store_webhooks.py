@@ -1,6 +1,5 @@
 """Webhooks in a store, for who can reach it."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -12,9 +11,7 @@ from gantline.audit.store_audit import StoreAudit
 from gantline.auth.action import Action
 from gantline.auth.peppers import Peppers
 from gantline.contract.query import Cursor
-from gantline.contract.results import InsertResult
 from gantline.contract.store import JobStore
-from gantline.contract.submission import NewJob
 from gantline.contract.webhook import (
     DeliveryStatus,
     IssuedWebhook,
@@ -46,9 +43,6 @@ class _Home:
         self.store = store
         self.manager = JobManager(store)
         self.audit = StoreAudit(store)
-
-    async def insert_own(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        return await self.store.insert(jobs)
 
 
 class StoreWebhooks:

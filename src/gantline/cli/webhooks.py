@@ -257,7 +257,7 @@ async def rekey(cli: Cli) -> None:
     """
     from gantline.cli.store_webhooks import StoreWebhooks
 
-    async with cli.opened() as (store, _):
+    async with cli.opened() as store:
         done = await StoreWebhooks(cli, store).rekey()
     cli.output.one(msgspec.to_builtins(done))
     if done.unreadable:

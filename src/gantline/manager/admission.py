@@ -3,10 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from gantline.contract.errors import JobTypeDisabled, QueueFull
-from gantline.contract.job import Job
 from gantline.contract.store import JobStore
 from gantline.manager.switches import Switches
 
@@ -39,16 +38,6 @@ class Counted:
             waiting.add(self._job_type, self._queue, -jobs)
 
 
-class Admissible(Protocol):
-    """A declared type of job, as far as it matters here."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_depth(self) -> int | None: ...
-
-
 class Admission:
     """Asks the store at most once a second; in between it counts what passes here itself.
 
@@ -71,9 +60,7 @@ class Admission:
         self._known = _Waiting()
         self._being_read: list[_Waiting] = []
 
-    async def check(
-        self, job_type: str, *, queue: str, jobs: int, max_depth: int | None
-    ) -> Counted | None:
+    async def check(self, job_type: str, queue: str, *, jobs: int = 1) -> Counted | None:
         """Raise StoreClosed, JobTypeDisabled or QueueFull; count what passes, if anything is
         capped."""
         await self._switches.refuse_if_closed()
@@ -81,6 +68,7 @@ class Admission:
             raise JobTypeDisabled(
                 f"The job type {job_type!r} is switched off.", next_step="Try again later."
             )
+        max_depth = self._max_depth_of(job_type)
         most_in_queue = self._switches.depth_caps.get(queue)
         if max_depth is None and most_in_queue is None:
             return None
@@ -99,11 +87,6 @@ class Admission:
         for waiting in counts:
             waiting.add(job_type, queue, jobs)
         return Counted(job_type, queue, counts)
-
-    async def check_job(self, job: Job) -> None:
-        """Raise JobTypeDisabled or QueueFull."""
-        most = self._max_depth_of(job.job_type)
-        await self.check(job.job_type, queue=job.queue, jobs=1, max_depth=most)
 
     async def _refresh(self) -> None:
         before, now = self._read_at, time.monotonic()

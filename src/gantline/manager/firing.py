@@ -17,7 +17,7 @@ from gantline.contract.schedule import (
 )
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.manager.manager import Submission
+from gantline.manager.submitter import Submission
 
 MISSED: Final = "missed"
 STILL_RUNNING: Final = "the last run has not ended"

@@ -13,15 +13,13 @@ from gantline.contract.errors import (
     Code,
     GantlineError,
     IllegalTransition,
-    InvalidInput,
     JobNotFound,
     StoreUnavailable,
     SubmitConflict,
     VersionMismatch,
 )
-from gantline.contract.job import Job, check_job, with_aware_instants
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome
-from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck, fingerprint
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.query import Cursor, JobFilter, LaneCounts, LaneRequest, Page
 from gantline.contract.results import (
@@ -37,16 +35,15 @@ from gantline.contract.results import (
     Renewal,
     Stale,
 )
-from gantline.contract.scheduling import Placement
 from gantline.contract.snapshot import JobSnapshot, LogEntry, Progress, Run, RunRef
-from gantline.contract.status import Event, JobStatus
+from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
-from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.submission import KeyKind, NewJob
 from gantline.contract.text import LABEL_LIMIT, storable
-from gantline.contract.trace import sound_trace_context
 from gantline.contract.transition import StateGuard, Transition
-from gantline.manager.decide import bounded, decide, decide_cancel, decide_redrive, place
+from gantline.manager.decide import decide, decide_cancel, decide_redrive
 from gantline.manager.observer import Observer, Unobserved, tell
+from gantline.manager.submitter import Submission, Submitter
 from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.manager")
@@ -54,14 +51,6 @@ _log = logging.getLogger("gantline.manager")
 # An operator's write is decided on what was read; when the job moved meanwhile it is decided
 # again. A job would have to move this often between two calls for the operator to lose.
 _DECISION_ROUNDS: Final = 10
-
-
-class Submission(msgspec.Struct, frozen=True):
-    """A job to be submitted, and what does not belong into its envelope."""
-
-    job: Job
-    delay: timedelta = timedelta(0)
-    request_key: DedupeKey | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -107,19 +96,29 @@ class JobManager:
         store: JobStore,
         *,
         policy_for: Callable[[str], Policy] = lambda job_type: DEFAULT_POLICY,
+        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
         jitter: Callable[[], float] = random.random,
         observer: Observer | None = None,
         switches: Switches | None = None,
+        stored: Callable[[UUID], None] = lambda job_id: None,
     ) -> None:
         self._store = store
         self.switches = switches or Switches(store)
         self._observer = observer or Unobserved()
         self._policy_for = policy_for
-        self._payload_limit = payload_limit
-        self._payload_check = payload_check
         self._jitter = jitter
+        self.submitter = Submitter(
+            store,
+            switches=self.switches,
+            policy_for=policy_for,
+            observer=self._observer,
+            max_depth_of=max_depth_of,
+            payload_limit=payload_limit,
+            payload_check=payload_check,
+            stored=stored,
+        )
 
     # -- submitting -------------------------------------------------------------------------------
 
@@ -129,59 +128,13 @@ class JobManager:
         Here and below: raise StoreClosed while nothing may change.
         """
         await self.switches.refuse_if_closed()
-        prepared = [self._prepared_or_error(submission) for submission in submissions]
+        prepared = [self.submitter.prepare_or_error(submission) for submission in submissions]
         ready = [new for new in prepared if isinstance(new, NewJob)]
-        answers = iter(await self._insert(ready))
+        answers = iter(await self.submitter.submit_each(ready))
         return [
             _submit_answer(new.job.job_id, next(answers)) if isinstance(new, NewJob) else new
             for new in prepared
         ]
-
-    async def _insert(self, jobs: list[NewJob]) -> list[InsertResult | GantlineError]:
-        """Insert together; where the store cannot take one of them, one by one."""
-        if not jobs:
-            return []
-        try:
-            answers = await self._store.insert(jobs)
-        except StoreUnavailable:
-            raise
-        except Exception as error:
-            if len(jobs) > 1:
-                return [answer for new in jobs for answer in await self._insert([new])]
-            _log.exception("the store cannot take job %s", jobs[0].job.job_id)
-            return [InvalidInput(f"The store cannot take this job ({type(error).__name__}).")]
-        tell(self._observer.submitted, jobs, answers)
-        return list(answers)
-
-    def prepare(self, submission: Submission) -> NewJob:
-        """Check a job against the contract and place it; raise InvalidInput. For follow-ups too."""
-        job = with_aware_instants(submission.job)
-        if job.trace_context is not None:
-            trace = sound_trace_context(job.trace_context)
-            job = msgspec.structs.replace(job, trace_context=trace)
-        data = check_job(job, payload_limit=self._payload_limit)
-        if self._payload_check and (reason := self._payload_check(job.job_type, data)):
-            raise InvalidInput(f"The payload was refused: {reason}.")
-        asked = Placement(_delay_asked(job, submission.delay), job.priority)
-        policy = self._policy_for(job.job_type)
-        placed = place(policy, job, asked)
-        if placed != asked:
-            # The strategy has the last word, also over an instant that the submitter named.
-            at = job.scheduled_at if placed.delay == asked.delay else None
-            job = msgspec.structs.replace(job, scheduled_at=at, priority=placed.priority)
-        key = fingerprint(data, job.payload_version)
-        is_logged = Event.SUBMITTED in policy.events
-        return NewJob(job, key, placed.delay, submission.request_key, is_logged)
-
-    def _prepared_or_error(self, submission: Submission) -> NewJob | GantlineError:
-        try:
-            return self.prepare(submission)
-        except GantlineError as error:
-            return error
-        except Exception as error:
-            # A check or a strategy of the user's own broke: refuse this job, and this one only.
-            _log.exception("job %s could not be checked", submission.job.job_id)
-            return InvalidInput(f"The job could not be checked ({type(error).__name__}).")
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -351,11 +304,6 @@ class JobManager:
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         return await self._store.counts(tenant_id=tenant_id)
-
-
-def _delay_asked(job: Job, delay: timedelta) -> timedelta:
-    at = job.scheduled_at
-    return bounded(delay if at is None else at - job.created_at)
 
 
 def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submitted | GantlineError:

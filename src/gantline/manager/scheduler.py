@@ -8,7 +8,7 @@ these steps leaves an entry that is still due, and the next one does the same ag
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.contract.errors import GantlineError, SubmitConflict, SubmitRefused
+from gantline.contract.errors import GantlineError, SubmitConflict
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.schedule import Fire, ScheduleRecord
@@ -24,20 +24,18 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.manager.firing import Due, Plan, plan, submission_of, with_fires
-from gantline.manager.manager import JobManager, Submission, Submitted
+from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.observer import Observer, Unobserved, tell
 from gantline.manager.schedule_upkeep import ScheduleUpkeep
 from gantline.manager.schedules import (
     DUE,
     SCHEDULES,
-    Admit,
     StoredSchedule,
     definition_of,
     entry_of,
     read_due,
     read_schedules,
 )
-from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.scheduler")
 
@@ -78,21 +76,16 @@ class Scheduler:
         manager: JobManager,
         owner: str,
         *,
-        admit: Admit,
-        submitted: Callable[[UUID], None] = lambda job_id: None,
         observer: Observer | None = None,
         lease: timedelta = SCHEDULER_LEASE,
         upkeep_every: timedelta = _UPKEEP_EVERY,
     ) -> None:
-        """`submitted` is called with one of the jobs when there are new ones, to wake workers."""
         self._store = store
         self._manager = manager
         self._owner = owner
-        self._admit = admit
-        self._submitted = submitted
         self._observer = observer or Unobserved()
         self._lease = lease
-        self._switches = Switches(store)
+        self._switches = manager.switches
         self._upkeep = ScheduleUpkeep(store)
         self._upkeep_every = upkeep_every.total_seconds()
         self._upkept_at: float | None = None
@@ -213,7 +206,7 @@ class Scheduler:
         """Submit the jobs of all that is due, and tell what became of each instant."""
         wanted = [(firing, due) for firing in firings for due in firing.plan.runs]
         made = [submission_of(firing.stored.record, due.at, now) for firing, due in wanted]
-        answers = await self._submitted_or_refused(made)
+        answers = await self._manager.submit(made)
         then = await self._store.ping() if wanted else now
         fires = {firing.key: list(firing.plan.skipped) for firing in firings}
         lateness: list[tuple[str, float]] = []
@@ -223,30 +216,8 @@ class Scheduler:
             if isinstance(answer, Submitted) and not answer.duplicate:
                 lateness.append((one.job.job_type, late))
         if lateness:
-            self._submitted(made[0].job.job_id)
             tell(self._observer.fired, lateness)
         return [fires[firing.key] for firing in firings]
-
-    async def _submitted_or_refused(
-        self, made: Sequence[Submission]
-    ) -> list[Submitted | GantlineError]:
-        refused: dict[UUID, GantlineError] = {}
-        for one in made:
-            try:
-                await self._admit(one.job)
-            except SubmitRefused as error:
-                refused[one.job.job_id] = error
-        if refused:  # but not what a leader before us has submitted
-            ids = list(refused)
-            for job_id, job in zip(ids, await self._store.get(ids, tenant_id=None), strict=True):
-                if job is not None:
-                    del refused[job_id]
-        allowed = [one for one in made if one.job.job_id not in refused]
-        answers: list[Submitted | GantlineError] = []
-        for start in range(0, len(allowed), _BATCH):
-            answers += await self._manager.submit(allowed[start : start + _BATCH])
-        answered = iter(answers)
-        return [refused.get(one.job.job_id) or next(answered) for one in made]
 
     async def _move(self, firings: Sequence[_Firing], fires: Sequence[Sequence[Fire]]) -> None:
         """Write down what became of instants, and what is due next; in the order that is safe."""

@@ -11,7 +11,7 @@ They are two records, so they can part. These rules keep them together:
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -28,7 +28,6 @@ from gantline.contract.errors import (
     StoreClosed,
     VersionMismatch,
 )
-from gantline.contract.job import Job
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.schedule import (
@@ -42,8 +41,9 @@ from gantline.contract.schedule import (
 from gantline.contract.store import JobStore
 from gantline.contract.text import is_storable
 from gantline.manager.firing import job_of, with_fires
-from gantline.manager.manager import JobManager, Submission, Submitted
+from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.sessions import live_sessions
+from gantline.manager.submitter import Submission
 
 _log = logging.getLogger("gantline.scheduler")
 
@@ -55,7 +55,6 @@ _ROUNDS: Final = 20
 _PAGE: Final = 1000
 
 
-Admit = Callable[[Job], Awaitable[None]]
 """Raises SubmitRefused for a job that may not be submitted now."""
 
 
@@ -171,7 +170,6 @@ class Schedules:
         store: JobStore,
         manager: JobManager,
         *,
-        admit: Admit,
         changed: Callable[[], None] = lambda: None,
         most: int | None = None,
     ) -> None:
@@ -182,7 +180,6 @@ class Schedules:
         """
         self._store = store
         self._manager = manager
-        self._admit = admit
         self._changed = changed
         self._most = most
 
@@ -323,7 +320,6 @@ class Schedules:
         found = await self.get(tenant_id, name)
         now = await self._store.ping()
         job = msgspec.structs.replace(job_of(found.record, now), created_by=owner, scheduled_at=now)
-        await self._admit(job)
         (answer,) = await self._manager.submit([Submission(job)])
         if isinstance(answer, GantlineError):
             raise answer

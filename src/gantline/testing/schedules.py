@@ -5,11 +5,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gantline.app.gantline import Gantline
-from gantline.manager.admission import Admission
 from gantline.manager.observer import Unobserved
 from gantline.manager.scheduler import Scheduler
 from gantline.manager.schedules import DUE, due_key, read_due, synchronise
-from gantline.manager.switches import Switches
 
 _OWNER: Final = "jobs-test"
 _MOMENT: Final = timedelta(microseconds=1)
@@ -28,10 +26,7 @@ class DueSchedules:
     async def fire(self) -> int:
         """Submit what is due; count the jobs. A new leader each time, who has nothing in mind."""
         store, counted = self._app.store, _Counted()
-        admission = Admission(store, Switches(store), max_depth_of=self._app.max_depth_of)
-        scheduler = Scheduler(
-            store, self._app.manager, _OWNER, admit=admission.check_job, observer=counted
-        )
+        scheduler = Scheduler(store, self._app.manager, _OWNER, observer=counted)
         await scheduler.run_once()
         return counted.jobs
 

@@ -1,6 +1,5 @@
 """Deliveries as people see them: read off the jobs that make them, listed, and made once more."""
 
-from collections.abc import Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -11,7 +10,6 @@ from gantline.contract.clock import Clock
 from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound
 from gantline.contract.identity import new_job_id
 from gantline.contract.query import Cursor, JobFilter
-from gantline.contract.results import InsertResult
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import DEAD, Event, JobStatus
 from gantline.contract.store import JobStore
@@ -55,10 +53,6 @@ class Home(Protocol):
 
     @property
     def audit(self) -> AuditSink: ...
-
-    async def insert_own(self, jobs: Sequence[NewJob]) -> Sequence[InsertResult]:
-        """Store jobs of Gantline's own, past the switches and caps of the users' jobs."""
-        ...
 
 
 class Deliveries:
@@ -180,7 +174,7 @@ class Deliveries:
         )
 
     async def _insert(self, new: NewJob) -> ListedDelivery:
-        await self._home.insert_own([new])
+        await self._home.manager.submitter.insert([new])
         webhook_id = UUID(new.job.subject_id)
         return _listed(await self._job(webhook_id, new.job.job_id, new.job.tenant_id))
 

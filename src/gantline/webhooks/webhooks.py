@@ -91,7 +91,7 @@ class Webhooks:
         """What reads the events and has them delivered."""
         fan_out = FanOut(
             self._endpoints,
-            self._home.insert_own,
+            lambda jobs: self._home.manager.submitter.insert(jobs),
             source=self.settings.source,
             clock=lambda: self._home.clock,
         )

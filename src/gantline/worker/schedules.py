@@ -11,7 +11,6 @@ from typing import Final
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.admission import Admission
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
 from gantline.manager.schedule_upkeep import mark_of, settle
@@ -39,26 +38,13 @@ class ScheduleTask:
         owner: str,
         *,
         declared: Sequence[Schedule],
-        admission: Admission,
         wakeup: Wakeup,
         observer: Observer,
     ) -> None:
         self._store = store
         self._declared = declared
-        self._schedules = Schedules(
-            store,
-            manager,
-            admit=admission.check_job,
-            changed=lambda: wakeup.notify(Hint.SCHEDULED),
-        )
-        self._scheduler = Scheduler(
-            store,
-            manager,
-            owner,
-            admit=admission.check_job,
-            submitted=lambda job_id: wakeup.notify(job_id=job_id),
-            observer=observer,
-        )
+        self._schedules = Schedules(store, manager, changed=lambda: wakeup.notify(Hint.SCHEDULED))
+        self._scheduler = Scheduler(store, manager, owner, observer=observer)
         self.mark = mark_of(declared)
         """The same for all workers that declare the same."""
         self._settled_at = 0.0

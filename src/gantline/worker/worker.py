@@ -15,14 +15,12 @@ from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.admission import Admission
 from gantline.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer, Unobserved
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
-from gantline.manager.switches import Switches
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
 from gantline.worker.consumers import Consumers
@@ -55,6 +53,7 @@ class Worker:
     def __init__(
         self,
         store: JobStore,
+        manager: JobManager,
         registry: HandlerRegistry,
         settings: WorkerSettings,
         *,
@@ -66,7 +65,6 @@ class Worker:
         chores: Sequence[Chore] = (),
         consumers: Sequence[DeclaredConsumer] = (),
         schedules: Sequence[Schedule] = (),
-        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
         state: Any = None,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
@@ -84,9 +82,9 @@ class Worker:
         self._observer = observer or Unobserved()
         self._declared_consumers = consumers
         self._declared_schedules = schedules
-        self._max_depth_of = max_depth_of
         self._state = state
-        self._manager = JobManager(store, policy_for=registry.policy_for, observer=self._observer)
+        self._manager = manager
+        self._switches = manager.switches
         self._stop_asked = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._was_cancelled = False
@@ -200,7 +198,7 @@ class Worker:
         return {queue: (total[queue], free) for queue, free in self._slots.without_a_run.items()}
 
     async def _open(self) -> None:
-        self._switches = Switches(self._store)
+        self._switches.doubt()  # what the application has read may be old
         self._processes = ProcessPool()
         self._threads = HandlerThreads()
         self._announcer = Announcer(self._store, self._wakeup)
@@ -220,7 +218,6 @@ class Worker:
             self._manager,
             self.session_id,
             declared=self._declared_schedules,
-            admission=Admission(self._store, self._switches, max_depth_of=self._max_depth_of),
             wakeup=self._wakeup,
             observer=self._observer,
         )

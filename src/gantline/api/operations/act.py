@@ -148,8 +148,8 @@ class Acting:
             payload_version=old.payload_version if keeps_payload else None,
         )
         key = self._submitter.request_key(call, call.raw_body, tenant_id=old.tenant_id)
-        job_type, new = await self._submitter.prepare(call, asked, key, parent=old.job_id)
-        return await self._submitter.accept(call, job_type, new, root=call.root)
+        new = await self._submitter.prepare(call, asked, key, parent=old.job_id)
+        return await self._submitter.accept(call, new, root=call.root)
 
     async def delete(self, call: Call) -> Answer:
         job = await self._job(call, Action.DELETE)

@@ -278,7 +278,7 @@ class ScheduleOperations:
     ) -> Schedule:
         """What was sent, checked against its type, if the caller may submit such jobs."""
         recurrence = recurrence_of(sent)
-        _, new = await self._submitter.prepare(
+        new = await self._submitter.prepare(
             call,
             JobToSubmit(
                 job_type=sent.job_type,

@@ -18,7 +18,6 @@ from gantline.api.front_desk import problem_document
 from gantline.api.headers import idempotency_key
 from gantline.api.operation import Operation, RequestHeader
 from gantline.api.parts import Parts
-from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused, refused_for
 from gantline.api.sent import JobsToSubmit, JobToSubmit, Sent
 from gantline.auth.action import Action
@@ -57,7 +56,6 @@ class _Batch(Sent, frozen=True, kw_only=True):
 
 
 _job_decoder: Final = msgspec.json.Decoder(JobToSubmit)
-_Prepared = tuple[DeclaredJob, NewJob]
 
 
 class Submitting:
@@ -100,8 +98,8 @@ class Submitting:
         asked: JobToSubmit = call.body
         tenant_id = asked.tenant_id or call.principal.tenant_id
         key = self._submitter.request_key(call, call.raw_body, tenant_id=tenant_id)
-        job_type, new = await self._submitter.prepare(call, asked, key)
-        return await self._submitter.accept(call, job_type, new, root=call.root)
+        new = await self._submitter.prepare(call, asked, key)
+        return await self._submitter.accept(call, new, root=call.root)
 
     async def batch(self, call: Call) -> Answer:
         batch: _Batch = call.body
@@ -110,18 +108,18 @@ class Submitting:
             await self._prepared(call, index, body) for index, body in enumerate(batch.jobs)
         ]
         ready = [one for one in prepared if not isinstance(one, Refused)]
-        answers = iter(await self._jobs.admit_many(ready) if ready else [])
+        answers = iter(await self._jobs.submit_each_prepared(ready) if ready else [])
         items = [
             _refused_item(call, one)
             if isinstance(one, Refused)
-            else await self._item(call, one[1], next(answers))
+            else await self._item(call, one, next(answers))
             for one in prepared
         ]
         accepted = sum(item.job is not None for item in items)
         document = BatchDocument(accepted=accepted, rejected=len(items) - accepted, items=items)
         return json_answer(202, document)
 
-    async def _prepared(self, call: Call, index: int, body: msgspec.Raw) -> _Prepared | Refused:
+    async def _prepared(self, call: Call, index: int, body: msgspec.Raw) -> NewJob | Refused:
         """Each job is decoded, checked and authorized by itself."""
         within = f"#/jobs/{index}"
         try:
@@ -130,13 +128,13 @@ class Submitting:
             key = self._submitter.request_key(
                 call, bytes(body), tenant_id=tenant_id, part=f"/{index}"
             )
-            job_type, new = await self._submitter.prepare(call, asked, key)
+            new = await self._submitter.prepare(call, asked, key)
             await self._access.target(call, Action.SUBMIT, Target.of(new.job))
         except Refused as refused:
             return refused
         except GantlineError as error:
             return refused_for(error, within=f"{within}/payload")
-        return job_type, new
+        return new
 
     async def _item(
         self, call: Call, new: NewJob, answer: InsertResult | GantlineError

@@ -9,8 +9,9 @@ from gantline.contract.results import Applied, Duplicate
 from gantline.contract.snapshot import Progress, Run
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import NewJob
-from gantline.manager.manager import Ending, Submission
+from gantline.manager.manager import Ending
 from gantline.manager.reaper import Reaper
+from gantline.manager.submitter import Submission
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule_for
 from gantline.testing.factories import make_job, make_new
@@ -70,4 +71,6 @@ async def _others_finish(bench: Bench) -> None:
 
 def _done(bench: Bench, run: Run) -> Ending:
     follow_up = make_job(run.job.data(), job_type="next", idempotency_key=f"next-{run.job.data()}")
-    return Ending(run, Success(follow_ups=(bench.manager.prepare(Submission(follow_up)),)))
+    return Ending(
+        run, Success(follow_ups=(bench.manager.submitter.prepare(Submission(follow_up)),))
+    )

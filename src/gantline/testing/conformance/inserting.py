@@ -9,7 +9,8 @@ from gantline.contract.query import JobFilter
 from gantline.contract.results import Applied, Conflict, Duplicate
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.manager.manager import Submission, Submitted
+from gantline.manager.manager import Submitted
+from gantline.manager.submitter import Submission
 from gantline.testing.conformance.bench import HOUR, Bench
 from gantline.testing.conformance.rule import rule
 from gantline.testing.factories import make_job, make_new, number

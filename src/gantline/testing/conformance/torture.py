@@ -13,7 +13,8 @@ from gantline.contract.snapshot import Progress
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.text import ERROR_DETAIL_LIMIT, ERROR_MESSAGE_LIMIT
-from gantline.manager.manager import Ending, Submission, Submitted
+from gantline.manager.manager import Ending, Submitted
+from gantline.manager.submitter import Submission
 from gantline.testing.conformance.bench import HOUR, Bench
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import make_job
