@@ -38,7 +38,9 @@ class Setting(NamedTuple):
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
     Setting("url", "", "A server to ask instead, as a URL; its key is GANTLINE_API_KEY."),
-    Setting("trigger", "", "A broker that wakes workers, as a URL (amqp://host); else only polling."),
+    Setting(
+        "trigger", "", "A broker that wakes workers, as a URL (amqp://host); else only polling."
+    ),
     Setting("outbox", "", "A SQL database for submits in its transactions, as a URL; see docs."),
     Setting("bridge", "", "A broker that envelopes come from and outcomes go to, as a URL."),
     Setting("app", "", "Where the application object is, as module:name."),

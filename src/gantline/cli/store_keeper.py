@@ -63,7 +63,7 @@ class StoreKeeper:
         self._cli = cli
         self._place = place
         self._store = store
-        self._manager = _manager(cli, store)
+        self._manager = JobManager(store, max_depth_of=self._max_depth_of)
         self._switches = self._manager.switches
         self._audit = cli.audit(store)
         self.schedules = StoreSchedules(cli, store, self._manager, self._audit)
@@ -71,6 +71,10 @@ class StoreKeeper:
     @property
     def whose(self) -> str:
         return f"the tenant {self._cli.tenant!r}"
+
+    def _max_depth_of(self, job_type: str) -> int | None:
+        """Only what submits asks for it: the application is not imported for anything else."""
+        return self._cli.app().max_depth_of(job_type) if self._cli.settings["app"] else None
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -312,11 +316,3 @@ def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:
 def _happened(row: LogEntry) -> Happened:
     detail = row.error.detail if row.error else None
     return Happened(history_entry(row, with_session=True, with_error_type=True), detail)
-
-
-def _manager(cli: "Cli", store: JobStore) -> JobManager:
-    """One that knows what the application declares, where one is named."""
-    if not cli.settings["app"]:
-        return JobManager(store)
-    app = cli.app()
-    return JobManager(store, policy_for=app.registry.policy_for, max_depth_of=app.max_depth_of)
