@@ -972,9 +972,41 @@ BEGIN
 END
 $$;
 
--- `p_max_payload_bytes` NULL leaves the size of a payload to the caller.
+-- Why a job of this type may not be submitted now, by the switches and the cap of its queue; NULL
+-- where it may. A declared cap of a type is known to its application only.
+CREATE FUNCTION gantline.why_refused(p_job_type text, p_queue text)
+RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_cap bigint;
+    v_waiting bigint;
+BEGIN
+    IF EXISTS (SELECT FROM gantline.record WHERE namespace = 'switches' AND key = 'closed') THEN
+        RETURN 'STORE_CLOSED: The store is closed.';
+    ELSIF EXISTS (SELECT FROM gantline.record
+                  WHERE namespace = 'switches' AND key = 'disabled-type/' || p_job_type) THEN
+        RETURN format('JOB_TYPE_DISABLED: The job type %L is switched off.', p_job_type);
+    END IF;
+    SELECT convert_from(value, 'UTF8')::bigint INTO v_cap FROM gantline.record
+    WHERE namespace = 'switches' AND key = 'depth-cap/' || p_queue;
+    IF v_cap IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- No more than the cap are counted.
+    SELECT count(*) INTO v_waiting FROM (
+        SELECT FROM gantline.lane JOIN gantline.ready ON ready.lane = lane.id
+        WHERE lane.queue = p_queue LIMIT v_cap) AS waiting;
+    IF v_waiting >= v_cap THEN
+        RETURN format('QUEUE_FULL: %s jobs may wait in the queue %L, and no more.', v_cap, p_queue);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- `p_max_payload_bytes` NULL leaves the size of a payload to the caller, `p_admitted` the question
+-- whether the job may be submitted now: an application has asked already.
 CREATE FUNCTION gantline.submit(
-    p_jobs jsonb, p_now bigint DEFAULT NULL, p_max_payload_bytes integer DEFAULT 65536)
+    p_jobs jsonb, p_now bigint DEFAULT NULL, p_max_payload_bytes integer DEFAULT 65536,
+    p_admitted boolean DEFAULT false)
 RETURNS TABLE (place bigint, outcome text, job_id uuid, by_kind text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -991,6 +1023,7 @@ DECLARE
     v_max_attempts integer;
     v_lane bigint;
     v_has_request boolean;
+    v_refusal text;
     v_wakes boolean := false;
 BEGIN
     IF jsonb_typeof(p_jobs) = 'object' THEN
@@ -1009,6 +1042,22 @@ BEGIN
         v_version := gantline.checked_number(v_job, v_place, 'payloadVersion', 1, 1, 2147483647);
         v_max_attempts := gantline.checked_number(v_job, v_place, 'maxAttempts', 3, 1, 1000);
         v_has_request := jsonb_typeof(v_job -> 'requestKey') = 'object';
+        v_refusal := CASE WHEN NOT p_admitted THEN gantline.why_refused(v_type, v_queue) END;
+        -- A job that was accepted before is not refused.
+        IF v_refusal IS NOT NULL
+           AND NOT EXISTS (SELECT FROM gantline.job WHERE id = v_id AND tenant = v_tenant)
+           AND NOT EXISTS (
+               SELECT FROM gantline.dedupe
+               WHERE (until IS NULL OR until > v_now) AND (
+                   (kind = 'job' AND tenant = v_tenant AND scope = v_type
+                    AND key = v_job ->> 'idempotencyKey')
+                   OR (v_has_request AND kind = 'request'
+                       AND tenant = coalesce(v_job ->> 'requestKey.tenantId', v_tenant)
+                       AND scope = v_job ->> 'requestKey.scope'
+                       AND key = v_job ->> 'requestKey.key'))) THEN
+            RAISE object_not_in_prerequisite_state
+            USING MESSAGE = v_refusal, HINT = 'Try again later.';
+        END IF;
         SELECT id INTO v_lane FROM gantline.lane WHERE queue = v_queue AND job_type = v_type;
         IF NOT FOUND THEN
             INSERT INTO gantline.lane (queue, job_type) VALUES (v_queue, v_type)

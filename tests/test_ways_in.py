@@ -1,0 +1,380 @@
+"""Every way in, against every reason to refuse: each holds, with the same code everywhere.
+
+What was accepted is not refused later: a follow-up and a job that leaves an outbox go in whatever
+the cap says. Where nobody can be told, a message of the bridge is held and a schedule notes the
+reason.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import httpx2
+import msgspec
+import psycopg
+import pytest
+import uvicorn
+from click.testing import CliRunner
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from gantline import Context, Gantline, JobStatus
+from gantline.bridge.intake import Intake
+from gantline.bridge.message import Message
+from gantline.cli.main import main
+from gantline.contract.errors import Code, GantlineError
+from gantline.contract.query import JobFilter
+from gantline.contract.snapshot import JobSnapshot
+from gantline.manager.scheduler import Scheduler
+from gantline.manager.switches import Switches
+from gantline.moving.closing import reopen
+from gantline.stores.postgres.location import parse_url
+from gantline.testing import FakeClock
+from gantline.worker.settings import WorkerSettings
+from tests.ear import PATIENCE_SECONDS
+from tests.moving_stores import close
+from tests.servers.postgres import PostgresServer, free_port
+
+TYPE: Final = "ways-in"
+PARENT: Final = "parent"
+ACCEPTED: Final = "accepted"
+QUICK: Final = WorkerSettings(
+    queues={"default": 10}, drain=timedelta(0), maintain_every=None, poll=timedelta(seconds=0.05)
+)
+
+
+class Place:
+    """An application on an empty store."""
+
+    def __init__(self, url: str, *, outbox: str | None = None) -> None:
+        self.url = url
+        self.clock = FakeClock()
+        self.jobs = Gantline(url, outbox=outbox, clock=self.clock)
+
+        @self.jobs.job(TYPE)
+        async def handler(value: int) -> None: ...
+
+        @self.jobs.job(PARENT)
+        async def parent(value: int, ctx: Context) -> None:
+            ctx.follow_up(handler, value)
+
+        self.type, self.parent = handler, parent
+
+    async def found(self, job_type: str = TYPE) -> list[JobSnapshot]:
+        wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type}))
+        return list((await self.jobs.store.find(wanted, limit=10)).items)
+
+
+# -- the ways -------------------------------------------------------------------------------------
+
+Way = Callable[[Place], Awaitable[str]]
+Reason = Callable[[Place], Awaitable[None]]
+
+
+async def by_python(place: Place) -> str:
+    await place.type.submit(1)
+    return ACCEPTED
+
+
+async def by_many(place: Place) -> str:
+    await place.type.submit_many([1])
+    return ACCEPTED
+
+
+async def by_sync(place: Place) -> str:
+    await asyncio.to_thread(place.type.submit_sync, 1)
+    return ACCEPTED
+
+
+async def by_transaction(place: Place) -> str:
+    async with place.jobs.transaction() as connection:
+        await place.type.submit(1, connection=connection)
+    return ACCEPTED
+
+
+async def by_http(place: Place) -> str:
+    return await _posted(place, "/api/jobs", {"jobType": TYPE, "payload": 1})
+
+
+async def by_batch(place: Place) -> str:
+    async with _asked(place) as client:
+        body = {"jobs": [{"jobType": TYPE, "payload": 1}]}
+        (item,) = (await client.post("/api/jobs/batch", json=body)).json()["items"]
+    return str(item["problem"]["errorCode"]) if item.get("problem") else ACCEPTED
+
+
+async def by_endpoint(place: Place) -> str:
+    return await _posted(place, "/orders", 1)
+
+
+async def by_command(place: Place) -> str:
+    return await _command(place, "--store", place.url)
+
+
+async def by_command_to_a_server(place: Place) -> str:
+    port = free_port()
+    config = uvicorn.Config(_served(place), port=port, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not server.started:  # noqa: ASYNC110  # it has no signal of its own
+                await asyncio.sleep(0.01)
+        return await _command(place, "--url", f"http://127.0.0.1:{port}")
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def _served(place: Place) -> Starlette:
+    api = place.jobs.api(allow_anonymous=True)
+    return Starlette(routes=[api.enqueue("/orders", place.type), Mount("/", api)])
+
+
+@asynccontextmanager
+async def _asked(place: Place) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=_served(place))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+async def _posted(place: Place, path: str, body: object) -> str:
+    async with _asked(place) as client:
+        answer = await client.post(path, json=body)
+    return ACCEPTED if answer.status_code == 202 else str(answer.json()["errorCode"])
+
+
+async def _command(place: Place, *where: str) -> str:
+    words = [*where, "job", "submit", TYPE, "1"]
+    done = await asyncio.to_thread(CliRunner().invoke, main, words, standalone_mode=True)
+    return ACCEPTED if done.exit_code == 0 else _code_in(done.stderr)
+
+
+def _code_in(text: str) -> str:
+    """People read a sentence, not a code."""
+    said = {
+        "is switched off": Code.JOB_TYPE_DISABLED,
+        "may wait in the queue": Code.QUEUE_FULL,
+        "is closed": Code.STORE_CLOSED,
+    }
+    return next((code for words, code in said.items() if words in text), text)
+
+
+WAYS: Final = (
+    *(by_python, by_many, by_sync, by_transaction),
+    *(by_http, by_batch, by_endpoint, by_command, by_command_to_a_server),
+)
+
+
+# -- the reasons ----------------------------------------------------------------------------------
+
+
+async def disabled(place: Place) -> None:
+    await place.jobs.switches.disable_type(TYPE)
+
+
+async def full(place: Place) -> None:
+    await place.jobs.switches.cap_queue("default", 0)
+
+
+async def closed(place: Place) -> None:
+    await close(place.jobs.store)
+    place.jobs.switches.doubt()
+
+
+async def nothing(place: Place) -> None: ...
+
+
+REASONS: Final[dict[Reason, str]] = {
+    disabled: Code.JOB_TYPE_DISABLED,
+    full: Code.QUEUE_FULL,
+    closed: Code.STORE_CLOSED,
+    nothing: ACCEPTED,
+}
+each_reason = pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.__name__)
+
+
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Place]:
+    async with place.jobs:
+        yield place
+
+
+async def answer_of(way: Way, place: Place) -> str:
+    try:
+        return await way(place)
+    except GantlineError as error:
+        return error.code
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+@each_reason
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_who_submits_is_refused_with_the_same_code(
+    way: Way, reason: Reason, tmp_path: Path
+) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        await reason(place)
+        expected = REASONS[reason]
+        assert await answer_of(way, place) == expected
+        assert len(await place.found()) == (expected == ACCEPTED)
+
+
+@each_reason
+async def test_an_outbox_takes_nothing_that_the_store_would_refuse(
+    reason: Reason, tmp_path: Path
+) -> None:
+    outbox = f"sqlite:///{tmp_path}/outbox.db"
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db", outbox=outbox)) as place:
+        await reason(place)
+        assert await answer_of(by_transaction, place) == REASONS[reason]
+
+
+@each_reason
+async def test_sql_refuses_with_the_same_code(reason: Reason, postgres: PostgresServer) -> None:
+    url = postgres.url(schema=f"w{uuid4().hex}")
+    location = parse_url(url)
+
+    async def by_sql(place: Place) -> str:
+        async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+            submit = location.sql("SELECT gantline.submit(%s)")
+            body = msgspec.json.encode({"jobType": TYPE, "payload": 1, "idempotencyKey": "k"})
+            try:
+                await connection.execute(submit, (body.decode(),))
+            except psycopg.errors.ObjectNotInPrerequisiteState as error:
+                return str(error).partition(":")[0]
+        return ACCEPTED
+
+    async with opened(Place(url)) as place:
+        await reason(place)
+        assert await by_sql(place) == REASONS[reason]
+        assert len(await place.found()) == (REASONS[reason] == ACCEPTED)
+
+
+async def test_what_was_accepted_before_is_no_refusal_in_sql(postgres: PostgresServer) -> None:
+    url = postgres.url(schema=f"w{uuid4().hex}")
+    location = parse_url(url)
+    body = msgspec.json.encode({"jobType": TYPE, "payload": 1, "idempotencyKey": "k"}).decode()
+    async with opened(Place(url)) as place:
+        outcomes = []
+        for reason in (nothing, disabled, full, closed):
+            await reason(place)
+            async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+                submit = location.sql("SELECT outcome FROM gantline.submit(%s)")
+                outcomes += await (await connection.execute(submit, (body,))).fetchall()
+        assert outcomes == [("accepted",), *[("duplicate",)] * 3]
+
+
+# -- where nobody can be told ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", [disabled, full, closed], ids=lambda reason: reason.__name__)
+async def test_the_bridge_holds_its_message_until_the_job_is_taken(
+    reason: Reason, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        await reason(place)
+        intake = Intake(place.jobs, tenant="default")
+        body = msgspec.json.encode({"jobType": TYPE, "payload": 1})
+        taking = asyncio.create_task(intake.take(Message(body=body, message_id="m")))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "wait with the broker" not in caplog.text:  # noqa: ASYNC110  # a log has no signal
+                await asyncio.sleep(0.01)
+        assert not taking.done()
+        assert not await place.found()
+        await _allow(place)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await taking
+        assert len(await place.found()) == 1
+
+
+async def _allow(place: Place) -> None:
+    switches = Switches(place.jobs.store)
+    await switches.disable_type(TYPE, disabled=False)
+    await switches.cap_queue("default", None)
+    await switches.refresh(max_age_seconds=0)
+    if switches.closed is not None:
+        await reopen(place.jobs.store)
+    place.jobs.switches.doubt()
+
+
+@pytest.mark.parametrize(
+    ("reason", "noted"),
+    [
+        (disabled, "The job type 'ways-in' is switched off."),
+        (full, "0 jobs may wait in the queue 'default', and no more."),
+        (closed, None),
+    ],
+    ids=["disabled", "full", "closed"],
+)
+async def test_a_schedule_notes_what_was_refused_and_fires_where_its_store_goes(
+    reason: Reason, noted: str | None, tmp_path: Path
+) -> None:
+    place = Place(f"sqlite:///{tmp_path}/gantline.db")
+    place.type.every(timedelta(minutes=1), payload=1, name="minutely")
+    async with opened(place):
+        for schedule in place.jobs.declared_schedules:
+            await place.jobs.schedules.create(schedule, origin="code")
+        await reason(place)
+        place.clock.advance(timedelta(minutes=1))
+        await Scheduler(place.jobs.store, place.jobs.manager, "leader").run_once()
+        fires = (await place.jobs.schedules.get("default", "minutely")).record.fires
+        assert [fire.reason for fire in fires] == ([] if noted is None else [noted])
+        assert not await place.found()
+
+
+@pytest.mark.parametrize(
+    ("reason", "ends"),
+    [(disabled, JobStatus.FAILED), (full, JobStatus.COMPLETED)],
+    ids=["disabled", "full"],
+)
+async def test_a_follow_up_is_stored_and_fails_where_its_type_is_switched_off(
+    reason: Reason, ends: JobStatus, tmp_path: Path
+) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        handle = await place.parent.submit(1)
+        await reason(place)
+        async with place.jobs.running(QUICK):
+            assert (await handle.wait(PATIENCE_SECONDS)).status is JobStatus.COMPLETED
+            (follow_up,) = await place.found()
+            await _ended(place)
+        (follow_up,) = await place.found()
+        assert follow_up.status is ends
+
+
+async def test_what_waits_in_an_outbox_is_moved_though_the_queue_is_full(tmp_path: Path) -> None:
+    outbox = f"sqlite:///{tmp_path}/outbox.db"
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db", outbox=outbox)) as place:
+        assert await answer_of(by_transaction, place) == ACCEPTED
+        await full(place)
+        assert place.jobs.outbox is not None
+        assert await place.jobs.outbox.relay().run_once() == 1
+        assert len(await place.found()) == 1
+
+
+async def test_what_waits_in_an_outbox_stays_there_while_the_store_is_closed(
+    tmp_path: Path,
+) -> None:
+    outbox = f"sqlite:///{tmp_path}/outbox.db"
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db", outbox=outbox)) as place:
+        assert await answer_of(by_transaction, place) == ACCEPTED
+        await closed(place)
+        assert place.jobs.outbox is not None
+        with pytest.raises(GantlineError) as refused:
+            await place.jobs.outbox.relay().run_once()
+        assert refused.value.code == Code.STORE_CLOSED
+        await _allow(place)
+        assert await place.jobs.outbox.relay().run_once() == 1
+        assert len(await place.found()) == 1
+
+
+async def _ended(place: Place) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not all(job.status.is_terminal for job in await place.found()):  # noqa: ASYNC110  # it has no handle
+            await asyncio.sleep(0.01)
