@@ -103,7 +103,7 @@ def begun(tmp_path: Path) -> Begun:
     return Begun(tmp_path)
 
 
-@pytest.fixture(params=["postgres", "redis"])
+@pytest.fixture(params=["postgres", pytest.param("redis", marks=pytest.mark.wide)])
 def frozen_later(request: pytest.FixtureRequest) -> Iterator[PostgresServer | RedisServer]:
     server = PostgresServer() if request.param == "postgres" else RedisServer()
     yield server
@@ -118,7 +118,13 @@ def url_of(server: PostgresServer | RedisServer) -> str:
     )
 
 
-@pytest.mark.parametrize("what", ["opening", "idle", "running", "ended"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *(pytest.param(what, marks=pytest.mark.wide) for what in ("opening", "idle")),
+        *("running", "ended"),
+    ],
+)
 async def test_a_stop_without_the_store_takes_the_drain_and_a_few_seconds(
     tmp_path: Path, begun: Begun, frozen_later: PostgresServer | RedisServer, what: str
 ) -> None:
