@@ -6,6 +6,8 @@ import signal
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -76,6 +78,35 @@ def in_process(what: str) -> int:
 @group.job("hang-in-process", run_in="process", timeout=timedelta(seconds=1))
 def hang_in_process(value: None) -> None:
     time.sleep(60)  # noqa: TID251  # what the kill is for
+
+
+class Fork(msgspec.Struct):
+    """Where the fork writes its process id, and what the handler does once that is done."""
+
+    pid_file: str
+    then: Literal["die", "hang", "return", "both return"]
+
+
+@group.job("fork", run_in="process", timeout=timedelta(seconds=60))
+def fork(what: Fork) -> int:
+    """Fork a process that has all our descriptors, and stays."""
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        Path(what.pid_file).write_text(str(os.getpid()))
+        os.write(tell, b"x")
+        if what.then == "both return":
+            return -1
+        time.sleep(60)  # noqa: TID251  # what the kill is for
+        os._exit(0)
+    os.read(ready, 1)
+    match what.then:
+        case "die":
+            os._exit(3)
+        case "hang":
+            time.sleep(60)  # noqa: TID251  # what the kill is for
+        case "return" | "both return":
+            pass
+    return os.getpid()
 
 
 @group.job("wait-for-ever", timeout=timedelta(seconds=30))

@@ -6,9 +6,10 @@ import faulthandler
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
@@ -32,7 +33,10 @@ from gantline.worker.worker import Worker
 
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)
 _THREADS_SECONDS: Final = 2.0
-_STOP_NOW_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 3.0
+# When a process that has been told to stop is ended by force: so long after its drain, and so long
+# after a second signal.
+_BY_FORCE_SECONDS: Final = 10.0
 
 
 @click.command()
@@ -159,14 +163,26 @@ async def _work(
     if told is not None:
         await _open(app, told, tell)
     with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
-        async with app, beside or nullcontext(), app.working(settings) as running:
-            _stop_on_signals(running, tell)
+        async with _opened(app), beside or nullcontext(), app.working(settings) as running:
+            _stop_on_signals(running, settings.drain, tell)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
             tell(f"Working on {served}. Press Ctrl-C to stop.")
             await running.run()
     _limit_the_wait_for_threads()
     tell("Stopped.")
     return 1 if running.has_stuck_handlers else 0
+
+
+@asynccontextmanager
+async def _opened(app: Gantline) -> AsyncIterator[None]:
+    """Open the application, and close it in seconds: a store that is away would take longer."""
+    await app.open()
+    try:
+        yield
+    finally:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await app.close()
 
 
 def _limit_the_wait_for_threads() -> None:
@@ -178,10 +194,10 @@ def _limit_the_wait_for_threads() -> None:
     atexit.register(faulthandler.cancel_dump_traceback_later)  # called after that wait
 
 
-def _stop_on_signals(running: Worker, tell: Say) -> None:
-    """First signal: drain. Second: now."""
+def _stop_on_signals(running: Worker, drain: timedelta, tell: Say) -> None:
+    """First signal: drain. Second: now. What does not stop is ended with stacks and 1."""
     loop = asyncio.get_running_loop()
-    asked = 0
+    asked, waits = 0, [_BY_FORCE_SECONDS, drain.total_seconds() + _BY_FORCE_SECONDS]
 
     def stop() -> None:
         nonlocal asked
@@ -190,12 +206,16 @@ def _stop_on_signals(running: Worker, tell: Say) -> None:
             tell("Stopping when the running jobs are done; once more to stop now.")
             running.stop()
         else:
-            # A store that is away may hold the stop up for long.
-            faulthandler.dump_traceback_later(_STOP_NOW_SECONDS, exit=True)
             running.stop_now()
+
+    def limit(number: int, frame: FrameType | None) -> None:
+        if waits:
+            faulthandler.dump_traceback_later(waits.pop(), exit=True)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+        # Beside the loop, which does not hear a signal while a handler blocks it.
+        signal.signal(number, limit)
 
 
 @click.command()

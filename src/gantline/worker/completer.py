@@ -5,7 +5,6 @@ Quiet, an ended run is written at once; busy, the batches grow by themselves.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
@@ -20,19 +19,14 @@ _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 2.0
 
 Told = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
-"""Called with what the store said; None when it could not be asked any more, or refused."""
+"""Called with what the store said; None when it refused."""
 
 
 class Completer:
     """Settle runs. A store that is away is asked again until it answers: what was done is kept."""
 
-    def __init__(
-        self, manager: JobManager, *, lease_seconds: float, told: Told, most_unwritten: int
-    ) -> None:
-        """A worker that stops waits `lease_seconds` for a store that is away, and no longer."""
+    def __init__(self, manager: JobManager, *, told: Told, most_unwritten: int) -> None:
         self._manager = manager
-        self._lease_seconds = lease_seconds
-        self._give_up_at = math.inf
         self._told = told
         self._most_unwritten = most_unwritten
         self._unwritten = 0
@@ -59,10 +53,16 @@ class Completer:
         return self._fell_behind_at
 
     async def drained(self) -> None:
-        """Wait until all that was handed in is written; for the last time."""
-        self._give_up_at = monotonic() + self._lease_seconds
+        """Wait until all that was handed in is written."""
         while self._flushing is not None:
             await asyncio.shield(self._flushing)
+
+    async def give_up(self) -> int:
+        """Write nothing more; tell how many ends are not written, as far as is known."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        return self._unwritten
 
     async def _flush(self) -> None:
         # Whoever ends in this turn of the loop comes along.
@@ -90,7 +90,7 @@ class Completer:
         """Alone, so that another run's trouble is not this one's."""
         wait = _FIRST_WAIT_SECONDS
         answer: Settled | None = None
-        while answer is None and monotonic() < self._give_up_at:
+        while answer is None:
             try:
                 answer = (await self._manager.settle([ending]))[0]
             except StoreUnavailable as error:

@@ -91,14 +91,7 @@ class Consumers:
             await asyncio.wait(self._tasks, timeout=seconds)
             self.stop_now()
             await asyncio.wait(self._tasks, timeout=_LAST_TIME_SECONDS)
-        for reader in self._readers:
-            try:
-                async with asyncio.timeout(_LAST_TIME_SECONDS):
-                    await reader.resign()
-            except Exception as error:
-                _log.warning(
-                    "the lead of the consumer %s was not given back: %s", reader.name, error
-                )
+        await asyncio.gather(*map(_resign, self._readers))
 
     def stop_now(self) -> None:
         """Do not wait any longer for consumers."""
@@ -162,6 +155,14 @@ class Consumers:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop_asked.wait()
+
+
+async def _resign(reader: EventReader) -> None:
+    try:
+        async with asyncio.timeout(_LAST_TIME_SECONDS):
+            await reader.resign()
+    except Exception as error:
+        _log.warning("the lead of the consumer %s was not given back: %s", reader.name, error)
 
 
 def _retry_seconds(failures: int) -> float:

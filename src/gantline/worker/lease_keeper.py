@@ -34,6 +34,7 @@ _LONGEST_BEAT_SECONDS: Final = 5.0
 _LAG_WORTH_A_WARNING_SECONDS: Final = 1.0
 # For the stop to reach the handlers, and for them to end.
 _LONGEST_MARGIN_SECONDS: Final = 2.0
+_LAST_TIME_SECONDS: Final = 2.0
 
 
 class _Held:
@@ -149,7 +150,7 @@ class LeaseKeeper:
         self.beat_now()
         if self._thread is not None:
             # A renewal may be under way that does not end: the thread is a daemon.
-            await asyncio.to_thread(self._thread.join, _LONGEST_BEAT_SECONDS)
+            await asyncio.to_thread(self._thread.join, _LAST_TIME_SECONDS)
             self._thread = None
 
     # -- in the keeper's thread -------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The child of a process handler: reads a request, runs the function, writes the answer, again.
 
-python -m gantline.worker.process_child
+python -m gantline.worker.process_child NUMBER_OF_THE_SOCKET
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import inspect
 import logging
 import os
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -33,22 +34,24 @@ _LINE_LIMIT: Final = 65_536
 _FORMATTER: Final = logging.Formatter()
 
 
-def serve() -> None:
-    # What the handler prints goes to stderr; the pipe is for answers and log lines alone.
-    parent = Parent(os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)
+def serve(descriptor: int) -> None:
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)  # programs that the handler starts have no use for it
+    parent = Parent(connection.makefile("wb"))
     _die_with_the_parent()
     # The terminal's Ctrl-C is for the parent, which decides what becomes of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     root = logging.getLogger()
     root.addHandler(parent)
-    requests = sys.stdin.buffer
+    requests, me = connection.makefile("rb"), os.getpid()
     while (message := _read(requests)) is not None:
         request = msgspec.json.decode(message, type=Request)
         root.setLevel(request.log_level)
         parent.has_a_run = True
         answer = Answer.of(_run(request))
         parent.has_a_run = False
+        if os.getpid() != me:  # a fork that has returned: the answer is not for it to give
+            os._exit(0)
         parent.send(answer)
 
 
@@ -131,4 +134,4 @@ def _die_with_the_parent() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(int(sys.argv[1]))

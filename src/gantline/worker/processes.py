@@ -1,14 +1,17 @@
 """Handlers in processes that can be killed: a pool of children that run one job at a time.
 
-Parent and child speak JSON over pipes, one length-prefixed message each way; nothing is pickled.
+Parent and child speak JSON over a socket, in length-prefixed messages; nothing is pickled.
 """
 
 import asyncio
 import logging
 import os
 import signal
+import socket
 import struct
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -24,6 +27,7 @@ from gantline.worker.labels import Plain, labels_of
 PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
 _LENGTH: Final = struct.Struct("!I")
 _LAST_WORDS_SECONDS: Final = 1.0
+_STDERR: Final = 2
 
 
 class Request(msgspec.Struct):
@@ -93,25 +97,56 @@ def framed(message: bytes) -> bytes:
     return _LENGTH.pack(len(message)) + message
 
 
-class Child:
-    """One child process, running at most one job."""
+def _start(descriptor: int) -> subprocess.Popen[bytes]:
+    """Start a child that has this socket. On the loop's thread: it dies with the one it is of."""
+    return subprocess.Popen(  # noqa: S603  # our own command line
+        [sys.executable, "-m", "gantline.worker.process_child", str(descriptor)],
+        stdin=subprocess.DEVNULL,
+        stdout=_STDERR,  # what the handler prints
+        pass_fds=(descriptor,),
+        start_new_session=True,  # to be killed with all that the handler has started
+    )
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+
+class Child:
+    """One child process, running at most one job.
+
+    Not asyncio's own subprocess: its `wait` waits until nobody holds the pipes any more, and a fork
+    of the handler may do so for ever. Here a thread waits for the process itself.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         self._process = process
+        self._reader = reader
+        self._writer = writer
         self._is_killed = False
+        self._has_ended = asyncio.Event()
+        threading.Thread(
+            target=self._wait,
+            args=(asyncio.get_running_loop(),),
+            name=f"gantline-child-{process.pid}",
+            daemon=True,
+        ).start()
 
     @classmethod
     async def start(cls) -> "Child":
-        return cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "gantline.worker.process_child",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,  # to be killed with all that the handler has started
-            )
-        )
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                reader, writer = await asyncio.open_unix_connection(sock=ours)
+            except BaseException:
+                ours.close()
+                raise
+            try:
+                return cls(_start(theirs.fileno()), reader, writer)
+            except BaseException:
+                writer.close()
+                raise
 
     async def run(self, handler: Handler, run: Run, carrier: Mapping[str, str]) -> Outcome:
         """Have the child run the handler; a child that dies is a failed attempt."""
@@ -126,16 +161,17 @@ class Child:
         try:
             return (await self._answer(msgspec.json.encode(request), run)).outcome()
         except (OSError, asyncio.IncompleteReadError):
-            code = await self._process.wait()
+            self.kill()  # it cannot be asked any more, whether it lives or not
+            code = await self.ended()
             error = ErrorInfo(
                 PROCESS_DIED, "The job's process ended unexpectedly.", f"exit code {code}"
             )
             return Failure(error)
 
     async def _answer(self, message: bytes, run: Run) -> Answer:
-        """Its answer, or an error once it has ended: what it forked may keep the pipe open."""
+        """Its answer, or an error once it has ended: what it forked may keep the socket open."""
         asking = asyncio.create_task(self._ask(message, run))
-        ended = asyncio.create_task(self._process.wait())
+        ended = asyncio.create_task(self.ended())
         try:
             await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():  # what it wrote last may still be on its way
@@ -149,41 +185,66 @@ class Child:
             await asyncio.gather(asking, ended, return_exceptions=True)
 
     async def _ask(self, message: bytes, run: Run) -> Answer:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise OSError("the child has no pipes")
-        stdin.write(framed(message))
-        await stdin.drain()
+        self._writer.write(framed(message))
+        await self._writer.drain()
         while True:
-            (length,) = _LENGTH.unpack(await stdout.readexactly(_LENGTH.size))
-            said = msgspec.json.decode(await stdout.readexactly(length), type=Answer | LogLine)
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            said = msgspec.json.decode(
+                await self._reader.readexactly(length), type=Answer | LogLine
+            )
             if isinstance(said, Answer):
                 return said
             _log(said, run, self._process.pid)
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None and not self._is_killed
+        return not self._has_ended.is_set() and not self._is_killed
 
     def kill(self) -> None:
+        """Kill it with all that it has started; what has ended already is left alone."""
         self._is_killed = True  # the exit code comes later
-        with suppress(ProcessLookupError):
+        if not self._has_ended.is_set():
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        # PermissionError: on macOS, where nothing but the ended child itself is left of the group.
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread: wait for its end, without taking its exit code where that is possible.
+
+        As long as nobody has taken it, the number of the process is not given to another one.
+        """
+        if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+            with suppress(ChildProcessError):  # somebody else has taken it
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._kill_group()
+        self._process.wait()
+        self._has_ended.set()
 
     async def ended(self) -> int:
         """Wait for its exit code."""
-        return await self._process.wait()
+        await self._has_ended.wait()
+        return self._process.wait()
 
     async def close(self) -> None:
         """Let it go: it ends when its input does; killed if it does not."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._writer.close()
         try:
             async with asyncio.timeout(1):
-                await self._process.wait()
+                await self.ended()
         except TimeoutError:
             self.kill()
-            await self._process.wait()
+            await self.ended()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 def _log(line: LogLine, run: Run, pid: int) -> None:
@@ -205,18 +266,27 @@ class ProcessPool:
 
     def __init__(self) -> None:
         self._idle: list[Child] = []
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def take(self) -> Child:
         while self._idle:
             child = self._idle.pop()
             if child.is_alive:
                 return child
+            self._let_go(child)
         return await Child.start()
 
     def give_back(self, child: Child) -> None:
         if child.is_alive:
             self._idle.append(child)
+        else:
+            self._let_go(child)
+
+    def _let_go(self, child: Child) -> None:
+        closing = asyncio.create_task(child.close())
+        self._ending.add(closing)
+        closing.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(child.close() for child in idle))
+        await asyncio.gather(*(child.close() for child in idle), *self._ending)

@@ -93,7 +93,6 @@ class Runs:
         self.counts: Counter[str] = Counter()
         self.completer = Completer(
             manager,
-            lease_seconds=settings.lease.total_seconds(),
             told=self._told,
             most_unwritten=_UNWRITTEN_PER_SLOT * slots.total,
         )
@@ -396,7 +395,9 @@ class Runs:
             async with asyncio.timeout(seconds):
                 await self._nothing_active.wait()
 
-    async def close(self) -> None:
-        await self.completer.drained()
+    async def close(self) -> int:
+        """Write nothing more; tell how many runs are left to their leases."""
+        left = await self.completer.give_up()
         self._deadlines.close()
         await self.keeper.stop()
+        return left

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 from typing import Any, Final, assert_never
@@ -45,6 +47,9 @@ _log = logging.getLogger("gantline.worker")
 
 _REGISTER_EVERY_SECONDS: Final = 20.0
 _LOOKS_WITHIN: Final = timedelta(seconds=10)
+# How long after the drain a stop waits for the store. Shorter than the supervisor's grace.
+_LAST_WRITES_SECONDS: Final = 4.0
+_LAST_HINTS_SECONDS: Final = 1.0
 
 
 class Worker:
@@ -86,6 +91,9 @@ class Worker:
         self._manager = manager
         self._switches = manager.switches
         self._stop_asked = asyncio.Event()
+        self._give_up_at = math.inf
+        """When a stop no longer waits for the store, on the monotonic clock."""
+        self._limit: asyncio.Timeout | None = None
         self._main: asyncio.Task[None] | None = None
         self._was_cancelled = False
         self._exit = exit_process
@@ -100,6 +108,8 @@ class Worker:
         """Work until `stop`; then drain, give back what is left, and let everything go."""
         self._main = asyncio.current_task()
         await self._open()
+        if not self._is_open:  # a stop was asked for meanwhile
+            return
         self._consumers.start()
         self._schedules.start()
         background = [
@@ -124,12 +134,14 @@ class Worker:
             stop.cancel()
             for task in background:
                 task.cancel()
-            results = await asyncio.gather(*background, return_exceptions=True)
             await self._runs.end_quarantine()
-            drain = self._settings.drain.total_seconds()
-            await self._schedules.stop()
-            await asyncio.gather(self._runs.drain(), self._consumers.stop(drain))
-            await self._close()
+            await self._close(
+                self._runs.drain(),
+                self._consumers.stop(self._settings.drain.total_seconds()),
+                self._schedules.stop(),
+                asyncio.gather(*background, return_exceptions=True),
+            )
+            results = await asyncio.gather(*background, return_exceptions=True)
         if self._exit_code is not None:
             self._exit(self._exit_code)
         for result in results:
@@ -137,17 +149,37 @@ class Worker:
                 raise result
 
     def stop(self) -> None:
-        """Claim nothing more, let running jobs end within the drain time, then give them back."""
+        """Claim nothing more, let running jobs end within the drain time, then give them back.
+
+        It takes the drain time and a few seconds, whatever the store does. What cannot be written
+        by then is left to the leases.
+        """
+        if not self.is_draining:
+            drain = self._settings.drain.total_seconds()
+            self._give_up_at = monotonic() + drain + _LAST_WRITES_SECONDS
         self._stop_asked.set()
         if self._is_open:
             self._runs.give_back_what_comes()
+        else:
+            self._limit_to(0)
 
     def stop_now(self) -> None:
-        """Do not wait any longer for running jobs."""
+        """Do not wait any longer for running jobs, and for the store a few seconds only."""
         self.stop()
+        self._give_up_at = min(self._give_up_at, monotonic() + _LAST_WRITES_SECONDS)
+        self._limit_to(self._seconds_left)
         if self._is_open:
             self._runs.stop_now()
             self._consumers.stop_now()
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(0.0, self._give_up_at - monotonic())
+
+    def _limit_to(self, seconds: float) -> None:
+        if self._limit is not None:
+            with suppress(RuntimeError):  # it has been reached just now
+                self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     @property
     def is_draining(self) -> bool:
@@ -257,17 +289,21 @@ class Worker:
             requeued=self._requeued,
         )
         try:
-            await self._take_over.open()
-            await declare_crash_budgets(self._store, self._registry.crash_budgets)
-            await self._register()
-            await self._consumers.begin()
-            await self._runs.keeper.start()
-            await self._wakeup.open(self._on_hint)
-            await self._schedules.begin()
-            self._is_open = True
-        except BaseException:
+            async with asyncio.timeout(None) as self._limit:  # which a stop sets
+                await self._take_over.open()
+                await declare_crash_budgets(self._store, self._registry.crash_budgets)
+                await self._register()
+                await self._consumers.begin()
+                await self._runs.keeper.start()
+                await self._wakeup.open(self._on_hint)
+                await self._schedules.begin()
+                self._is_open = True
+        except BaseException as error:
+            was_told_to_stop = self.is_draining and isinstance(error, TimeoutError)
+            self.stop_now()
             await self._close()
-            raise
+            if not was_told_to_stop:
+                raise
 
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
@@ -304,19 +340,43 @@ class Worker:
             case _:
                 assert_never(hint)
 
-    async def _close(self) -> None:
-        await self._runs.close()
-        await self._announcer.finish()
-        await self._wakeup.close()
-        await self._processes.close()
-        self._threads.close()
+    async def _close(self, *before: Awaitable[object]) -> None:
+        """Write what is left once all of `before` is done, and let everything go.
+
+        All that may wait for the store has one deadline together.
+        """
+        is_cut = False
+        try:
+            async with asyncio.timeout(self._seconds_left) as self._limit:
+                await asyncio.gather(*before)
+                await self._runs.completer.drained()
+                await self._announcer.finish()
+                await self._wakeup.close()
+                await self._sign_off()
+        except TimeoutError:
+            is_cut = True
+        finally:
+            self._limit = None
+            left = await self._runs.close()
+            if is_cut:
+                _log.warning(
+                    "the store does not answer: stopping without it; runs left to their leases: %d",
+                    left,
+                )
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_HINTS_SECONDS):
+                    await self._wakeup.close()
+            await self._processes.close()
+            self._threads.close()
+            self._take_over.close()
+
+    async def _sign_off(self) -> None:
         try:
             if self._runs.are_torn_down:
                 await self._store.expire_session(self.session_id)
             await unregister(self._store, self.session_id)
         except Exception as error:
             _log.warning("could not sign off: %s", error)
-        self._take_over.close()
 
     def _is_loop_ending(self) -> bool:
         """Somebody ends all tasks of the loop, this worker's own among them, unasked."""
