@@ -26,8 +26,8 @@ from gantline.stores.postgres.keys import in_order_of_locking
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.sql import Row
 
-# The id as text, because each driver has an own idea of a UUID. The payload was measured, and the job
-# admitted, already.
+# The id as text, because each driver has an own idea of a UUID. The payload was measured and the
+# job admitted already.
 _SUBMIT: Final = (
     "SELECT place, outcome, job_id::text, by_kind FROM gantline.submit({}, {}, NULL, true)"
 )
