@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from gantline import JobStatus
+from gantline.contract.errors import StoreUnavailable
 from gantline.contract.status import Event
 from gantline.testing.liveness import watching
 from tests.proof import DEFAULT_LEASE_SECONDS, Proof, proof_on, say, until
@@ -85,9 +86,22 @@ class Replaced:
         while True:
             await self.worker.process.wait()
             # Nobody takes anything over before there is another worker.
-            running = await self._proof.every_job(JobStatus.RUNNING)
-            self.ended_with.append({job.job.job_id for job in running})
+            self.ended_with.append(await self._running())
             await self.worker.start()
+
+    async def _running(self) -> set[UUID]:
+        """The killer may end its worker while the server stands still."""
+        while True:
+            with suppress(StoreUnavailable):
+                running = await self._proof.every_job(JobStatus.RUNNING)
+                return {job.job.job_id for job in running}
+
+    async def works(self) -> set[UUID]:
+        """Wait until there is a worker again and it runs jobs; which ones."""
+        async with asyncio.timeout(60):
+            while not (self.worker.is_running and (running := await self._running())):
+                await asyncio.sleep(0.1)
+        return running
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ async def test_crashes_in_a_row_blame_nobody_but_the_killer(
             for _ in range(plan.kills):
                 await _is_full(proof, plan)
                 await replaced.worker.kill()
-            frozen = [await _freeze(proof, own_server, plan) for _ in range(plan.freezes)]
+            frozen = [await _freeze(replaced, own_server, plan) for _ in range(plan.freezes)]
             await proof.drained(seconds=within.total_seconds())
         drained = time.monotonic() - began
         faults = len(replaced.ended_with) + plan.freezes
@@ -149,19 +163,16 @@ async def _is_full(proof: Proof, plan: Plan) -> None:
     )
 
 
-async def _freeze(proof: Proof, server: PostgresServer | RedisServer, plan: Plan) -> set[UUID]:
+async def _freeze(
+    replaced: Replaced, server: PostgresServer | RedisServer, plan: Plan
+) -> set[UUID]:
     """Let the server stand still for longer than a lease; returns what ran then."""
-    running = {run.job_id for run in proof.journal.runs() if run.ended is None}
+    running = await replaced.works()
     server.pause()
     try:
         await asyncio.sleep(plan.lease + 5)
     finally:
         server.resume()
-    await until(
-        lambda: any(run.ended is None for run in proof.journal.runs()),
-        seconds=plan.lease + 60,
-        what="work goes on",
-    )
     return running
 
 
