@@ -99,7 +99,7 @@ class Replaced:
     async def works(self) -> set[UUID]:
         """Wait until there is a worker again and it runs jobs; which ones."""
         async with asyncio.timeout(60):
-            while not (self.worker.is_running and (running := await self._running())):
+            while not (self.worker.is_running and (running := await self._running())):  # noqa: ASYNC110  # in another process
                 await asyncio.sleep(0.1)
         return running
 
