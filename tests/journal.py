@@ -61,7 +61,9 @@ class Journal:
     def runs(self) -> list[JournalledRun]:
         """In the order in which they began."""
         began: dict[tuple[UUID, int], JournalledRun] = {}
-        for line in self.path.read_text().splitlines():
+        # A line that is just being written may be seen in part, where it crosses a page of the file.
+        whole, _, _ = self.path.read_text().rpartition("\n")
+        for line in whole.splitlines():
             what, job_id, fence, worker, at = line.split()
             key = UUID(job_id), int(fence)
             if what == "began":

@@ -25,7 +25,7 @@ class Gate:
         for way in self._open.values():
             way.set()
         self.asked = asyncio.Event()
-        self._served: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+        self._served: dict[asyncio.Task[None] | None, list[asyncio.StreamWriter]] = {}
         self.host = "127.0.0.1"
         self.port = 0
 
@@ -52,7 +52,7 @@ class Gate:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind = await asyncio.open_connection("127.0.0.1", self._server.port)
         task = asyncio.current_task()
-        self._served[task] = writer
+        self._served[task] = [writer, behind[1]]
         try:
             async with asyncio.TaskGroup() as ways:
                 ways.create_task(self._pass_on(reader, behind[1], "questions"))
@@ -65,8 +65,9 @@ class Gate:
     async def close(self) -> None:
         """Hang up on all who are still there."""
         served = dict(self._served)
-        for writer in served.values():
-            writer.transport.abort()
+        for writers in served.values():
+            for writer in writers:
+                writer.transport.abort()
         if tasks := [task for task in served if task is not None]:
             await asyncio.wait(tasks)
 
@@ -80,6 +81,7 @@ class Gate:
                 await self._open[way].wait()
                 writer.write(said)
                 await writer.drain()
+        with suppress(OSError):  # also where the one who spoke was reset
             writer.write_eof()
 
 
