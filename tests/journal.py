@@ -61,7 +61,7 @@ class Journal:
     def runs(self) -> list[JournalledRun]:
         """In the order in which they began."""
         began: dict[tuple[UUID, int], JournalledRun] = {}
-        # A line that is just being written may be seen in part, where it crosses a page of the file.
+        # A line that is being written may be seen in part, where it crosses a page of the file.
         whole, _, _ = self.path.read_text().rpartition("\n")
         for line in whole.splitlines():
             what, job_id, fence, worker, at = line.split()
