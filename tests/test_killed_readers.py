@@ -32,7 +32,9 @@ class Line(NamedTuple):
 
 
 def lines(journal: Path) -> list[Line]:
-    words = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+    # A line that is being written may be seen in part, where it crosses a page of the file.
+    whole, _, _ = (journal.read_text() if journal.exists() else "").rpartition("\n")
+    words = [line.split() for line in whole.splitlines()]
     return [Line(owner, int(number), job, int(version)) for owner, number, job, version in words]
 
 
