@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Gantline
-from gantline.contract.store import JobStore
+from gantline import Gantline, JobStore, RunHook
 from gantline.webhooks import WebhookSettings
-from gantline.worker.executor import RunHook
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from examples.battery_passport.canonical import instant_text
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.steps import Document, parse_facts
 from gantline import Gantline, Handle, InvalidInput
-from gantline.contract.errors import PayloadTooLarge
+from gantline.errors import PayloadTooLarge
 
 
 async def receive(

@@ -7,8 +7,7 @@ from uuid import UUID
 import msgspec
 
 from gantline import Gantline
-from gantline.contract.webhook import BodyFormat, WebhookSpec
-from gantline.webhooks import verify
+from gantline.webhooks import BodyFormat, WebhookSpec, verify
 
 TOLD_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
 

@@ -18,7 +18,7 @@ from examples.document_processing.jobs import (
 from examples.document_processing.people import ByDocument, Sessions
 from examples.document_processing.routes import add_samples, files, routes
 from gantline import Gantline, GantlineError
-from gantline.contract.errors import InvalidPayload, NotThere, Problem
+from gantline.errors import InvalidPayload, NotThere, Problem
 from gantline.integrations.fastapi import enqueue
 
 

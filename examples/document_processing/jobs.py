@@ -21,7 +21,7 @@ import msgspec
 from examples.document_processing import text as texts
 from examples.document_processing.documents import Documents, Texts, keep_finding, keep_redacted
 from gantline import Context, JobGroup, Permanent, Snooze
-from gantline.contract.errors import HandlerSignal
+from gantline.errors import HandlerSignal
 
 jobs_of_documents = JobGroup(queue="documents")
 

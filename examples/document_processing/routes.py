@@ -16,7 +16,7 @@ from examples.document_processing.people import COOKIE, PEOPLE, Person, Sessions
 from examples.document_processing.samples import SAMPLES
 from gantline import Gantline, Handle
 from gantline.auth import Credentials, Principal
-from gantline.contract.errors import NotAuthenticated
+from gantline.errors import NotAuthenticated
 from gantline.integrations.fastapi import Accepted
 
 _PAGE: Final = Path(__file__).parent / "page"

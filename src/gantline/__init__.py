@@ -6,6 +6,7 @@ from gantline.app import (
     JobCancelled,
     JobFailed,
     JobGroup,
+    JobNotCompleted,
     JobPoisoned,
     JobType,
     Require,
@@ -13,17 +14,25 @@ from gantline.app import (
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
+    JobNotFound,
+    JobTypeDisabled,
     Permanent,
     QueueFull,
     Retry,
     Snooze,
+    StoreClosed,
+    StoreUnavailable,
     SubmitConflict,
+    SubmitRefused,
 )
 from gantline.contract.job_event import JobEvent
-from gantline.contract.retry import Backoff, Fixed, Linear, Table
+from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.worker.context import Context, current_job
+from gantline.worker.executor import RunHook
 from gantline.worker.handler import provide
 from gantline.worker.settings import WorkerSettings
 
@@ -39,17 +48,26 @@ __all__ = [
     "JobEvent",
     "JobFailed",
     "JobGroup",
+    "JobNotCompleted",
+    "JobNotFound",
     "JobPoisoned",
+    "JobSnapshot",
     "JobStatus",
+    "JobStore",
     "JobType",
+    "JobTypeDisabled",
     "Linear",
     "Permanent",
     "QueueFull",
     "Require",
     "Retry",
+    "RetryTable",
+    "RunHook",
     "Snooze",
+    "StoreClosed",
+    "StoreUnavailable",
     "SubmitConflict",
-    "Table",
+    "SubmitRefused",
     "WorkerSettings",
     "__version__",
     "current_job",

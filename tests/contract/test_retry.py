@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo
-from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, Linear, RetryStrategy, Table
+from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, Linear, RetryStrategy, RetryTable
 from gantline.testing.factories import make_job
 
 # Other work on the machine is no failure.
@@ -73,7 +73,7 @@ def test_an_attempt_below_one_waits_like_the_first(attempt: int) -> None:
     """A crash returns its attempt, so a strategy may be asked about attempt 0."""
     assert wait(Backoff(), attempt) == 2 * SECOND
     assert wait(Linear(step=SECOND), attempt) == SECOND
-    assert wait(Table(waits=[3 * SECOND, 5 * SECOND]), attempt) == 3 * SECOND
+    assert wait(RetryTable(waits=[3 * SECOND, 5 * SECOND]), attempt) == 3 * SECOND
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_attempt_below_one_waits_like_the_first(attempt: int) -> None:
         (Fixed, {"every": timedelta.max}),
         (Linear, {"step": timedelta.max}),
         (Linear, {"step": timedelta(days=1), "cap": timedelta.max}),
-        (Table, {"waits": [timedelta.max]}),
+        (RetryTable, {"waits": [timedelta.max]}),
     ],
 )
 @pytest.mark.parametrize("attempt", [1, 10**9])
@@ -111,13 +111,13 @@ def test_linear_waits_one_step_more_each_time_up_to_the_cap() -> None:
 
 
 def test_a_table_names_its_waits_and_repeats_the_last() -> None:
-    strategy = Table(waits=[SECOND, 5 * SECOND, 60 * SECOND], jitter=0)
+    strategy = RetryTable(waits=[SECOND, 5 * SECOND, 60 * SECOND], jitter=0)
     assert waits(strategy, [1, 2, 3, 4, 10**9], jitter=1.0) == [1, 5, 60, 60, 60]
 
 
 def test_a_strategy_says_how_many_attempts_its_jobs_have() -> None:
     assert Backoff().attempts == 3
-    assert Table(waits=[SECOND], attempts=5).attempts == 5
+    assert RetryTable(waits=[SECOND], attempts=5).attempts == 5
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def test_anything_with_the_right_shape_is_a_strategy() -> None:
         (Backoff, {"jitter": float("nan")}),
         (Fixed, {"every": SECOND, "attempts": 0}),
         (Linear, {"step": SECOND, "jitter": 2}),
-        (Table, {"waits": []}),
-        (Table, {"waits": [SECOND], "attempts": 0}),
+        (RetryTable, {"waits": []}),
+        (RetryTable, {"waits": [SECOND], "attempts": 0}),
         (Backoff, {"base": -2}),
         (Backoff, {"base": float("nan")}),
         (Backoff, {"cap_seconds": -1}),
@@ -162,7 +162,7 @@ def test_anything_with_the_right_shape_is_a_strategy() -> None:
         (Fixed, {"every": -SECOND}),
         (Linear, {"step": -SECOND}),
         (Linear, {"step": SECOND, "cap": -SECOND}),
-        (Table, {"waits": [SECOND, -SECOND]}),
+        (RetryTable, {"waits": [SECOND, -SECOND]}),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(kind: Any, fields: dict[str, Any]) -> None:

@@ -250,7 +250,7 @@ class JobType(Generic[T, R]):
                 self._idempotency_key(payload) if idempotency_key is None else idempotency_key
             ),
             attempt=attempt,
-            max_attempts=max_attempts or handler.policy.retry.attempts,
+            max_attempts=handler.policy.retry.attempts if max_attempts is None else max_attempts,
             payload=body,
             created_at=app.clock.now(),
             tenant_id=app.default_tenant if tenant is None else tenant,

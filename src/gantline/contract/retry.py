@@ -89,16 +89,16 @@ class Linear(_Strategy, frozen=True, kw_only=True):
         return min(self.cap.total_seconds(), self.step.total_seconds() * attempt)
 
 
-class Table(_Strategy, frozen=True, kw_only=True):
+class RetryTable(_Strategy, frozen=True, kw_only=True):
     """The waits one by one; the last of them repeats."""
 
     waits: Sequence[timedelta]
 
     def __post_init__(self) -> None:
         if not self.waits:
-            raise InvalidInput("A Table of waits needs at least one.")
+            raise InvalidInput("A RetryTable needs at least one.")
         if min(self.waits) < timedelta(0):
-            raise InvalidInput("A Table of waits cannot have a negative one.")
+            raise InvalidInput("A RetryTable cannot have a negative one.")
         super().__post_init__()
 
     def seconds(self, attempt: int) -> float:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from gantline.contract.errors import WebhookNotVerified
 from gantline.contract.face import face
+from gantline.contract.webhook import BodyFormat, WebhookSpec
 from gantline.webhooks.verify import Verified, verify, verify_plain
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ else:
     )
 
 __all__ = [
+    "BodyFormat",
     "Vault",
     "Verified",
     "WebhookNotVerified",
     "WebhookSettings",
+    "WebhookSpec",
     "read_networks",
     "verify",
     "verify_plain",

@@ -8,14 +8,14 @@ import msgspec
 
 from gantline.contract.job import Job
 from gantline.contract.payload import fingerprint
-from gantline.contract.retry import Table
+from gantline.contract.retry import RetryTable
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, WebhookSpec
 from gantline.webhooks.bodies import Body
 
 PRIORITY: Final = 3
 
-SCHEDULE: Final = Table(
+SCHEDULE: Final = RetryTable(
     # As Standard Webhooks recommends: a little over three days.
     waits=tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800))
     + tuple(timedelta(hours=hours) for hours in (2, 5, 10, 14, 20, 24)),
