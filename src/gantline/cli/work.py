@@ -33,6 +33,8 @@ from gantline.worker.worker import Worker
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)
 _THREADS_SECONDS: Final = 2.0
 _STOP_NOW_SECONDS: Final = 10.0
+# After the drain. A supervisor's SIGKILL comes before that, a pod's after it.
+_STOP_SECONDS: Final = 12.0
 
 
 @click.command()
@@ -160,7 +162,7 @@ async def _work(
         await _open(app, told, tell)
     with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
         async with app, beside or nullcontext(), app.working(settings) as running:
-            _stop_on_signals(running, tell)
+            _stop_on_signals(running, settings.drain, tell)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
             tell(f"Working on {served}. Press Ctrl-C to stop.")
             await running.run()
@@ -178,8 +180,8 @@ def _limit_the_wait_for_threads() -> None:
     atexit.register(faulthandler.cancel_dump_traceback_later)  # called after that wait
 
 
-def _stop_on_signals(running: Worker, tell: Say) -> None:
-    """First signal: drain. Second: now."""
+def _stop_on_signals(running: Worker, drain: timedelta, tell: Say) -> None:
+    """First signal: drain. Second: now. A store that is away may hold up both, but not for long."""
     loop = asyncio.get_running_loop()
     asked = 0
 
@@ -189,8 +191,8 @@ def _stop_on_signals(running: Worker, tell: Say) -> None:
         if asked == 1:
             tell("Stopping when the running jobs are done; once more to stop now.")
             running.stop()
+            faulthandler.dump_traceback_later(drain.total_seconds() + _STOP_SECONDS, exit=True)
         else:
-            # A store that is away may hold the stop up for long.
             faulthandler.dump_traceback_later(_STOP_NOW_SECONDS, exit=True)
             running.stop_now()
 
