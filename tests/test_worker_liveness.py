@@ -453,3 +453,27 @@ async def test_a_handler_is_not_out_of_time_because_another_has_blocked_the_loop
         handles = [await block.submit(None), await innocent.submit(None, max_attempts=1)]
         for handle in handles:
             await until_completed(handle)
+
+
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+async def test_a_thread_that_raises_cancelled_error_when_told_to_stop_has_not_completed(
+    how: str,
+) -> None:
+    """The tutorial says so: one that returns has done its work."""
+    jobs = Gantline("memory://")
+    has_begun = threading.Event()
+
+    @jobs.job("export")
+    def export(number: int, ctx: Context) -> None:
+        has_begun.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)  # noqa: TID251  # a handler at work
+        raise asyncio.CancelledError
+
+    async with working(jobs) as worker:
+        handle = await export.submit(1)
+        await asyncio.to_thread(has_begun.wait)
+        if how == "cancel":
+            await handle.cancel()
+            await handle.wait(timeout=30)
+    assert worker.counts == {Event.CANCELLED if how == "cancel" else Event.RELEASED: 1}
