@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,57 @@ def test_a_folder_that_cannot_be_used_costs_only_the_quick_take_over(
     assert "no lock for this session" in caplog.text
     assert lock.ended() == []
     lock.release()
+
+
+def test_without_a_temporary_folder_there_is_no_lock_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container whose disks can only be read."""
+
+    def none_can_be_written() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_can_be_written)
+    (tmp_path / f"gantline-{os.getuid()}").touch()  # root may write even where nobody may
+    monkeypatch.chdir(tmp_path)
+    lock = SessionLock("store", "mine")
+    lock.take()
+    assert "no lock for this session" in caplog.text
+    assert lock.ended() == []
+    lock.release()
+
+
+def test_who_has_no_lock_believes_no_other_either(
+    holder: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may belong to somebody else, who can put anything into it."""
+    holder.kill()
+    holder.wait()
+    lock = SessionLock("store", "mine", folder=tmp_path)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    lock.take()
+    assert lock.ended() == []
+
+
+def test_a_file_that_goes_while_old_ones_are_looked_for_costs_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that start together rename theirs meanwhile."""
+    gone = [tmp_path / ".store.starting"]
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(gone))
+    lock = SessionLock("store", "mine", folder=tmp_path)
+    lock.take()
+    assert os.listdir(tmp_path) == ["store.mine"]
+    lock.release()
+
+
+def test_what_cannot_be_read_hides_no_ended_session(
+    holder: "subprocess.Popen[str]", lock: SessionLock, tmp_path: Path
+) -> None:
+    (tmp_path / "store.folder").mkdir()
+    holder.kill()
+    holder.wait()
+    assert lock.ended() == ["other"]
 
 
 def test_files_that_nobody_asks_for_any_more_are_removed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -383,3 +384,96 @@ async def test_a_loop_that_is_ended_around_a_worker_counts_as_a_crash_of_what_ra
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+async def test_a_limited_type_runs_in_every_queue_while_one_of_them_has_a_backlog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gantline.worker.slots._IN_ONE_PLACE_SECONDS", 0.0)
+    jobs = Gantline("memory://")
+    has_run = asyncio.Event()
+    backlog = 0
+
+    @jobs.job("limited", concurrency=1, queue="busy")
+    async def limited(number: int) -> None:
+        nonlocal backlog
+        if number < 0:
+            has_run.set()
+            return
+        backlog += 1
+        if not has_run.is_set():  # so the backlog never ends before the other has run
+            await limited.submit(number + 1)
+
+    async with working(jobs, queues={"busy": 2, "quiet": 2}):
+        await limited.submit_many([0, 0])
+        await limited.submit(-1, queue="quiet")
+        async with asyncio.timeout(20):
+            await has_run.wait()
+    assert backlog > 0
+
+
+async def test_a_worker_goes_on_while_handlers_block_its_loop_one_after_the_other() -> None:
+    """Together for longer than a lease, none of them for so long: in one turn of the loop."""
+    jobs = Gantline("memory://")
+    exits: list[int] = []
+
+    @jobs.job("block")
+    async def block() -> None:
+        time.sleep(0.5)  # noqa: ASYNC251, TID251  # what a handler should not do
+
+    settings = WorkerSettings(queues={"default": 8}, lease=timedelta(seconds=1), poll=_SOON)
+    async with jobs, jobs.working(settings) as worker:
+        worker._exit = exits.append
+        handles = await block.submit_many([None] * 4)
+        running = asyncio.create_task(worker.run())
+        for handle in handles:
+            await until_completed(handle)
+        worker.stop()
+        await running
+    assert exits == []
+    assert worker.counts == {Event.COMPLETED: 4}
+
+
+async def test_a_handler_is_not_out_of_time_because_another_has_blocked_the_loop() -> None:
+    jobs = Gantline("memory://")
+    waits = asyncio.Event()
+
+    @jobs.job("innocent", timeout=timedelta(seconds=0.5))
+    async def innocent() -> None:
+        waits.set()
+        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+
+    @jobs.job("block")
+    async def block() -> None:
+        await waits.wait()
+        time.sleep(1.5)  # noqa: ASYNC251, TID251  # what a handler should not do
+
+    async with working(jobs, lease=timedelta(seconds=30)):
+        handles = [await block.submit(None), await innocent.submit(None, max_attempts=1)]
+        for handle in handles:
+            await until_completed(handle)
+
+
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+async def test_a_thread_that_raises_cancelled_error_when_told_to_stop_has_not_completed(
+    how: str,
+) -> None:
+    """The tutorial says so: one that returns has done its work."""
+    jobs = Gantline("memory://")
+    has_begun = threading.Event()
+
+    @jobs.job("export")
+    def export(number: int, ctx: Context) -> None:
+        has_begun.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)  # noqa: TID251  # a handler at work
+        raise asyncio.CancelledError
+
+    async with working(jobs) as worker:
+        handle = await export.submit(1)
+        await asyncio.to_thread(has_begun.wait)
+        if how == "cancel":
+            await handle.cancel()
+            await handle.wait(timeout=30)
+    assert worker.counts == {Event.CANCELLED if how == "cancel" else Event.RELEASED: 1}

@@ -7,11 +7,15 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
 
+from gantline.cli import watched
+from gantline.contract.errors import InvalidInput
+from gantline.telemetry.address import parse_address
 from tests.cli.conftest import Place, Program, assert_refused
 from tests.servers.postgres import PostgresServer, free_port
 from tests.telemetry.asking import Samples
@@ -271,3 +275,16 @@ def test_without_the_library_there_are_no_metrics_and_all_else_works(shop: Place
             answer = health.get("/metrics")
             assert (answer.status, "gantline[prometheus]" in answer.json["message"]) == (404, True)
             shop.eventually(lambda: shop.status(job_id) == "Completed", "the job is done")
+
+
+def test_several_processes_without_a_temporary_folder_are_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_can_be_written(**options: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(watched, "TemporaryDirectory", none_can_be_written)
+    with pytest.raises(InvalidInput, match="TMPDIR"):
+        watched.supervise(
+            2, [], parse_address("127.0.0.1:0"), drain=timedelta(0), say=lambda text: None
+        )

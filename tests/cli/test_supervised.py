@@ -183,3 +183,21 @@ def test_a_function_that_never_returns_does_not_keep_its_process(
         assert program.exit_code() == 1, program.stderr
         assert "in never_return" in program.stderr
     assert events(shop, stuck) == [Event.RELEASED]
+
+
+@pytest.mark.wide
+def test_a_store_that_is_away_does_not_keep_a_worker_that_is_to_stop(
+    shop: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as a supervisor would wait for its children, and a pod is told to."""
+    monkeypatch.setenv("GANTLINE_LEASE_SECONDS", "600")  # for so long it would try to write the end
+    held = hold(shop, "never")
+    with shop.process("worker", "shop:jobs", "--drain", "0.1") as program:
+        program.wait_for("Working on")
+        until_running(shop, held)
+        with closing(sqlite3.connect(shop.database, isolation_level=None, timeout=20)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            program.process.terminate()
+            assert program.exit_code() == 1, program.stderr
+    assert "Timeout" in program.stderr, "the stacks say where it was"
+    assert events(shop, held) == []

@@ -1,7 +1,9 @@
 """The pages of several processes as one."""
 
+import asyncio
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ own_seconds_bucket{{le="+Inf"}} {done}
 own_seconds_count {done}
 own_seconds_sum 1.5
 """
+PROBE_SECONDS = 4.0  # of the readiness probe in docs/operations.md
 DEPTH = 'gantline_queue_depth{queue="q",job_type="a"} 7\n'
 
 
@@ -89,6 +92,17 @@ async def test_a_process_that_does_not_answer_is_unready(company: Company) -> No
     assert answer.status == 503
     silent = {"process": 0, "ok": False, "message": "It does not answer."}
     assert answer.json["processes"][0] == silent
+
+
+async def test_a_frozen_process_is_told_of_before_a_probe_gives_up(tmp_path: Path) -> None:
+    """The kernel takes the connection in its place, and nobody answers."""
+    with closing(socket.socket(socket.AF_UNIX)) as frozen:
+        frozen.bind(str(tmp_path / "0"))
+        frozen.listen()
+        app = fleet_routes(Fleet([tmp_path / "0"], idle_seconds=lambda: 0.0))
+        async with asyncio.timeout(PROBE_SECONDS):
+            answer = await ask(app, "/readyz")
+    assert answer.status == 503
 
 
 async def test_the_supervisor_lives_as_long_as_it_tends_whatever_its_children_do(

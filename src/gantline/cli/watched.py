@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from gantline.app import Gantline
 from gantline.cli.supervision.supervisor import Supervisor
 from gantline.cli.talking import Say
+from gantline.contract.errors import InvalidInput
 from gantline.telemetry.address import Address
 from gantline.telemetry.fleet import Fleet, fleet_routes
 from gantline.telemetry.loop_watch import LoopWatch
@@ -44,7 +45,13 @@ def supervise(
     if address is None:
         return Supervisor(count, command, drain=drain).run()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="gantline-health-")))
+        try:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="gantline-health-")))
+        except OSError as error:
+            raise InvalidInput(
+                f"With several processes --health needs a temporary folder: {error.strerror}.",
+                next_step="Let TMPDIR name a folder that can be written to.",
+            ) from None
         sockets = [folder / str(place) for place in range(count)]
         supervisor = Supervisor(
             count,

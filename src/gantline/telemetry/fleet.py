@@ -15,7 +15,8 @@ from gantline.telemetry.merging import merged, up
 from gantline.telemetry.metrics import METRICS_TYPE, NOT_INSTALLED
 from gantline.telemetry.routes import Response, Routes
 
-_DEADLINE_SECONDS: Final = 5.0
+# More than a child waits for its store, less than a probe waits for us.
+_DEADLINE_SECONDS: Final = 3.5
 
 
 class Fleet:

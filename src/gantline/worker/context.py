@@ -120,7 +120,10 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should stop: cancelled, timed out, shut down, or its lease lost."""
+        """Whether the handler should stop: cancelled, timed out, shut down, or its lease lost.
+
+        Then it raises `asyncio.CancelledError`. If it returns, its work counts as done.
+        """
         return self._is_stopping
 
     def ask_to_stop(self) -> None:

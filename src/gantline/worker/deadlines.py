@@ -3,8 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Final
 
 from gantline.worker.active import ActiveRun, Cause
+
+_LATE_SECONDS: Final = 0.5
+_LONGEST_WAIT_SECONDS: Final = 10.0
 
 
 class Deadlines:
@@ -22,6 +26,7 @@ class Deadlines:
         self._running: dict[ActiveRun, float] = {}
         self._stopped: dict[ActiveRun, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._has_waited = False
 
     def add(self, active: ActiveRun) -> None:
         at = self._loop.time() + active.handler.timeout.total_seconds()
@@ -39,8 +44,14 @@ class Deadlines:
         self._timer = self._loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
-        self._timer = None
         now = self._loop.time()
+        late = 0.0 if self._timer is None else now - self._timer.when()
+        self._timer = None
+        self._has_waited = late > _LATE_SECONDS and not self._has_waited
+        if self._has_waited:
+            # A handler has blocked the loop. The others get that time back, but not for ever.
+            self._set_timer(now + min(late, _LONGEST_WAIT_SECONDS))
+            return
         for active in [active for active, at in self._stopped.items() if at <= now]:
             self.remove(active)
             self._overran(active)

@@ -82,6 +82,8 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._nudged: asyncio.Event | None = None
+        self._main_task = 0
+        """Which task the main loop was in, when last looked at."""
         self._own: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -193,7 +195,13 @@ class LeaseKeeper:
         self._beat_at = now
 
     def _loop_lag(self) -> float:
-        """How long ago the main loop was last seen turning; asks it to show itself again."""
+        """How long ago the main loop was last seen turning; asks it to show itself again.
+
+        In one turn many handlers may block it, one after the other: each is a sign of life.
+        """
+        task = id(asyncio.current_task(self._main))
+        if task != self._main_task:
+            self._main_task, self._main_seen = task, monotonic()
         lag = monotonic() - self._main_seen
         if lag > self.beat_seconds + _LAG_WORTH_A_WARNING_SECONDS:
             _log.warning("the event loop has been blocked for %.1f s by a handler", lag)

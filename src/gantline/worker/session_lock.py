@@ -68,7 +68,7 @@ class SessionLock:
 
     def ended(self) -> list[str]:
         """The sessions of this store on this host whose process is gone."""
-        if not self._boot:
+        if self._file is None:  # then this is no folder to believe
             return []
         with suppress(OSError):
             names = [name for name in os.listdir(self._folder) if name.startswith(self._prefix)]
@@ -79,8 +79,9 @@ class SessionLock:
     def _remove_old(self) -> None:
         """Files that nobody will ask for any more, of whatever store."""
         for path in self._folder.iterdir():
-            if path.stat().st_mtime < time() - _OLD_SECONDS and self._is_free(path.name):
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # workers that start now rename theirs
+                if path.stat().st_mtime < time() - _OLD_SECONDS and self._is_free(path.name):
+                    path.unlink(missing_ok=True)
 
     def _proof(self, file: int) -> bytes:
         """What a file holds whose lock proves something: the kernel's boot, and its own number."""
@@ -95,13 +96,13 @@ class SessionLock:
         """Try to take a lock; it is given back at once."""
         try:
             file = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # its session has just ended well
+        except OSError:  # its session has just ended well, or it is nobody's lock
             return False
         try:
             if sys.platform == "win32" or os.read(file, 128) != self._proof(file):
                 return False  # of another host, from before a restart, or a copy: no proof
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # somebody has the lock, or it cannot be read
             return False
         finally:
             os.close(file)
@@ -111,7 +112,10 @@ class SessionLock:
 def _default_folder() -> Path:
     """Of this user alone; another user's processes could not be trusted to say the truth."""
     user = "" if sys.platform == "win32" else f"-{os.getuid()}"
-    return Path(tempfile.gettempdir()) / f"gantline{user}"
+    try:
+        return Path(tempfile.gettempdir()) / f"gantline{user}"
+    except FileNotFoundError:  # no folder can be written to; `take` says so
+        return Path(f"gantline{user}")
 
 
 def _boot_id() -> bytes:

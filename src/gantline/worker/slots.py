@@ -4,10 +4,15 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic
+from typing import Final
 
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
+
+# A backlog in one queue must not keep the jobs of another waiting.
+_IN_ONE_PLACE_SECONDS: Final = 1.0
 
 Place = tuple[str, str]
 """A queue and the name of a type."""
@@ -16,16 +21,17 @@ Place = tuple[str, str]
 class TypeLimit:
     """How many runs of one handler there may be at once, whatever name and queue they come by.
 
-    A claim asks for them in one place, as long as it finds as many as it asks for; then in the
-    next. So no claim can bring more than there may be, wherever the jobs are.
+    A claim asks for them in one place, as long as it finds as many as it asks for, and for a second
+    at most; then in the next. So no claim can bring more than there may be, wherever the jobs are.
     """
 
-    __slots__ = ("_found_nothing", "_turn", "concurrency", "free", "names")
+    __slots__ = ("_found_nothing", "_turn", "_turned_at", "concurrency", "free", "names")
 
     def __init__(self, names: tuple[str, ...], concurrency: int) -> None:
         self.names = names
         self.concurrency = self.free = concurrency
         self._turn = 0
+        self._turned_at = monotonic()
         self._found_nothing = 0
 
     def place(self, queues: Sequence[str]) -> Place:
@@ -34,7 +40,10 @@ class TypeLimit:
         return queues[which % len(queues)], self.names[which // len(queues)]
 
     def found(self, *, all_that_was_asked_for: bool) -> None:
-        self._turn += not all_that_was_asked_for
+        now = monotonic()
+        if not all_that_was_asked_for or now - self._turned_at >= _IN_ONE_PLACE_SECONDS:
+            self._turn += 1
+            self._turned_at = now
         self._found_nothing = 0 if all_that_was_asked_for else self._found_nothing + 1
 
     def was_asked_everywhere(self, queues: int) -> bool:
