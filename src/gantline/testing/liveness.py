@@ -129,8 +129,10 @@ class LivenessOracle:
             every_job = JobFilter(tenant_id=None)
             page = await self._store.find(every_job, limit=_JOBS_PER_PAGE, after=after)
             for job in page.items:
+                if job.run is not None or not job.fence:  # it runs still, or was never started
+                    continue
                 log = await self._store.history(job.job.job_id, tenant_id=None)
-                if job.run is None and _runs_for_nothing(job, log):
+                if _runs_for_nothing(job, log):
                     events = tuple(row.event for row in log)
                     self._wasted.append(RanForNothing(job=job.job, runs=job.fence, events=events))
             if (after := page.next) is None:
