@@ -194,7 +194,10 @@ async def watching(
     every: timedelta = timedelta(seconds=0.5),
     pause: Pause = asyncio.sleep,
 ) -> AsyncIterator[LivenessOracle]:
-    """Sample as long as the block lasts, and once at its end; `check` is left to the caller."""
+    """Sample as long as the block lasts, and once at its end; `check` is left to the caller.
+
+    An error that ends the block is given the violations so far as notes.
+    """
     oracle = LivenessOracle(store, readiness=readiness, within=within, backlog=backlog, lanes=lanes)
 
     async def sample_for_ever() -> None:
@@ -205,6 +208,11 @@ async def watching(
     sampling = asyncio.create_task(sample_for_ever())
     try:
         yield oracle
+    except BaseException as error:
+        # Often a timeout, because something stood still: say what.
+        for violation in oracle.violations:
+            error.add_note(str(violation))
+        raise
     finally:
         sampling.cancel()
         await asyncio.wait({sampling})
