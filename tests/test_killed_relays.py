@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,7 +17,10 @@ import psycopg
 import pytest
 
 from gantline import Gantline
+from gantline.contract.job import DEFAULT_QUEUE
 from gantline.contract.query import JobFilter
+from gantline.manager.relay import OUTBOX
+from gantline.testing.liveness import watching
 from tests.killed_relay import LEASE, application
 from tests.redis.books import check_books, say
 from tests.servers.postgres import PostgresServer
@@ -29,6 +33,9 @@ STEPS = (
     *(f"{when}-{verb}" for verb in ("insert", "apply", "delete") for when in ("before", "after")),
 )
 PATIENCE_SECONDS = 120
+# All workers may be killed at once, and Redis with them: a lease, a new start on a slow machine,
+# and what it takes to connect.
+STARTS_WITHIN = LEASE + timedelta(seconds=15)
 
 
 class Shop:
@@ -65,6 +72,20 @@ class Shop:
             *(sys.executable, "-m", "tests.killed_relay", *self._urls, step),
             stdout=asyncio.subprocess.PIPE,
         )
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Orders leave the outbox, and are shipped, all the while."""
+        assert self.jobs.outbox is not None
+        outbox, store = self.jobs.outbox.store, self.jobs.store
+        ship = (DEFAULT_QUEUE, self._ship.name)
+        async with (
+            watching(outbox, within=STARTS_WITHIN, lanes=[(OUTBOX, OUTBOX)]) as moving,
+            watching(store, within=STARTS_WITHIN, lanes=[ship]) as shipping,
+        ):
+            yield
+        moving.check()
+        shipping.check()
 
     async def waiting(self) -> int:
         assert self.jobs.outbox is not None
@@ -170,7 +191,7 @@ async def test_each_order_is_shipped_once_whatever_is_killed(
     shop: Shop, durable_redis: RedisServer
 ) -> None:
     killing = Killing(shop)
-    async with killing.going_on(processes=4):
+    async with killing.going_on(processes=4), shop.watched():
         for number in range(400):
             await shop.take_orders(10 * number, 5, is_kept=number % 4 != 3)
             if number % 40 == 39:

@@ -283,6 +283,22 @@ async def test_watching_samples_at_its_pace_and_once_at_the_end(worker: StuckWor
         oracle.check()
 
 
+async def test_an_error_of_the_block_says_what_had_waited_too_long(worker: StuckWorker) -> None:
+    """Most tests have a timeout, which ends them before they come to check."""
+
+    async def stand_still(oracle: LivenessOracle) -> None:
+        await worker.store.insert([make_new()])
+        await oracle.sample()
+        worker.clock.advance(6)
+        await oracle.sample()
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError) as raised:
+        async with watching(worker.store, readiness=[worker.readiness], within=WITHIN) as oracle:
+            await stand_still(oracle)
+    assert [note for note in raised.value.__notes__ if "not started for 6.0 s (ready)" in note]
+
+
 async def test_a_sample_that_fails_ends_the_watching_with_its_error(worker: StuckWorker) -> None:
     failed = asyncio.Event()
 

@@ -25,7 +25,7 @@ from gantline.worker.worker import Worker
 from tests.webhooks.shop import settings
 
 # A killed process holds its leases until they lapse, and the test waits for each of them.
-_LEASE = timedelta(seconds=2)
+LEASE = timedelta(seconds=2)
 
 
 class Death:
@@ -55,7 +55,7 @@ def die(when: str, verb: str) -> None:
 
 
 async def work(url: str, death: Death | None) -> None:
-    (Consumers.__init__.__kwdefaults__ or {})["lease"] = _LEASE
+    (Consumers.__init__.__kwdefaults__ or {})["lease"] = LEASE
     plain = store_from_url(url, clock=SystemClock())
     store = intercepted(plain, death.around) if death else plain
     jobs = Gantline(store, webhooks=settings(cache_seconds=1.0))
@@ -66,7 +66,7 @@ async def work(url: str, death: Death | None) -> None:
 
     how = WorkerSettings(
         queues={"default": 10, DELIVERY_QUEUE: 10},
-        lease=_LEASE,
+        lease=LEASE,
         poll=timedelta(seconds=0.1),
         maintain_every=timedelta(seconds=0.25),
         drain=timedelta(0),

@@ -5,20 +5,28 @@ import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from gantline import Gantline
+from gantline.contract.job import DEFAULT_QUEUE
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.webhook import DELIVERY_TYPE, WebhookSpec
+from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, WebhookSpec
+from gantline.testing.liveness import watching
 from tests.servers.receiver import Received, Receiver
+from tests.webhooks.killed_teller import LEASE
 from tests.webhooks.shop import settings
 
 _PATIENCE_SECONDS = 300
+# Up to eight workers in a row die before they end a job: each needs a start, which takes seconds on
+# a slow machine, and what the last one held waits for its lease.
+ENDS_WITHIN = 8 * timedelta(seconds=4) + LEASE
 TENANT = "default"
 
 
@@ -49,6 +57,17 @@ class Told:
                 spec = WebhookSpec(url=self._receiver.url(path), concurrency=20)
                 await self._jobs.webhooks.create(spec, tenant_id=TENANT, actor="")
             await self._ship.submit_many(range(number))
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Jobs and deliveries end all the while, whoever dies."""
+        lanes = [(DEFAULT_QUEUE, "ship"), (DELIVERY_QUEUE, DELIVERY_TYPE)]
+        async with (
+            self._jobs,
+            watching(self._jobs.store, within=ENDS_WITHIN, backlog=True, lanes=lanes) as oracle,
+        ):
+            yield
+        oracle.check()
 
     async def check(self, number: int) -> None:
         """Every outcome is at both endpoints, always with the same id and body."""
@@ -120,9 +139,10 @@ async def test_wherever_a_worker_dies_nothing_is_missing(url: str, receiver: Rec
     told = Told(url, receiver)
     await told.begin(40)
     deaths = (("apply", 1, "after"), ("insert", 1, "before"), ("insert", 1, "after"))
-    for death in (*deaths, ("apply", 3, "before"), ("apply", 3, "after")):
-        await worker(url, *death, 400)
-    assert await worker(url) == ""
+    async with told.watched():
+        for death in (*deaths, ("apply", 3, "before"), ("apply", 3, "after")):
+            await worker(url, *death, 400)
+        assert await worker(url) == ""
     await told.check(40)
 
 
@@ -134,17 +154,19 @@ async def test_of_5000_jobs_no_outcome_is_missing_though_workers_are_killed(
     told = Told(url, receiver)
     await told.begin(5000)
     chance, died = random.Random(7), Counter[str]()
-    # Of many workers one reads the events, and so may die there: a matter of chance. At first there
-    # is only one.
-    for verb in (*VERBS, "claim"):
-        died.update([await worker(url, verb, 1, "after", 100_000)])
-    for point in POINTS * 2:
-        deaths = [(*point, chance.randint(1, 5)), (*chance.choice(POINTS), chance.randint(5, 40))]
-        workers = [
-            worker(url, verb, number, when, chance.randint(100, 300))
-            for verb, when, number in deaths
-        ]
-        died.update(await asyncio.gather(*workers))
-    assert {where.split()[1] for where in died if where} >= {*VERBS, "claim"}, died
-    assert await worker(url) == ""
+    async with told.watched():
+        # Of many workers one reads the events, and so may die there: a matter of chance. At first
+        # there is only one.
+        for verb in (*VERBS, "claim"):
+            died.update([await worker(url, verb, 1, "after", 100_000)])
+        for point in POINTS * 2:
+            first = (*point, chance.randint(1, 5))
+            second = (*chance.choice(POINTS), chance.randint(5, 40))
+            workers = [
+                worker(url, verb, number, when, chance.randint(100, 300))
+                for verb, when, number in (first, second)
+            ]
+            died.update(await asyncio.gather(*workers))
+        assert {where.split()[1] for where in died if where} >= {*VERBS, "claim"}, died
+        assert await worker(url) == ""
     await told.check(5000)

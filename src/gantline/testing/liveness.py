@@ -129,8 +129,10 @@ class LivenessOracle:
             every_job = JobFilter(tenant_id=None)
             page = await self._store.find(every_job, limit=_JOBS_PER_PAGE, after=after)
             for job in page.items:
+                if job.run is not None or not job.fence:  # it runs still, or was never started
+                    continue
                 log = await self._store.history(job.job.job_id, tenant_id=None)
-                if job.run is None and _runs_for_nothing(job, log):
+                if _runs_for_nothing(job, log):
                     events = tuple(row.event for row in log)
                     self._wasted.append(RanForNothing(job=job.job, runs=job.fence, events=events))
             if (after := page.next) is None:
@@ -192,7 +194,10 @@ async def watching(
     every: timedelta = timedelta(seconds=0.5),
     pause: Pause = asyncio.sleep,
 ) -> AsyncIterator[LivenessOracle]:
-    """Sample as long as the block lasts, and once at its end; `check` is left to the caller."""
+    """Sample as long as the block lasts, and once at its end; `check` is left to the caller.
+
+    An error that ends the block is given the violations so far as notes.
+    """
     oracle = LivenessOracle(store, readiness=readiness, within=within, backlog=backlog, lanes=lanes)
 
     async def sample_for_ever() -> None:
@@ -203,6 +208,11 @@ async def watching(
     sampling = asyncio.create_task(sample_for_ever())
     try:
         yield oracle
+    except BaseException as error:
+        # Often a timeout, because something stood still: say what.
+        for violation in oracle.violations:
+            error.add_note(str(violation))
+        raise
     finally:
         sampling.cancel()
         await asyncio.wait({sampling})
