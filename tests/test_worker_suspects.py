@@ -20,7 +20,9 @@ from gantline.manager.reaper import Reaper
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
+from gantline.worker.suspects import Suspects
 from gantline.worker.worker import Worker
+from tests.manager.test_decide import make_run
 
 _LEASE = timedelta(seconds=1)
 _LONG_ENOUGH = timedelta(minutes=5)
@@ -158,6 +160,40 @@ async def test_suspects_run_in_groups_of_half_the_slots_beside_ordinary_jobs() -
             await place.has_started.wait()
     assert len(set(place.started)) == 12
     assert not await released(place.store)
+
+
+async def test_of_those_in_two_crashes_another_group_begins_though_the_last_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gantline.worker.suspects.GROUP_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.worker.claimer._SUSPECTS_SECONDS", 0.01)
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    await place.suspect(*(f"suspect {number}" for number in range(7)))
+    async with place.worker():
+        while len(place.started) < 7:
+            place.has_started.clear()
+            await place.has_started.wait()
+        assert not place.may_end.is_set()
+        place.may_end.set()
+
+
+@pytest.mark.parametrize(
+    ("crashes", "seconds", "expected"),
+    [(2, 1.0, ()), (2, 11.0, (5, 0)), (3, 1.0, ()), (3, 1e6, ())],
+)
+def test_which_group_may_begin_beside_the_last(
+    monkeypatch: pytest.MonkeyPatch, crashes: int, seconds: float, expected: tuple[int, ...]
+) -> None:
+    suspects, now = Suspects(10), 100.0
+    monkeypatch.setattr("gantline.worker.suspects.monotonic", lambda: now)
+    assert suspects.next_group[:2] == (5, 2)
+    run = make_run(crashes=crashes)
+    suspects.add([make_run(), run])
+    now += seconds
+    assert suspects.next_group == expected
+    suspects.remove([run.ref])
+    assert suspects.next_group[:2] == (5, 2)
 
 
 async def test_suspects_get_a_slot_while_other_jobs_would_take_every_one() -> None:

@@ -22,7 +22,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
 from gantline.worker.registry import HandlerRegistry
 from gantline.worker.slots import Slots
-from gantline.worker.suspects import group_sizes
+from gantline.worker.suspects import Suspects
 
 _log = logging.getLogger("gantline.worker")
 
@@ -46,7 +46,7 @@ class Claimer:
         longest_wait: Callable[[], timedelta],
         keeps_up: asyncio.Event,
         start: Callable[[list[Run], float], None],
-        may_run_suspects: Callable[[], bool],
+        suspects: Suspects,
     ) -> None:
         """`keeps_up` is set while what has ended is being written in time.
 
@@ -61,8 +61,7 @@ class Claimer:
         self._longest_wait = longest_wait
         self._keeps_up = keeps_up
         self._start = start
-        self._may_run_suspects = may_run_suspects
-        self._group_sizes = group_sizes(slots.total)
+        self._suspects = suspects
         self._woken = asyncio.Event()
         self._suspects_woken = asyncio.Event()
         self._may_claim = asyncio.Event()
@@ -161,11 +160,11 @@ class Claimer:
             await self._may_claim.wait()
             await self._keeps_up.wait()
             self._suspects_woken.clear()
-            if self._may_run_suspects():
+            if self._suspects.next_group:
                 self._slots.reserve_full()
                 await self._claim(suspects=True)
             self._has_looked_for_suspects.set()
-            if self._slots.is_reserved and self._may_run_suspects() and not self._is_over:
+            if self._slots.is_reserved and self._suspects.next_group and not self._is_over:
                 await self._wait_for(self._slots.reserved_is_free, _SUSPECTS_SECONDS)
                 if self._slots.reserved_is_free.is_set() and not self.is_held_back:
                     await self._claim(suspects=True)
@@ -214,7 +213,9 @@ class Claimer:
         job_types = self._switches.running(self._registry.job_types)
         logged = self._registry.logging(Event.STARTED)
         paused = self._switches.paused_queues
-        for request in self._slots.requests(job_types, paused, logged, self._group_sizes):
+        if not (group := self._suspects.next_group):
+            return False
+        for request in self._slots.requests(job_types, paused, logged, group):
             if self.is_held_back or self._is_over:
                 break
             asked_at = monotonic()

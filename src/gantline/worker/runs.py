@@ -28,7 +28,7 @@ from gantline.worker.registry import HandlerRegistry
 from gantline.worker.reporter import Reporter
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.slots import Slots
-from gantline.worker.suspects import runs_alone
+from gantline.worker.suspects import Suspects, runs_alone
 
 _log = logging.getLogger("gantline.worker")
 
@@ -82,7 +82,7 @@ class Runs:
         """Runs whose handlers were stopped because nobody knew whether their lease still lasts."""
         self._stuck: dict[RunRef, ActiveRun] = {}
         """Runs that are over while their handlers go on; they are in nobody's way but a slot's."""
-        self._suspects: set[RunRef] = set()
+        self.suspects = Suspects(slots.total)
         self._quarantine: asyncio.Task[None] | None = None
         self._quarantine_over = asyncio.Event()
         self.alone_since: float | None = None
@@ -112,11 +112,6 @@ class Runs:
     def claimed_by(self, claimer: Claimer) -> None:
         """Know who brings runs, to hold it back and to wake it."""
         self._claimer = claimer
-
-    @property
-    def may_run_suspects(self) -> bool:
-        """One group at a time."""
-        return not self._suspects
 
     @property
     def has_stuck_handlers(self) -> bool:
@@ -152,7 +147,7 @@ class Runs:
         logged = self._registry.logging(Event.STARTED)
         if logged and any(run.job.job_type in logged for run in runs):
             self._announcer.events()
-        self._suspects.update(run.ref for run in runs if run.is_suspect)
+        self.suspects.add(runs)
         if runs_alone(runs[0], self._slots.total):  # then it is the only one
             self._claimer.hold_back()
             self._quarantine = asyncio.create_task(self._run_alone(runs[0], asked_at))
@@ -331,9 +326,9 @@ class Runs:
             self._active.pop(ref, None)
         if not self._active:
             self._nothing_active.set()
-        if self._suspects:
-            self._suspects.difference_update(refs)
-            if not self._suspects:
+        if self.suspects:
+            self.suspects.remove(refs)
+            if not self.suspects:
                 self._quarantine_over.set()
                 self._claimer.wake_for_suspects()
 

@@ -3,15 +3,63 @@
 A process runs at most half as many suspects together as it has slots, a quarter of those that were
 in one more crash, and so on until each runs alone. The innocent ones complete on the way; ordinary
 jobs go on beside all but those that run alone.
+
+A group has ended before the next begins. But most jobs that were in two crashes only had bad luck:
+a server was restarted, or memory was short. So of these another group begins when the last one has
+gone on for a while, however long it takes.
 """
 
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, Run
+from collections.abc import Iterable
+from time import monotonic
+from typing import Final
+
+from gantline.contract.snapshot import (
+    MOST_CRASHES_TOLD_APART,
+    SUSPECT_AFTER_CRASHES,
+    Run,
+    RunRef,
+)
+
+GROUP_SECONDS: Final = 10.0
 
 
 def group_sizes(slots: int) -> tuple[int, ...]:
     """How many suspects may run together in a process, of those in 2, 3, 4 … crashes."""
     halved = MOST_CRASHES_TOLD_APART - SUSPECT_AFTER_CRASHES
     return (*(max(1, slots >> times) for times in range(1, halved + 1)), 1)
+
+
+class Suspects:
+    """Those that run in this process now."""
+
+    def __init__(self, slots: int) -> None:
+        self._sizes = group_sizes(slots)
+        self._running: dict[RunRef, int] = {}
+        self._started_at = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Take note of those among these runs."""
+        new = {run.ref: run.crashes for run in runs if run.is_suspect}
+        if new:
+            self._running |= new
+            self._started_at = monotonic()
+
+    def remove(self, refs: Iterable[RunRef]) -> None:
+        for ref in refs:
+            self._running.pop(ref, None)
+
+    @property
+    def next_group(self) -> tuple[int, ...]:
+        """How many may start now, of those in 2, 3, 4 … crashes; empty where none may."""
+        if not self._running:
+            return self._sizes
+        only_two = max(self._running.values()) == SUSPECT_AFTER_CRASHES
+        if only_two and monotonic() - self._started_at > GROUP_SECONDS:
+            return (self._sizes[0], 0)
+        return ()
 
 
 def runs_alone(run: Run, slots: int) -> bool:

@@ -278,7 +278,7 @@ class Worker:
             longest_wait=self._longest_wait,
             keeps_up=self._runs.completer.keeps_up,
             start=self._runs.start,
-            may_run_suspects=lambda: self._runs.may_run_suspects,
+            suspects=self._runs.suspects,
         )
         self._runs.claimed_by(self._claimer)
         self._take_over = TakeOver(

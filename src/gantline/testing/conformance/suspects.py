@@ -72,6 +72,15 @@ async def those_that_were_in_the_most_crashes_come_first_and_alone(bench: Bench)
 
 
 @rule
+async def where_none_of_the_most_suspect_is_asked_for_the_others_come(bench: Bench) -> None:
+    three = await _suspect(bench, crashes=3)
+    two = await _suspect(bench, crashes=2)
+    assert _ids(await bench.claim(suspects=(5, 0))) == [two]
+    assert await bench.claim(suspects=(5, 0)) == []
+    assert _ids(await bench.claim(suspects=(5, 1))) == [three]
+
+
+@rule
 async def nine_crashes_or_more_are_alike(bench: Bench) -> None:
     await _suspect(bench, job_id=number(1), crashes=1000, priority=3)
     await _suspect(bench, job_id=number(2), crashes=8, priority=0)
