@@ -26,12 +26,15 @@ UNITS: Final = {
 _RATE: Final = "jobs/s"
 _WORSE: Final = 0.95
 
+# In this order: a drain takes what was submitted before.
+PARTS: Final = ("one by one", "at once", "in bulk", "drain", "pick-up")
+
 Figures = dict[str, float]
 Verdict = Literal["slower", "faster", ""]
 
 
 class Compared(NamedTuple):
-    """One figure of both trees. The values of one round stand at the same place."""
+    """One figure of both trees. The values of one pair of processes stand at the same place."""
 
     engine: str
     name: str
@@ -40,7 +43,7 @@ class Compared(NamedTuple):
 
     @property
     def speeds(self) -> list[float]:
-        """How fast this tree is, times BASE, in each round: under 1 is slower for every unit."""
+        """How fast this tree is, times BASE, in each pair: under 1 is slower for every unit."""
         pairs = zip(self.this, self.base, strict=True)
         if UNITS[self.name] == _RATE:
             return [this / base for this, base in pairs]
@@ -48,7 +51,7 @@ class Compared(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Noise is not slower: the median must be worse than 0.95, and all rounds must agree."""
+        """Noise is not slower: the median must be worse than 0.95, and all pairs must agree."""
         speed = median(self.speeds)
         if speed < _WORSE and max(self.speeds) < 1:
             return "slower"
@@ -57,11 +60,17 @@ class Compared(NamedTuple):
         return ""
 
 
-def compared(engine: str, rounds: Sequence[tuple[Figures, Figures]]) -> list[Compared]:
-    """Every figure, from rounds that measured this tree and BASE."""
+def best_of(turns: Sequence[Figures]) -> Figures:
+    """The best that a process reached: what else the machine did only ever made it slower."""
+    return {
+        name: (max if unit == _RATE else min)(turn[name] for turn in turns)
+        for name, unit in UNITS.items()
+    }
+
+
+def compared(engine: str, pairs: Sequence[tuple[Figures, Figures]]) -> list[Compared]:
+    """Every figure, of pairs of this tree and BASE."""
     return [
-        Compared(
-            engine, name, [this[name] for this, _ in rounds], [base[name] for _, base in rounds]
-        )
+        Compared(engine, name, [this[name] for this, _ in pairs], [base[name] for _, base in pairs])
         for name in UNITS
     ]

@@ -5,13 +5,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.hot_path.figures import UNITS, Compared, Figures, compared
-from benchmarks.hot_path.trees import THIS, Tree, revision, tree_of
+from benchmarks.contest.children import Child, ChildFailed
+from benchmarks.hot_path.figures import PARTS, UNITS, Compared, Figures, best_of, compared
+from benchmarks.hot_path.trees import THIS, Tree, answer_to, revision, tree_of
 from benchmarks.postgres.server import Server
 from benchmarks.report import aligned, figure
 from benchmarks.stores import remove_database
@@ -19,79 +21,111 @@ from tests.servers.missing import ServerMissing
 from tests.servers.redis import RedisServer
 
 _CHILD: Final = "benchmarks.hot_path.speed_child"
-_ROUNDS: Final = 5
-_FEWEST_ROUNDS: Final = 3
+_PAIRS: Final = 5
+_FEWEST_PAIRS: Final = 3
+_TURNS: Final = 3
 
-Emptied = Callable[[], AbstractContextManager[str]]
-"""Makes an empty store by its URL, which is removed afterwards."""
+Emptied = Callable[[str], AbstractContextManager[str]]
+"""Makes an empty store of this name; gives its URL, and removes it afterwards."""
 
 
 def main(words: Sequence[str]) -> int:
-    """Give 1 if this tree is slower, else 0."""
+    """Give 1 if this tree is slower, 2 if that cannot be told, else 0."""
     options = _options(words)
+    try:
+        found = _found(options)
+    except ChildFailed as failure:
+        _say(str(failure))
+        return 2
+    if not found:
+        _say("nothing was measured")
+        return 2
+    print(table(found, base=options.base))
+    print(summary(found, base=options.base))
+    return int(any(one.verdict == "slower" for one in found))
+
+
+def _found(options: argparse.Namespace) -> list[Compared]:
     found: list[Compared] = []
     with (
         TemporaryDirectory(prefix="gantline-guard-") as folder,
         tree_of(options.base, Path(folder)) as base,
     ):
-        for engine, opened in STORES.items():
+        for engine in options.store or STORES:
             try:
-                with opened(Path(folder)) as emptied:
-                    found += _measured(engine, emptied, base, options.rounds)
+                with STORES[engine](Path(folder)) as emptied:
+                    found += _measured(engine, emptied, base, options.pairs)
             except ServerMissing as missing:
                 _say(f"{engine} is left out: {missing}")
-    print(table(found, base=options.base))
-    print(summary(found, base=options.base))
-    return int(any(one.verdict == "slower" for one in found))
+    return found
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks guard",
         description="Measure this tree beside another revision, in turns, on every store. "
-        "The exit code is 1 if it is slower.",
+        "The exit code is 1 if it is slower, 2 if that cannot be told.",
     )
     parser.add_argument("base", metavar="BASE", type=revision, help="any revision that git knows")
     parser.add_argument(
-        "--rounds",
-        type=_rounds,
-        default=_ROUNDS,
+        "--pairs",
+        type=_pairs,
+        default=_PAIRS,
         metavar="N",
-        help=f"how often both are measured on each store ({_ROUNDS}); what seems slower then is "
-        "measured as often again",
+        help=f"how many pairs of processes take turns on each store ({_PAIRS}); where one seems "
+        "slower then, as many again",
+    )
+    parser.add_argument(
+        "--store",
+        action="append",
+        choices=list(STORES),
+        help="measure on this one only; may be given more than once",
     )
     return parser.parse_args(words)
 
 
-def _rounds(text: str) -> int:
-    if not text.isdecimal() or int(text) < _FEWEST_ROUNDS:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from {_FEWEST_ROUNDS} on")
+def _pairs(text: str) -> int:
+    if not text.isdecimal() or int(text) < _FEWEST_PAIRS:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from {_FEWEST_PAIRS} on")
     return int(text)
 
 
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def _measured(engine: str, emptied: Emptied, base: Tree, rounds: int) -> list[Compared]:
+def _measured(engine: str, emptied: Emptied, base: Tree, pairs: int) -> list[Compared]:
     """A busy machine makes one figure in some dozens look slower, so what does is measured again:
-    twice as many rounds must agree."""
-    taken = [_round(engine, emptied, base, number) for number in range(rounds)]
+    twice as many pairs must agree."""
+    taken = [_pair(engine, emptied, base, number) for number in range(pairs)]
     if suspects := _slower(compared(engine, taken)):
         _say(f"{engine}: {', '.join(suspects)} may be slower, so all is measured again")
-        taken += [_round(engine, emptied, base, number) for number in range(rounds, 2 * rounds)]
+        taken += [_pair(engine, emptied, base, number) for number in range(pairs, 2 * pairs)]
     return compared(engine, taken)
 
 
-def _round(engine: str, emptied: Emptied, base: Tree, number: int) -> tuple[Figures, Figures]:
-    """Who is first takes turns: a machine that slows down is nobody's fault."""
+def _pair(engine: str, emptied: Emptied, base: Tree, number: int) -> tuple[Figures, Figures]:
+    """Two processes that take turns: each part of one right beside that of the other."""
     start = time.monotonic()
-    trees = (THIS, base) if number % 2 == 0 else (base, THIS)
-    figures = {}
-    for tree in trees:
-        with emptied() as url:
-            figures[tree] = tree.ask(_CHILD, url)
-    _say(f"{engine}, round {number + 1}: {time.monotonic() - start:.0f} s")
-    return figures[THIS], figures[base]
+    with (
+        emptied("this") as this_url,
+        emptied("base") as base_url,
+        THIS.started(_CHILD, this_url) as this,
+        base.started(_CHILD, base_url) as other,
+    ):
+        # Who is first changes every time, for whoever is second finds a warmer machine.
+        orders = cycle(((this, other), (other, this)))
+        if number % 2:
+            next(orders)
+        turns: dict[Child, list[Figures]] = {this: [], other: []}
+        for _ in range(_TURNS):
+            turn: dict[Child, Figures] = {this: {}, other: {}}
+            for part, order in zip(PARTS, orders, strict=False):
+                for child in order:
+                    turn[child] |= answer_to(child, part)
+            for child, figures in turn.items():
+                turns[child].append(figures)
+    _say(f"{engine}, pair {number + 1}: {time.monotonic() - start:.0f} s")
+    return best_of(turns[this]), best_of(turns[other])
 
 
 def _slower(found: Sequence[Compared]) -> list[str]:
@@ -103,14 +137,14 @@ def _slower(found: Sequence[Compared]) -> list[str]:
 
 @contextmanager
 def _memory(folder: Path) -> Iterator[Emptied]:
-    yield lambda: nullcontext("memory://")
+    yield lambda name: nullcontext("memory://")
 
 
 @contextmanager
 def _sqlite(folder: Path) -> Iterator[Emptied]:
     @contextmanager
-    def emptied() -> Iterator[str]:
-        path = folder / "guard.db"
+    def emptied(name: str) -> Iterator[str]:
+        path = folder / f"{name}.db"
         try:
             yield f"sqlite:///{path}"
         finally:
@@ -125,24 +159,28 @@ def _postgres(folder: Path) -> Iterator[Emptied]:
     server = Server()
     try:
         server.make("empty")
-        yield lambda: server.copied("empty", "guard")
+        yield lambda name: server.copied("empty", name)
     finally:
         server.stop()
 
 
 @contextmanager
 def _redis(folder: Path) -> Iterator[Emptied]:
-    server = RedisServer()
+    """One server for each tree: their keys and channels have the same names."""
+    servers: dict[str, RedisServer] = {}
 
     @contextmanager
-    def emptied() -> Iterator[str]:
-        server.call("FLUSHALL")
-        yield server.url()
+    def emptied(name: str) -> Iterator[str]:
+        servers[name].call("FLUSHALL")
+        yield servers[name].url()
 
     try:
+        for name in ("this", "base"):
+            servers[name] = RedisServer()
         yield emptied
     finally:
-        server.stop()
+        for server in servers.values():
+            server.stop()
 
 
 STORES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Emptied]]]] = {
@@ -158,7 +196,7 @@ STORES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Emptied]]]] =
 
 def table(found: Sequence[Compared], *, base: str) -> str:
     """The medians of both, and how fast this tree is, times the other: under 1 is slower."""
-    head = ("store", "figure", "this tree", base, "unit", "speed", "min - max", "rounds", "")
+    head = ("store", "figure", "this tree", base, "unit", "speed", "min - max", "pairs", "")
     body = [
         (
             one.engine,

@@ -1,6 +1,7 @@
 """Source trees that are measured side by side: this one, and that of another revision."""
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.contest.children import ROOT, answer_of
+from benchmarks.contest.children import ROOT, Child, ChildFailed, started
 
 
 class Tree(NamedTuple):
@@ -17,14 +18,32 @@ class Tree(NamedTuple):
     name: str
     source: Path
 
-    def ask(self, module: str, *arguments: str) -> Any:
-        """Run a program of this repository with the tree's Gantline; give its answer."""
+    @contextmanager
+    def started(self, module: str, *arguments: str) -> Iterator[Child]:
+        """A program of this repository that runs with the tree's Gantline, and says so first."""
         program = [sys.executable, "-m", module, *arguments]
-        answer = answer_of(["env", f"PYTHONPATH={self.source}", *program])
-        measured = Path(answer.pop("gantline"))
-        if not measured.is_relative_to(self.source):
-            raise RuntimeError(f"{measured} was measured in place of {self.source}")
-        return answer
+        try:
+            with started(["env", f"PYTHONPATH={self.source}", *program]) as child:
+                measured = Path(answer_to(child)["gantline"])
+                if not measured.is_relative_to(self.source):
+                    raise ChildFailed(f"{measured} is measured in place of {self.source}")
+                yield child
+        except ChildFailed as failure:
+            raise ChildFailed(f"{self.name}: {failure}") from None
+
+
+def answer_to(child: Child, question: str = "") -> Any:
+    """Give a child a line, if there is one to give, and read the line that it answers."""
+    assert child.process.stdin is not None
+    assert child.process.stdout is not None
+    if question:
+        child.process.stdin.write(f"{question}\n")
+        child.process.stdin.flush()
+    line = child.process.stdout.readline()
+    if not line:
+        child.process.wait()
+        raise child.failure(f"it ended with {child.process.returncode}")
+    return json.loads(line)
 
 
 THIS: Final = Tree("this tree", ROOT / "src")
