@@ -72,8 +72,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         type=_pairs,
         default=_PAIRS,
         metavar="N",
-        help=f"how many pairs of processes take turns on each store ({_PAIRS}); where one seems "
-        "slower then, as many again",
+        help=f"how many pairs of processes take turns on each store ({_PAIRS}); where a "
+        "figure seems to differ then, as many again",
     )
     parser.add_argument(
         "--store",
@@ -94,11 +94,12 @@ def _pairs(text: str) -> int:
 
 
 def _measured(engine: str, emptied: Emptied, base: Tree, pairs: int) -> list[Compared]:
-    """A busy machine makes one figure in some dozens look slower, so what does is measured again:
-    twice as many pairs must agree."""
+    """A busy machine makes one figure in some dozens look slower or faster, so where one does, all
+    is measured again: twice as many pairs must agree."""
     taken = [_pair(engine, emptied, base, number) for number in range(pairs)]
-    if suspects := _slower(compared(engine, taken)):
-        _say(f"{engine}: {', '.join(suspects)} may be slower, so all is measured again")
+    if suspects := [one for one in compared(engine, taken) if one.verdict]:
+        named = ", ".join(f"{one.name} ({one.verdict})" for one in suspects)
+        _say(f"{engine}: there may be a difference, so all is measured again: {named}")
         taken += [_pair(engine, emptied, base, number) for number in range(pairs, 2 * pairs)]
     return compared(engine, taken)
 
@@ -126,10 +127,6 @@ def _pair(engine: str, emptied: Emptied, base: Tree, number: int) -> tuple[Figur
                 turns[child].append(figures)
     _say(f"{engine}, pair {number + 1}: {time.monotonic() - start:.0f} s")
     return best_of(turns[this]), best_of(turns[other])
-
-
-def _slower(found: Sequence[Compared]) -> list[str]:
-    return [one.name for one in found if one.verdict == "slower"]
 
 
 # -- stores ----------------------------------------------------------------------------------------
