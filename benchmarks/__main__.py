@@ -1,8 +1,9 @@
-"""The command: `python -m benchmarks [--quick] [NAME …]`."""
+"""The commands: `python -m benchmarks [--quick] [NAME …]`, `… guard BASE` and `… calls [BASE]`."""
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -12,6 +13,7 @@ import msgspec
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
+from benchmarks.hot_path import calls, guard
 from benchmarks.http import everything as http
 from benchmarks.page import PAGE, RESULTS, write_page
 from benchmarks.postgres import everything as postgres
@@ -35,10 +37,14 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
 }
 # Takes an hour, so it runs only where it is named.
 _ONLY_BY_NAME: Final = frozenset({"steady"})
+# They compare trees, so they have words of their own, and write no page.
+TOOLS: Final[dict[str, Callable[[Sequence[str]], int]]] = {"guard": guard.main, "calls": calls.main}
 _DEEP_JOBS: Final = 10_000_000
 
 
 def main() -> None:
+    if tool := TOOLS.get("".join(sys.argv[1:2])):
+        sys.exit(tool(sys.argv[2:]))
     arguments = _arguments()
     ordinary = tuple(name for name in BENCHMARKS if name not in _ONLY_BY_NAME)
     names = tuple(dict.fromkeys(arguments.names)) or ordinary
@@ -72,7 +78,11 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Gantline.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure Gantline.",
+        epilog="`guard BASE` and `calls [BASE]` tell what a change did; each has a --help.",
+    )
     parser.add_argument(
         "names",
         nargs="*",

@@ -2,7 +2,7 @@
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -139,9 +139,7 @@ class Report:
             for ratio in (ratios.pop((row.engine, row.metric), None),)
         ]
         body += [(*_figures(ratio), *_ratio(ratio), _verdict(ratio)) for ratio in ratios.values()]
-        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-        rule = tuple("-" * width for width in widths)
-        return "\n".join(_line(cells, widths) for cells in (head, rule, *body))
+        return aligned(head, body, numbers={2, 5, 6})
 
     def write(self, path: Path, conditions: Conditions) -> None:
         """Replace the rows of the benchmarks that ran; those of the others stay as they were."""
@@ -183,8 +181,14 @@ def _verdict(row: Row | None) -> str:
     return f"{row.goal} {'met' if row.met else 'MISSED'}"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    numbers = {2, 5, 6}
+def aligned(head: Sequence[str], body: Sequence[Sequence[str]], *, numbers: Set[int]) -> str:
+    """Lay cells out in columns for a terminal; those of numbers end at the same place."""
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(_line(cells, widths, numbers) for cells in (head, rule, *body))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numbers: Set[int]) -> str:
     padded = [
         cell.rjust(width) if column in numbers else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -1,0 +1,1 @@
+"""What a change of the hot path did: its speed beside another revision, and its length in calls."""
