@@ -96,9 +96,9 @@ class RetryTable(_Strategy, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.waits:
-            raise InvalidInput("A RetryTable needs at least one.")
+            raise InvalidInput("A RetryTable needs at least one wait.")
         if min(self.waits) < timedelta(0):
-            raise InvalidInput("A RetryTable cannot have a negative one.")
+            raise InvalidInput("A RetryTable cannot have a negative wait.")
         super().__post_init__()
 
     def seconds(self, attempt: int) -> float:
