@@ -477,3 +477,9 @@ async def test_a_thread_that_raises_cancelled_error_when_told_to_stop_has_not_co
             await handle.cancel()
             await handle.wait(timeout=30)
     assert worker.counts == {Event.CANCELLED if how == "cancel" else Event.RELEASED: 1}
+
+
+async def test_a_worker_that_has_not_begun_has_done_nothing() -> None:
+    jobs = Gantline("memory://")
+    async with jobs.running() as worker:
+        assert not worker.counts

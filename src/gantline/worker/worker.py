@@ -221,7 +221,7 @@ class Worker:
     @property
     def counts(self) -> Counter[str]:
         """What this worker did: a number per final status, and `discarded` for lost runs."""
-        return self._runs.counts
+        return self._runs.counts if self._is_open else Counter()
 
     @property
     def slots(self) -> Mapping[str, tuple[int, int]]:
