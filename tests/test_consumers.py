@@ -178,7 +178,7 @@ async def test_without_consumers_nothing_is_asked_for_them() -> None:
         return await call()
 
     jobs, _ = shop("memory://")
-    jobs.store = intercepted(jobs.store, around)
+    jobs.move_to(intercepted(jobs.store, around))
     async with jobs, jobs.running(QUICK), asyncio.timeout(PATIENCE_SECONDS):
         await looked_often.wait()
     assert not verbs & {"events", "last_event", "lead", "sequence"}

@@ -135,7 +135,7 @@ async def test_an_idle_worker_asks_for_no_numbers(postgres: PostgresServer) -> N
             looked_often.set()
         return await call()
 
-    app.store = intercepted(app.store, around)
+    app.move_to(intercepted(app.store, around))
     async with app, app.running(ALONE), asyncio.timeout(PATIENCE_SECONDS):
         await looked_often.wait()
         assert "sequence" not in calls

@@ -130,7 +130,7 @@ async def test_a_store_that_is_away_is_looked_at_again(url: str) -> None:
             raise ConnectionError("away")
         return await call()
 
-    jobs.store = intercepted(real, failing)
+    jobs.move_to(intercepted(real, failing))
     async with jobs, jobs.running(QUICK):
         await ticks.has(1)
         is_away = True

@@ -4,14 +4,16 @@ The store is GANTLINE_STORE; where that is not SQL, GANTLINE_OUTBOX names the da
 application's own tables.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Gantline, JobStore, RunHook
+from gantline import Context, Gantline, JobStore
 from gantline.webhooks import WebhookSettings
+
+RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 
 
 @asynccontextmanager

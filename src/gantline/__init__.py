@@ -32,7 +32,6 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.worker.context import Context, current_job
-from gantline.worker.executor import RunHook
 from gantline.worker.handler import provide
 from gantline.worker.settings import WorkerSettings
 
@@ -62,7 +61,6 @@ __all__ = [
     "Require",
     "Retry",
     "RetryTable",
-    "RunHook",
     "Snooze",
     "StoreClosed",
     "StoreUnavailable",

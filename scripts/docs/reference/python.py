@@ -23,13 +23,14 @@ every job."""
 GROUPS: Final = (
     ("Declaring and submitting", ("Gantline", "JobGroup", "JobType", "Handle", "Require")),
     ("Within a handler", ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze")),
-    ("Retry strategies", ("Backoff", "Fixed", "Linear", "Table")),
-    ("Workers and events", ("WorkerSettings", "JobEvent", "JobStatus")),
+    ("Retry strategies", ("Backoff", "Fixed", "Linear", "RetryTable")),
+    ("Workers and events", ("WorkerSettings", "JobEvent", "JobStatus", "JobSnapshot", "JobStore")),
     (
         "Errors",
         (
-            *("GantlineError", "InvalidInput", "SubmitConflict", "QueueFull"),
-            *("JobFailed", "JobPoisoned", "JobCancelled"),
+            *("GantlineError", "InvalidInput", "SubmitConflict", "SubmitRefused", "QueueFull"),
+            *("JobTypeDisabled", "StoreClosed", "StoreUnavailable", "JobNotFound"),
+            *("JobNotCompleted", "JobFailed", "JobPoisoned", "JobCancelled"),
         ),
     ),
 )

@@ -160,8 +160,8 @@ class Worker:
         self._stop_asked.set()
         if self._is_open:
             self._runs.give_back_what_comes()
-        else:
-            self._limit_to(0)
+        else:  # what it declares is still stored, where the store answers
+            self._limit_to(_LAST_WRITES_SECONDS)
 
     def stop_now(self) -> None:
         """Do not wait any longer for running jobs, and for the store a few seconds only."""
