@@ -178,22 +178,69 @@ async def test_of_those_in_two_crashes_another_group_begins_though_the_last_goes
         place.may_end.set()
 
 
+_ALL = (50, 25, 12, 6, 3, 1, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("crashes", "seconds", "expected"),
-    [(2, 1.0, ()), (2, 11.0, (5, 0)), (3, 1.0, ()), (3, 1e6, ())],
+    [
+        ((2,), 1.0, ()),
+        ((2,), 11.0, _ALL),
+        ((3,), 1.0, ()),
+        ((3,), 11.0, (24, 24, 11, 5, 2, 0, 0, 0)),
+        ((2, 4), 11.0, (10, 10, 10, 4, 1, 0, 0, 0)),
+        ((2,) * 12 + (4,), 1e6, ()),
+        ((9,), 1e6, ()),
+        ((20,), 1e6, ()),
+    ],
 )
 def test_which_group_may_begin_beside_the_last(
-    monkeypatch: pytest.MonkeyPatch, crashes: int, seconds: float, expected: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch,
+    crashes: tuple[int, ...],
+    seconds: float,
+    expected: tuple[int, ...],
 ) -> None:
-    suspects, now = Suspects(10), 100.0
+    suspects, now = Suspects(100), 100.0
     monkeypatch.setattr("gantline.worker.suspects.monotonic", lambda: now)
-    assert suspects.next_group[:2] == (5, 2)
-    run = make_run(crashes=crashes)
-    suspects.add([make_run(), run])
+    assert suspects.next_group == _ALL
+    runs = [make_run(crashes=number, token=uuid4()) for number in crashes]
+    suspects.add([make_run(), *runs])
     now += seconds
     assert suspects.next_group == expected
-    suspects.remove([run.ref])
-    assert suspects.next_group[:2] == (5, 2)
+    suspects.remove([run.ref for run in runs])
+    assert suspects.next_group == _ALL
+
+
+async def test_suspects_do_not_wait_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantline.worker.suspects.GROUP_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.worker.claimer._SUSPECTS_SECONDS", 0.01)
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    await place.suspect("hangs", crashes=3)
+    async with place.worker():
+        while len(place.started) < 1:
+            await place.has_started.wait()
+        place.has_started.clear()
+        await place.suspect("bystander")
+        await place.has_started.wait()
+        assert place.started == ["hangs", "bystander"]
+        place.may_end.set()
+
+
+async def test_a_worker_whose_suspects_hold_up_others_is_unready_and_says_why() -> None:
+    clock = FakeClock()
+    place = Place(MemoryStore(clock=clock), clock)
+    await place.suspect("first", "second", crashes=3)
+    async with place.worker() as worker:
+        while len(place.started) < 2:
+            place.has_started.clear()
+            await place.has_started.wait()
+        assert worker.is_consuming()
+        held_up = "others of them may wait"
+        assert held_up in (worker.trouble(timedelta(0)) or "")
+        place.may_end.set()
+        while held_up in (worker.trouble(timedelta(0)) or ""):  # noqa: ASYNC110  # in the worker
+            await asyncio.sleep(0)
 
 
 async def test_suspects_get_a_slot_while_other_jobs_would_take_every_one() -> None:

@@ -205,8 +205,11 @@ class Worker:
         if any(self._runs.stuck):
             return "All slots of a queue or a type are held by handlers that do not return."
         alone, behind = self._runs.alone_since, self._runs.completer.fell_behind_at
+        held_up = self._runs.suspects.hold_up_since
         if alone is not None and now - alone > span:
             return "A job that may have crashed workers runs alone."
+        if held_up is not None and now - held_up > span:
+            return "Jobs that may have crashed workers run few at a time; others of them may wait."
         if behind is not None and now - behind > span:
             return "What has ended cannot be written."
         if now - self._claimer.looked_at > span and self._claimer.has_room and behind is None:
