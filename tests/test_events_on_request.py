@@ -14,7 +14,7 @@ from gantline.contract.status import Event
 from gantline.manager.event_reader import DeclaredConsumer, EventReader
 from gantline.manager.sequencer import Sequencer
 from gantline.testing.kit import JobsTest
-from gantline.worker.progress_log import EVENTS_A_RUN, ProgressLog
+from gantline.worker.context import EVENTS_A_RUN, ProgressLog
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer
 from tests.test_consumers import QUICK, Listener

@@ -7,8 +7,8 @@ import pytest
 
 from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus
 from gantline.manager.event_reader import CONSUMER_LEASE, PAGE
-from gantline.worker.function_consumer import EVENT_TYPES
-from gantline.worker.progress_log import EVENTS_A_RUN
+from gantline.worker.consumers import EVENT_TYPES
+from gantline.worker.context import EVENTS_A_RUN
 from tests.test_documentation import Shell, modules, page, steps
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]

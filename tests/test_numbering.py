@@ -16,7 +16,7 @@ from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.status import Event
 from gantline.stores.memory import MemoryStore
 from gantline.testing.faults import Call, intercepted
-from gantline.worker.numberer import Numberer
+from gantline.worker.announcer import Numberer
 from tests.app_under_test import Document, index, make_app, wait_for_ever
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer

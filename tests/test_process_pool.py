@@ -16,10 +16,10 @@ from gantline.app import JobType
 from gantline.contract.outcome import Failure, Stopped, Success
 from gantline.testing.factories import wanting
 from gantline.worker.active import ActiveRun, Cause
+from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
 from gantline.worker.processes import PROCESS_DIED, Child, ProcessPool
-from gantline.worker.run_port import StoreRunPort
 from gantline.worker.threads import HandlerThreads
 from gantline.worker.tuning import fastest_loop
 from tests.app_under_test import Fork, fork, in_process, make_app

@@ -352,6 +352,21 @@ async def test_what_is_being_claimed_at_a_stop_is_given_back() -> None:
     assert place.started == []
 
 
+async def test_what_a_stop_gives_back_is_not_brought_again_by_a_claim_under_way() -> None:
+    clock, claims = FakeClock(), Gate("claim")
+    claims.is_shut = False
+    place = Place(MemoryStore(clock=clock), clock, claims)
+    async with place.worker() as worker:
+        await place.handle.submit("job")
+        await place.has_started.wait()
+        claims.is_shut = True
+        worker._claimer.wake()
+        await claims.reached.wait()
+        worker.stop()
+        asyncio.get_running_loop().call_later(0.05, claims.may_go_on.set)
+    assert len(await released(place.store)) == 1
+
+
 async def test_a_run_that_is_stopped_before_its_first_turn_goes_back_at_once() -> None:
     jobs = Gantline(MemoryStore(clock=FakeClock()))
     begun, stop_now = list[int](), list[Callable[[], None]]()

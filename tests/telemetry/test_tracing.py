@@ -18,10 +18,10 @@ from gantline import Context, Gantline, InvalidInput, JobFailed, Permanent, Subm
 from gantline.contract.outcome import Success
 from gantline.telemetry.names import Attribute
 from gantline.testing.factories import wanting
+from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
 from gantline.worker.processes import ProcessPool
-from gantline.worker.run_port import StoreRunPort
 from gantline.worker.threads import HandlerThreads
 from tests.telemetry.recorder import Recorder
 from tests.traced_jobs import current_trace, group

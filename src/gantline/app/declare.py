@@ -17,8 +17,8 @@ from gantline.contract.status import ON_REQUEST, Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.event_reader import DeclaredConsumer
+from gantline.worker.consumers import EventFunction, FunctionConsumer, name_of, wanted
 from gantline.worker.context import Context
-from gantline.worker.function_consumer import EventFunction, FunctionConsumer, name_of, wanted
 from gantline.worker.handler import DEFAULT_TIMEOUT, make_handler
 
 T = TypeVar("T")

@@ -47,8 +47,7 @@ from gantline.stores import store_from_url
 from gantline.telemetry.tracing import TraceRuns, Tracing
 from gantline.wakeups.in_process import Hub
 from gantline.worker.executor import RunHook
-from gantline.worker.handler import Handler
-from gantline.worker.registry import HandlerRegistry
+from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.worker import Worker
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 from gantline.contract.errors import InvalidInput
 from gantline.worker.context import current_job
-from gantline.worker.labels import LABELS, plain_extras
+from gantline.worker.run_log import LABELS, plain_extras
 
 LogFormat = Literal["text", "json"]
 

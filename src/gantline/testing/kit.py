@@ -35,10 +35,10 @@ from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, Crash, intercepted
 from gantline.testing.listening import Listening
 from gantline.testing.schedules import DueSchedules
+from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
 from gantline.worker.processes import ProcessPool
-from gantline.worker.run_port import StoreRunPort
 from gantline.worker.threads import HandlerThreads
 
 T = TypeVar("T")

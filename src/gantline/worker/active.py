@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -13,7 +14,6 @@ from gantline.contract.snapshot import Run
 from gantline.worker.context import Context
 from gantline.worker.handler import Handler, RunIn
 from gantline.worker.processes import Child
-from gantline.worker.tracer import RunSpan
 
 
 class Cause(StrEnum):
@@ -25,6 +25,27 @@ class Cause(StrEnum):
     CUT_OFF = "cut off"
     """The lease may have run out, and the store does not say."""
     LOST = "lost"
+
+
+class RunSpan(Protocol):
+    """What was begun for one run."""
+
+    @property
+    def carrier(self) -> Mapping[str, str]:
+        """Its trace context, for a handler in another process."""
+        ...
+
+    def end(self, outcome: Outcome | None) -> None:
+        """In the task that began it; None where the run was lost."""
+        ...
+
+
+class RunTracer(Protocol):
+    """Begins spans. What the handler does belongs to them until they end."""
+
+    def begin(self, context: Context) -> RunSpan | None:
+        """None where nobody traces."""
+        ...
 
 
 class ActiveRun:

@@ -20,7 +20,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
-from gantline.worker.registry import HandlerRegistry
+from gantline.worker.handler import HandlerRegistry
 from gantline.worker.slots import Slots
 from gantline.worker.suspects import Suspects
 

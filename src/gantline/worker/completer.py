@@ -33,7 +33,7 @@ class Completer:
         self.keeps_up = asyncio.Event()
         """Cleared while too many ends wait to be written. A crash would run all of them again."""
         self.keeps_up.set()
-        self._fell_behind_at: float | None = None
+        self._lagging_since: float | None = None
         self._waiting: list[Ending] = []
         self._flushing: asyncio.Task[None] | None = None
 
@@ -43,14 +43,14 @@ class Completer:
         self._unwritten += 1
         if self._unwritten >= self._most_unwritten and self.keeps_up.is_set():
             self.keeps_up.clear()
-            self._fell_behind_at = monotonic()
+            self._lagging_since = monotonic()
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
 
     @property
-    def fell_behind_at(self) -> float | None:
+    def lagging_since(self) -> float | None:
         """Since when too many ends wait to be written, on the monotonic clock."""
-        return self._fell_behind_at
+        return self._lagging_since
 
     async def drained(self) -> None:
         """Wait until all that was handed in is written."""
@@ -83,7 +83,7 @@ class Completer:
         self._unwritten -= len(answers)
         if self._unwritten < self._most_unwritten:
             self.keeps_up.set()
-            self._fell_behind_at = None
+            self._lagging_since = None
         self._told(answers)
 
     async def _persist(self, ending: Ending) -> None:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Protocol, TypeVar
+from time import monotonic
+from typing import Any, Concatenate, Final, Protocol, TypeVar
 from uuid import UUID
 
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
@@ -16,12 +17,11 @@ from gantline.contract.outcome import Success
 from gantline.contract.payload import encode_result
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import Progress, Run
-from gantline.contract.store import StoreTransaction
+from gantline.contract.store import JobStore, StoreTransaction
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import Transition
-from gantline.manager.manager import Settled
-from gantline.worker.labels import labels_of
-from gantline.worker.progress_log import ProgressLog
+from gantline.manager.manager import Ending, JobManager, Settled
+from gantline.worker.run_log import labels_of
 
 P = TypeVar("P", contravariant=True)
 
@@ -45,6 +45,31 @@ class RunPort(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]: ...
 
     def decide(self, run: Run, success: Success) -> Transition: ...
+
+
+EVENTS_A_RUN: Final = 100
+_PAUSE_SECONDS: Final = 1.0
+
+
+class ProgressLog:
+    """Which of the progress that a run reports becomes an event.
+
+    Once a second and at each new phase, but only so often a run; the status shows all of it.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        self._left = EVENTS_A_RUN
+        self._clock = clock
+        self._phase: str | None = None
+        self._next_at = 0.0
+
+    def admits(self, phase: str) -> bool:
+        """Whether progress that is reported now is to be logged."""
+        if not self._left or (phase == self._phase and self._clock() < self._next_at):
+            return False
+        self._left -= 1
+        self._phase, self._next_at = phase, self._clock() + _PAUSE_SECONDS
+        return True
 
 
 class Context:
@@ -238,3 +263,29 @@ class _nothing_to_await:  # noqa: N801  # stands where a coroutine would
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
+
+
+class StoreRunPort:
+    """The port of `Context`, on a store."""
+
+    def __init__(
+        self, store: JobStore, manager: JobManager, *, logged: Callable[[], None] = lambda: None
+    ) -> None:
+        """`logged` is called when there is a new event."""
+        self._store = store
+        self._manager = manager
+        self._logged = logged
+
+    async def progress(self, update: Progress) -> None:
+        await self._manager.progress([update])
+        if update.logged:
+            self._logged()
+
+    async def is_held(self, key: DedupeKey) -> bool:
+        return (await self._store.held([key]))[0] is not None
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        return self._store.transaction()
+
+    def decide(self, run: Run, success: Success) -> Transition:
+        return self._manager.decide(Ending(run, success))

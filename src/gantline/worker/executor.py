@@ -32,16 +32,13 @@ from gantline.contract.outcome import (
 from gantline.contract.payload import encode_result
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
-from gantline.worker.active import ActiveRun
-from gantline.worker.context import Context, RunPort, enter, leave
+from gantline.worker.active import ActiveRun, RunTracer
+from gantline.worker.context import Context, ProgressLog, RunPort, enter, leave
 from gantline.worker.deadlines import Deadlines
-from gantline.worker.handler import Handler, RunIn
-from gantline.worker.labels import labels_of
+from gantline.worker.handler import Handler, HandlerRegistry, RunIn
 from gantline.worker.processes import ProcessPool
-from gantline.worker.progress_log import ProgressLog
-from gantline.worker.registry import HandlerRegistry
+from gantline.worker.run_log import labels_of
 from gantline.worker.threads import HandlerThreads
-from gantline.worker.tracer import RunTracer
 
 _log = logging.getLogger("gantline.worker")
 

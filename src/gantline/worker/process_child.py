@@ -25,8 +25,8 @@ from gantline.contract.outcome import Failure, Snoozed, Success
 from gantline.contract.payload import encode_result
 from gantline.contract.text import storable
 from gantline.worker.handler import read_signature
-from gantline.worker.labels import plain_extras
 from gantline.worker.processes import Answer, LogLine, Request, framed
+from gantline.worker.run_log import plain_extras
 
 _LENGTH: Final = struct.Struct("!I")
 _PR_SET_PDEATHSIG: Final = 1

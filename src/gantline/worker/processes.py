@@ -22,7 +22,7 @@ import msgspec
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
 from gantline.contract.snapshot import Run
 from gantline.worker.handler import Handler
-from gantline.worker.labels import Plain, labels_of
+from gantline.worker.run_log import Plain, labels_of
 
 PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
 _LENGTH: Final = struct.Struct("!I")

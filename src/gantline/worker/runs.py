@@ -22,10 +22,9 @@ from gantline.worker.claimer import Claimer
 from gantline.worker.completer import Completer
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
-from gantline.worker.labels import labels_of
+from gantline.worker.handler import HandlerRegistry
 from gantline.worker.lease_keeper import LeaseKeeper, dump_stacks
-from gantline.worker.registry import HandlerRegistry
-from gantline.worker.reporter import Reporter
+from gantline.worker.run_log import Reporter, labels_of
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.slots import Slots
 from gantline.worker.suspects import Suspects, runs_alone
@@ -37,6 +36,8 @@ _SHUTDOWN_GRACE_SECONDS: Final = 3.0
 # So many that handlers run while the store writes (with 2 a no-op drain on Redis takes 5 % longer)
 # and no more, since a crash runs them again.
 _UNWRITTEN_PER_SLOT: Final = 3
+# A claim that is under way could bring back what is given back.
+_LAST_CLAIM_SECONDS: Final = 1.0
 # How long a suspect that is to run alone waits for the others to end.
 _ALONE_AFTER_SECONDS: Final = 30.0
 
@@ -166,7 +167,7 @@ class Runs:
         self._quarantine_over.clear()
         try:
             await self._claimer.is_quiet.wait()
-            await self._wait_for_runs(_ALONE_AFTER_SECONDS)
+            await self._wait_for(self._nothing_active, _ALONE_AFTER_SECONDS)
         except asyncio.CancelledError:
             self._end(suspect, Released())
             raise
@@ -359,9 +360,6 @@ class Runs:
     async def drain(self) -> None:
         """Let what runs end within the drain time; stop what is left, and give it back."""
         self._is_draining = True
-        for run in list(self._parked.values()):
-            self._end(run, Released())
-        self._parked.clear()
         if not self._nothing_active.is_set() and not self.are_torn_down:
             most = self._settings.drain.total_seconds()
             _log.info("waiting up to %g s for %d running jobs", most, len(self._active))
@@ -370,8 +368,12 @@ class Runs:
             await asyncio.wait(waits, timeout=most, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
+        await self._wait_for(self._claimer.is_quiet, _LAST_CLAIM_SECONDS)
+        for run in list(self._parked.values()):
+            self._end(run, Released())
+        self._parked.clear()
         self.stop_all(Cause.SHUTDOWN)
-        await self._wait_for_runs(_SHUTDOWN_GRACE_SECONDS)
+        await self._wait_for(self._nothing_active, _SHUTDOWN_GRACE_SECONDS)
         # What is left are handlers that do not stop. The process ends, so they end with it.
         left = [active for active in self._active.values() if not active.is_over]
         for active in left:
@@ -385,10 +387,10 @@ class Runs:
         if left:
             dump_stacks()
 
-    async def _wait_for_runs(self, seconds: float) -> None:
+    async def _wait_for(self, event: asyncio.Event, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._nothing_active.wait()
+                await event.wait()
 
     async def close(self) -> int:
         """Write nothing more; tell how many runs are left to their leases."""

@@ -1,4 +1,5 @@
-"""What a process that does nothing but work sets up differently: its event loop, its collector."""
+"""What a process that does nothing but work sets up differently: its event loop, its
+collector, and when it has worked enough."""
 
 import asyncio
 import gc
@@ -7,7 +8,10 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from gantline.worker.settings import WorkerSettings
 
 R = TypeVar("R")
 
@@ -74,3 +78,20 @@ def relax_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
+
+
+def is_worn_out(settings: WorkerSettings, *, ended: int) -> bool:
+    """Whether it should be started anew: after so many runs, or grown beyond so much memory."""
+    jobs, memory = settings.recycle_after_jobs, settings.recycle_above_bytes
+    if jobs is not None and ended >= jobs:
+        return True
+    return memory is not None and _resident_bytes() > memory
+
+
+def _resident_bytes() -> int:
+    """How much memory this process has now; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

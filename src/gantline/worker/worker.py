@@ -23,30 +23,30 @@ from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer, Unobserved
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
+from gantline.worker.active import RunTracer
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
 from gantline.worker.consumers import Consumers
+from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor, RunHook
-from gantline.worker.lease_keeper import EXIT_STUCK, dump_stacks
+from gantline.worker.handler import HandlerRegistry
+from gantline.worker.lease_keeper import EXIT_STUCK
 from gantline.worker.processes import ProcessPool
-from gantline.worker.registry import HandlerRegistry
-from gantline.worker.reporter import Reporter
-from gantline.worker.run_port import StoreRunPort
+from gantline.worker.run_log import Reporter
 from gantline.worker.runs import Runs
 from gantline.worker.schedules import ScheduleTask
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.slots import Slots, TypeLimit
+from gantline.worker.standstill import Standstill
 from gantline.worker.take_over import TakeOver
 from gantline.worker.threads import HandlerThreads
-from gantline.worker.tracer import RunTracer
+from gantline.worker.tuning import is_worn_out
 from gantline.worker.upkeep import maintain_for_ever
-from gantline.worker.wear import is_worn_out
 
 _log = logging.getLogger("gantline.worker")
 
 _REGISTER_EVERY_SECONDS: Final = 20.0
-_LOOKS_WITHIN: Final = timedelta(seconds=10)
 # How long after the drain a stop waits for the store. Shorter than the supervisor's grace.
 _LAST_WRITES_SECONDS: Final = 4.0
 _LAST_HINTS_SECONDS: Final = 1.0
@@ -117,7 +117,7 @@ class Worker:
             for work in (
                 self._claimer.claim_for_ever(),
                 self._register_for_ever(),
-                self._watch_for_standstill(),
+                self._end_if_hopeless(),
                 self._take_over.watch_for_ever(),
             )
         ]
@@ -190,31 +190,13 @@ class Worker:
         return self.trouble(within) is None
 
     def trouble(self, within: timedelta | None = None) -> str | None:
-        """Why it does not claim although it should; None while all is well. From any thread.
-
-        A worker that has no free slot need not claim, as long as its runs will end.
-        """
+        """Why it does not run what is due although it should; None while all is well. From any
+        thread."""
         if not self._is_open:
             return "The worker is not running yet, or no longer."
         if self.is_draining:
             return "It is stopping."
-        now = monotonic()
-        span = (
-            max(_LOOKS_WITHIN, 5 * self._settings.poll) if within is None else within
-        ).total_seconds()
-        if any(self._runs.stuck):
-            return "All slots of a queue or a type are held by handlers that do not return."
-        alone, behind = self._runs.alone_since, self._runs.completer.fell_behind_at
-        held_up = self._runs.suspects.hold_up_since
-        if alone is not None and now - alone > span:
-            return "A job that may have crashed workers runs alone."
-        if held_up is not None and now - held_up > span:
-            return "Jobs that may have crashed workers run few at a time; others of them may wait."
-        if behind is not None and now - behind > span:
-            return "What has ended cannot be written."
-        if now - self._claimer.looked_at > span and self._claimer.has_room and behind is None:
-            return "It has not looked for work lately."
-        return None
+        return self._standstill.cause(within)
 
     @property
     def has_stuck_handlers(self) -> bool:
@@ -234,6 +216,26 @@ class Worker:
 
     async def _open(self) -> None:
         self._switches.doubt()  # what the application has read may be old
+        self._assemble()
+        try:
+            async with asyncio.timeout(None) as self._limit:  # which a stop sets
+                await self._take_over.open()
+                await declare_crash_budgets(self._store, self._registry.crash_budgets)
+                await self._register()
+                await self._consumers.begin()
+                await self._runs.keeper.start()
+                await self._wakeup.open(self._on_hint)
+                await self._schedules.begin()
+                self._is_open = True
+        except BaseException as error:
+            was_told_to_stop = self.is_draining and isinstance(error, TimeoutError)
+            self.stop_now()
+            await self._close()
+            if not was_told_to_stop:
+                raise
+
+    def _assemble(self) -> None:
+        """Make the parts, which belong to the running event loop."""
         self._processes = ProcessPool()
         self._threads = HandlerThreads()
         self._announcer = Announcer(self._store, self._wakeup)
@@ -284,6 +286,9 @@ class Worker:
             suspects=self._runs.suspects,
         )
         self._runs.claimed_by(self._claimer)
+        self._standstill = Standstill(
+            self._store, self._registry, self._settings, self._runs, self._claimer
+        )
         self._take_over = TakeOver(
             self._store,
             self.session_id,
@@ -291,22 +296,6 @@ class Worker:
             observer=self._observer,
             requeued=self._requeued,
         )
-        try:
-            async with asyncio.timeout(None) as self._limit:  # which a stop sets
-                await self._take_over.open()
-                await declare_crash_budgets(self._store, self._registry.crash_budgets)
-                await self._register()
-                await self._consumers.begin()
-                await self._runs.keeper.start()
-                await self._wakeup.open(self._on_hint)
-                await self._schedules.begin()
-                self._is_open = True
-        except BaseException as error:
-            was_told_to_stop = self.is_draining and isinstance(error, TimeoutError)
-            self.stop_now()
-            await self._close()
-            if not was_told_to_stop:
-                raise
 
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
@@ -431,42 +420,11 @@ class Worker:
         self._announcer.work()
         self._announcer.events()
 
-    async def _watch_for_standstill(self) -> None:
-        """End the process when jobs are due that it can never run: its supervisor starts another.
-
-        What can still end in it may do so first.
-        """
-        every = self._settings.lease.total_seconds() / 2
-        before: tuple[set[str], set[str]] = (set(), set())
-        while True:
-            await asyncio.sleep(every)
-            now = self._runs.stuck
-            queues, kinds = before[0] & now[0], before[1] & now[1]
-            if (queues or kinds) and await self._is_due_in(queues, kinds):
-                _log.critical(
-                    "no slot of %s is free, since handlers do not return; ending this process",
-                    " and ".join(sorted(queues | kinds)),
-                )
-                dump_stacks()
-                self._exit_code = EXIT_STUCK
-                self.stop()
-                return
-            before = now
-
-    async def _is_due_in(self, queues: set[str], kinds: set[str]) -> bool:
-        try:
-            lanes = await self._store.counts(tenant_id=None)
-        except Exception as error:
-            _log.warning("could not see whether jobs are due: %s", error)
-            return False
-        known = set(self._registry.job_types)
-        return any(
-            lane.oldest_due_at is not None
-            and lane.job_type in known
-            and lane.queue in self._settings.queues
-            and (lane.queue in queues or lane.job_type in kinds)
-            for lane in lanes
-        )
+    async def _end_if_hopeless(self) -> None:
+        """End the process, for its supervisor to start another; what still can, ends first."""
+        await self._standstill.wait_until_hopeless()
+        self._exit_code = EXIT_STUCK
+        self.stop()
 
     async def _maintain(self, every: timedelta) -> None:
         await maintain_for_ever(

@@ -1,13 +1,14 @@
-"""The reporter: one line a run in the log, which is what an operator sees first."""
+"""The log of runs: one line each, which is what an operator sees first, and its labels."""
 
 import logging
+from typing import Final
 
 from gantline.contract.clock import Clock
 from gantline.contract.outcome import Failure, Outcome
 from gantline.contract.snapshot import Run
+from gantline.contract.trace import trace_id_of
 from gantline.contract.transition import Transition
 from gantline.contract.webhook import RESERVED_TYPES
-from gantline.worker.labels import labels_of
 
 _log = logging.getLogger("gantline.worker")
 
@@ -54,3 +55,38 @@ class Reporter:
             run.job.job_id,
             extra=labels_of(run),
         )
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+LABELS: Final = ("correlation_id", "tenant_id", "job_id", "job_type", "attempt", "trace_id")
+
+Plain = str | int | float | bool | None
+
+_OWN: Final = frozenset(
+    {*vars(logging.makeLogRecord({})), "asctime", "message", "taskName"}  # a task since Python 3.12
+)
+
+
+def labels_of(run: Run) -> dict[str, object]:
+    """For `extra=` of a logger: attributes of the record."""
+    job = run.job
+    labels: dict[str, object] = {
+        "job_id": str(job.job_id),
+        "job_type": job.job_type,
+        "tenant_id": job.tenant_id,
+        "correlation_id": job.correlation_id,
+        "attempt": run.attempt,
+    }
+    if (trace_id := trace_id_of(job.trace_context)) is not None:
+        labels["trace_id"] = trace_id
+    return labels
+
+
+def plain_extras(record: logging.LogRecord) -> dict[str, Plain]:
+    """What the caller added to a record with `extra=`, as far as it is plain data."""
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _OWN and isinstance(value, str | int | float | bool | None)
+    }
