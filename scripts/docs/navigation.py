@@ -219,6 +219,7 @@ SECTIONS: Final = (
                 "reference/index.md",
                 "what the pages of the reference are made from",
             ),
+            Page("Glossary", "glossary.md", "one word for one thing"),
             Page(
                 "HTTP API", "reference/http.md", "every operation, parameter, answer and document"
             ),
