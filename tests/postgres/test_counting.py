@@ -1,7 +1,7 @@
 """How old counts may be: as old as they are dear, and not older because many wait their turn."""
 
 from gantline.contract.query import LaneCounts
-from gantline.stores.postgres.counting import Counts, Timed
+from gantline.stores.postgres.counts import Counts, Timed
 from gantline.testing.clock import FakeClock
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 
-from gantline.stores.redis.answers import Answers
+from gantline.stores.redis.connection import Answers
 
 
 def answers() -> Answers:

@@ -14,7 +14,7 @@ from gantline.contract.stored import Part, Stored, StoredJob, StoredKey
 from gantline.contract.transition import Transition
 from gantline.manager.decide import decide_redrive
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.envelope import span
+from gantline.stores.redis.rows import span
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer

@@ -83,7 +83,7 @@ from gantline.contract.transition import (
 )
 from gantline.stores.memory.copying import entry_of, page_of, stored_job
 from gantline.stores.memory.entry import Entry, Lane, Lease
-from gantline.stores.memory.side_data import SideData
+from gantline.stores.memory.records import SideData
 
 CAPABILITIES: Final = Capabilities(
     durability="none",

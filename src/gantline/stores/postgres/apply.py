@@ -5,29 +5,24 @@ under a lock, and written in the same transaction.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import later_micros
+from gantline.contract.errors import StoreCorrupt
 from gantline.contract.records import write_is_allowed
 from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
-from gantline.contract.status import Event
+from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import Transition, may_be_repeat, refusal
-from gantline.stores.postgres import keys, records
+from gantline.stores.postgres import dedupe, records
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.heads import heads
+from gantline.stores.postgres.counts import Tally
 from gantline.stores.postgres.insert import insert, rounds_of
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.settle import is_plain, settle
-from gantline.stores.postgres.sql import Row, Sql
-from gantline.stores.postgres.tally import Tally
-from gantline.stores.sql.changed_rows import (
-    ChangedRows,
-    Requeued,
-    reaches_beyond_its_job,
-    rounds,
-)
-from gantline.stores.sql.head import Head
+from gantline.stores.postgres.sql import Row, Sql, looked_up
+from gantline.stores.sql.changes import ChangedRows, Head, Requeued, reaches_beyond_its_job, rounds
 
 _REPEATED = """
 SELECT 1 FROM gantline.log WHERE job_id = %s AND change_id = %s AND event::text = %s
@@ -50,6 +45,60 @@ _ASK_TO_STOP = "UPDATE gantline.lease SET cancel_requested = true, version = %s 
 _LEAVE_LEASE = "DELETE FROM gantline.lease WHERE job_id = ANY (%s)"
 _LEAVE_READY = "DELETE FROM gantline.ready WHERE job_id = ANY (%s)"
 _LEAVE_END = "UPDATE gantline.log SET is_end = false WHERE id = %s"
+
+
+_HEAD_COLUMNS = (
+    "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {0}.priority, {0}.lane, "
+    "{0}.tenant, {0}.created_at, job.idempotency_key, job.fingerprint, lane.job_type"
+)
+_RUNNING_HEADS = f"""
+SELECT lease.job_id, 'Running', NULL, {_HEAD_COLUMNS.format("lease")},
+       lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
+FROM gantline.lease
+{looked_up("job", "id", "lease.job_id")}
+{looked_up("lane", "id", "lease.lane")}
+WHERE lease.job_id = ANY (%s) ORDER BY lease.job_id FOR UPDATE OF lease
+"""  # noqa: S608  # constants only
+_QUEUED_HEADS = f"""
+SELECT ready.job_id, 'Queued', NULL, {_HEAD_COLUMNS.format("ready")}
+FROM gantline.ready
+{looked_up("job", "id", "ready.job_id")}
+{looked_up("lane", "id", "ready.lane")}
+WHERE ready.job_id = ANY (%s) ORDER BY ready.job_id FOR UPDATE OF ready
+"""  # noqa: S608  # constants only
+_ENDED_HEADS = f"""
+SELECT log.job_id, log.status::text, log.id, {_HEAD_COLUMNS.format("log")}
+FROM gantline.log
+{looked_up("job", "id", "log.job_id")}
+{looked_up("lane", "id", "log.lane")}
+WHERE log.is_end AND log.job_id = ANY (%s) ORDER BY log.job_id FOR UPDATE OF log
+"""  # noqa: S608  # constants only
+_KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
+# A job may move on between two looks; it cannot do so this often unless it is nowhere.
+_MOST_LOOKS: Final = 20
+
+
+async def heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
+    """Read where jobs stand, and lock them there until the transaction ends.
+
+    A job that is not in the result does not exist.
+    """
+    found: dict[UUID, Head[UUID]] = {}
+    missing = sorted(set(job_ids))
+    for _ in range(_MOST_LOOKS):
+        for statement in (_RUNNING_HEADS, _QUEUED_HEADS, _ENDED_HEADS):
+            for row in await sql.rows(statement, Uuids(missing)) if missing else ():
+                found[row[0]] = Head(JobStatus(row[1]), row[0], *row[2:])
+            missing = [job_id for job_id in missing if job_id not in found]
+        if not missing:
+            return found
+        missing = sorted(row[0] for row in await sql.rows(_KNOWN, Uuids(missing)))
+        if not missing:
+            return found
+    raise StoreCorrupt(
+        f"Job {missing[0]} is neither queued, running nor ended.",
+        next_step="Restore a backup, or delete the job's row.",
+    )
 
 
 async def apply(
@@ -94,7 +143,7 @@ async def _apply_one_by_one(
     allowed = [
         (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
     ]
-    await keys.lock(sql, _keys_of(allowed))
+    await dedupe.lock(sql, _keys_of(allowed))
     together = await change.insert_together(
         [one for _, one, _ in allowed if reaches_beyond_its_job(one)]
     )
@@ -183,16 +232,16 @@ class _Change:
         await self._sql.each(_ASK_TO_STOP, rows.asked_to_stop)
         await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
         await self._sql.each(_LOG, rows.logged)
-        await self._sql.each(keys.HOLD, rows.keys_held)
-        await self._sql.each(keys.FREE, rows.keys_freed)
-        await keys.take(self._sql, rows.keys_taken, self._now)
+        await self._sql.each(dedupe.HOLD, rows.keys_held)
+        await self._sql.each(dedupe.FREE, rows.keys_freed)
+        await dedupe.take(self._sql, rows.keys_taken, self._now)
         await self._tally.write(self._sql)
         self._clear()
 
     async def _write_cargo(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
         """Write follow-ups and records at once, or say what of them does not fit."""
         if transition.event is Event.REDRIVEN and (key := head.key):
-            held = await keys.holder(self._sql, key, self._now)
+            held = await dedupe.holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
         # Locked in the order of their names, so that nobody waits in a circle.

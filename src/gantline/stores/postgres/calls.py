@@ -8,16 +8,15 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
+from types import TracebackType
 from typing import Final, TypeVar
 
 import psycopg
 
 from gantline.contract.errors import StoreBusy, StoreUnavailable
 from gantline.stores.postgres import failures
-from gantline.stores.postgres.bounded import Bounded
-from gantline.stores.postgres.connection import Connection, connect, is_being_cancelled
+from gantline.stores.postgres.connection import Connection, Pool, connect, is_being_cancelled
 from gantline.stores.postgres.location import Location
-from gantline.stores.postgres.pool import Pool
 from gantline.stores.postgres.sql import Sql
 
 T = TypeVar("T")
@@ -25,6 +24,45 @@ Work = Callable[[Sql], Awaitable[T]]
 
 _FIRST_WAIT_SECONDS: Final = 0.02
 _LONGEST_WAIT_SECONDS: Final = 1.0
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Bounded(AbstractAsyncContextManager[T_co]):
+    """Enter and leave another context, or raise `too_late`."""
+
+    def __init__(
+        self,
+        inner: AbstractAsyncContextManager[T_co],
+        *,
+        seconds: float,
+        too_late: Callable[[], Exception],
+    ) -> None:
+        self._inner = inner
+        self._seconds = seconds
+        self._too_late = too_late
+
+    async def __aenter__(self) -> T_co:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._inner.__aenter__()
+        except TimeoutError:
+            raise self._too_late() from None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._inner.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if error is None:
+                raise self._too_late() from None
+            return None  # what was raised in the block tells more
 
 
 async def nothing(sql: Sql) -> None:

@@ -23,13 +23,13 @@ from gantline.contract.stored import (
 )
 from gantline.contract.submission import KeyKind
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
+from gantline.stores.postgres.counts import Tally, fold
+from gantline.stores.postgres.events import Numbers
 from gantline.stores.postgres.insert import trace_text
 from gantline.stores.postgres.lanes import Lanes
-from gantline.stores.postgres.numbers import Numbers
 from gantline.stores.postgres.query import get
 from gantline.stores.postgres.rows import LOG_COLUMNS, log_from_row
 from gantline.stores.postgres.sql import Row, Sql
-from gantline.stores.postgres.tally import Tally, fold
 from gantline.stores.sql.copying import page_of
 
 _FIRST_IDS = "SELECT id, fingerprint FROM gantline.job ORDER BY id LIMIT %s"

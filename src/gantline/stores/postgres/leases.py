@@ -1,4 +1,4 @@
-"""Leases: renewing and ending them, reading those that have run out; and the progress of a run."""
+"""Leases: renewed, ended, expired; and the progress of a run."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from uuid import UUID
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.removal import forget
 from gantline.stores.postgres.rows import (
     JOB_COLUMNS,
     RUN_COLUMNS,
@@ -104,6 +103,25 @@ SELECT version FROM moved
 """
 
 
+# The key of a job that is gone is known only to the table of keys.
+FORGET = """
+WITH gone AS (
+    DELETE FROM gantline.{0}
+    WHERE {1} AND NOT EXISTS (SELECT FROM gantline.job WHERE job.id = {0}.job_id OFFSET 0)
+    RETURNING job_id, lane, tenant, keyed
+), counted AS (
+    INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
+    SELECT lane, -count(*), 0, 0, 0, 0, tenant FROM gone GROUP BY tenant, lane
+), freed AS (
+    DELETE FROM gantline.dedupe AS held USING gone, gantline.lane
+    WHERE gone.keyed AND lane.id = gone.lane AND held.tenant = gone.tenant
+      AND held.scope = lane.job_type AND held.kind = 'job' AND held.job_id = gone.job_id
+)
+DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
+"""
+_FORGET_LEASES = FORGET.format("lease", "job_id = ANY (%s)")
+
+
 async def renew(
     sql: Sql, session: str, runs: Sequence[RunRef], *, now: int | None, lease_micros: int
 ) -> Renewal:
@@ -174,3 +192,8 @@ async def _progress(sql: Sql, update: Progress, now: int | None) -> ProgressResu
         return Applied(rows[0][0])
     known = await sql.row("SELECT 1 FROM gantline.job WHERE id = %s", run.job_id)
     return Stale() if known else NotFound()
+
+
+async def forget(sql: Sql, job_ids: Sequence[UUID]) -> None:
+    """Remove the leases of jobs whose rows are gone, and all that is left of them."""
+    await sql.run(_FORGET_LEASES, Uuids(job_ids))

@@ -1,13 +1,13 @@
-"""Reading: jobs as they stand, pages of them, counts, history and events."""
+"""Reading jobs: by id, and page by page."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from gantline.contract.clock import from_micros, to_micros
-from gantline.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.clock import to_micros
+from gantline.contract.query import Cursor, JobFilter, Page
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.postgres.arrays import Texts, Uuids
 from gantline.stores.postgres.rows import (
@@ -41,87 +41,7 @@ LEFT JOIN LATERAL (
 WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
 _BY_ID = _SNAPSHOT.format("%s")
-_HISTORY = f"""
-SELECT {LOG_COLUMNS} FROM gantline.log
-WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
-"""  # noqa: S608  # constants only
-# Batches whose rows were pruned give nothing, so their number is told apart from that of the rows.
-_EVENTS = f"""
-SELECT batch.last, batch.first + item.place - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
-FROM (
-    SELECT * FROM gantline.event_batch
-    WHERE last > %(after)s AND last <= %(upto)s ORDER BY last LIMIT %(most)s
-) AS batch
-CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
-{looked_up_if_there("log", "id", "item.log_id")}
-{looked_up_if_there("lane", "id", "log.lane")}
-WHERE batch.first + item.place - 1 > %(after)s
-ORDER BY 2
-"""  # noqa: S608  # constants only
-_SPANS = "SELECT last, first FROM gantline.event_batch WHERE last > %s ORDER BY last LIMIT %s"
 
-_COUNTS = """
-WITH ended AS (
-    SELECT lane, sum(live) AS live, sum(completed) AS completed, sum(failed) AS failed,
-           sum(poisoned) AS poisoned, sum(cancelled) AS cancelled
-    FROM (
-        SELECT lane, live, completed, failed, poisoned, cancelled, tenant FROM gantline.tally
-        UNION ALL
-        SELECT lane, live, completed, failed, poisoned, cancelled, tenant
-        FROM gantline.tally_delta
-    ) AS part
-    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
-    GROUP BY lane
-), running AS (
-    SELECT lane, count(*) AS running FROM gantline.lease
-    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
-    GROUP BY lane
-)
-SELECT lane.id, lane.queue, lane.job_type, (ended.live - coalesce(running.running, 0))::bigint,
-       coalesce(running.running, 0), ended.completed::bigint, ended.failed::bigint,
-       ended.poisoned::bigint, ended.cancelled::bigint
-FROM ended
-JOIN gantline.lane ON lane.id = ended.lane
-LEFT JOIN running ON running.lane = ended.lane
-WHERE ended.live + ended.completed + ended.failed + ended.poisoned + ended.cancelled > 0
-ORDER BY lane.queue COLLATE "C", lane.job_type COLLATE "C"
-"""
-_DEAD = """
-SELECT lane.job_type, log.status::text, log.reason, count(*), max(log.at)
-FROM gantline.log JOIN gantline.lane ON lane.id = log.lane
-WHERE log.is_end AND log.status IN ('Failed', 'Poisoned')
-  AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)
-GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
-"""
-_WAITING = """
-SELECT lane, sum(jobs)::bigint, min(run_at)
-FROM (
-    SELECT wanted.lane, later.jobs, first.run_at
-    FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
-    CROSS JOIN generate_series(0, 3) AS level (rank)
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS jobs FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
-          AND ready.run_at > coalesce(%(now)s, gantline.micros())
-          AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
-    ) AS later
-    LEFT JOIN LATERAL (
-        SELECT ready.run_at FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
-          AND ready.run_at <= coalesce(%(now)s, gantline.micros())
-          AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
-        ORDER BY ready.run_at LIMIT 1
-    ) AS first ON true
-    UNION ALL
-    SELECT lane, count(*) FILTER (WHERE run_at > coalesce(%(now)s, gantline.micros())),
-           min(run_at) FILTER (WHERE run_at <= coalesce(%(now)s, gantline.micros()))
-    FROM gantline.ready
-    WHERE rank >= 4 AND lane = ANY (%(lanes)s::bigint[])
-      AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    GROUP BY lane
-) AS waiting
-GROUP BY lane
-"""
 
 # Where jobs of a status are, and the columns by which they are kept in the order of a list.
 _JOBS: Final = ("gantline.job", "job.tenant", "job.created_at", "job.id")
@@ -323,70 +243,3 @@ def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[ob
         conditions.append(_IS_THEIRS)
         values += [whose.owner, Texts(sorted(whose.granted))]
     return conditions, values
-
-
-async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneCounts]:
-    lanes: dict[int, LaneCounts] = {}
-    for row in await sql.named(_COUNTS, {"tenant": tenant_id}):
-        number, queue, job_type, queued, running, completed, failed, poisoned, cancelled = row
-        lanes[number] = LaneCounts(
-            queue=queue,
-            job_type=job_type,
-            queued=queued,
-            running=running,
-            completed=completed,
-            failed=failed,
-            poisoned=poisoned,
-            cancelled=cancelled,
-        )
-    waiting = [number for number, counted in lanes.items() if counted.queued]
-    values = {"lanes": waiting, "tenant": tenant_id, "now": now}
-    for number, scheduled, oldest in await sql.named(_WAITING, values) if waiting else ():
-        lanes[number].scheduled = scheduled
-        lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)
-    return list(lanes.values())
-
-
-async def dead_counts(sql: Sql, tenant_id: str | None) -> list[DeadCount]:
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in await sql.named(_DEAD, {"tenant": tenant_id})
-    ]
-
-
-async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows = await sql.named(_HISTORY, {"job": job_id, "tenant": tenant_id})
-    return [log_from_row(row) for row in rows]
-
-
-async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
-    """Quiet, a batch is one event; busy, a thousand: first see how many batches are enough."""
-    found: list[LoggedEvent] = []
-    while len(found) < limit:
-        spans = await sql.rows(_SPANS, after, limit - len(found))
-        if not spans:
-            break
-        upto = _far_enough(spans, limit)
-        found += [
-            LoggedEvent(row[1], row[2], row[3], log_from_row(row[4:]))
-            for row in await sql.named(_EVENTS, {"after": after, "upto": upto, "most": limit})
-            if row[2] is not None
-        ]
-        after = upto
-    return found[:limit]
-
-
-def _far_enough(spans: list[Row], limit: int) -> int:
-    """The last number of the batch with which so many events are read."""
-    size = 0
-    for last, first in spans:
-        size += last - first + 1
-        if size >= limit:
-            return int(last)
-    return int(spans[-1][0])

@@ -1,13 +1,13 @@
-"""Records and leadership: the small side data."""
+"""Records and leadership."""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from psycopg.errors import SerializationFailure
 
 from gantline.contract.clock import from_micros, later_micros
 from gantline.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from gantline.contract.results import Applied, Conflict, Leadership
-from gantline.stores.postgres.many_records import are_apart, write_together
 from gantline.stores.postgres.sql import Row, Sql
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
@@ -128,3 +128,137 @@ async def lead(
 
 async def resign(sql: Sql, role: str, owner: str, term: int, now: int | None) -> None:
     await sql.run(_RESIGN, now, role, owner, term)
+
+
+RecordName = tuple[str, str]
+_A_FEW: Final = 10
+
+_LOCK_MANY = """
+SELECT record.namespace, record.key, record.value, record.version, record.expires_at,
+       record.replaced
+FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, key)
+CROSS JOIN LATERAL (
+    SELECT * FROM gantline.record
+    WHERE record.namespace = wanted.namespace AND record.key = wanted.key OFFSET 0 FOR UPDATE
+) AS record
+"""
+_DELETE_MANY = """
+DELETE FROM gantline.record USING unnest(%s::text[], %s::text[]) AS wanted (namespace, key)
+WHERE record.namespace = wanted.namespace AND record.key = wanted.key
+"""
+_MANY = """
+unnest(%s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
+    AS wanted (namespace, key, value, expires_at, replaced)
+"""
+_CHANGE_MANY = f"""
+UPDATE gantline.record SET value = wanted.value, version = DEFAULT,
+    expires_at = wanted.expires_at, replaced = wanted.replaced
+FROM {_MANY}
+WHERE record.namespace = wanted.namespace AND record.key = wanted.key
+RETURNING record.namespace, record.key, record.version
+"""  # noqa: S608  # constants only
+_ADD_MANY = f"""
+INSERT INTO gantline.record (namespace, key, value, expires_at, replaced)
+SELECT namespace, key, value, expires_at, replaced FROM {_MANY}
+ON CONFLICT (namespace, key) DO NOTHING RETURNING namespace, key, version
+"""  # noqa: S608  # constants only
+
+
+def are_apart(writes: Sequence[RecordWrite]) -> bool:
+    """Whether no two are about one record, so that their order does not matter."""
+    return len({_name_of(write) for write in writes}) == len(writes)
+
+
+async def write_together(
+    sql: Sql, writes: Sequence[RecordWrite], now: int
+) -> list[Applied | Conflict]:
+    """Write different records, each under its own compare-and-set, in a few statements.
+
+    One by one, a thousand writes are some three thousand round trips. The keys are sorted, so that
+    two callers lock them in the same order. Versions follow the order of the writes where they are
+    few; where they are many, they come in any order.
+    """
+    stored = await _locked(sql, sorted(_name_of(write) for write in writes))
+    versions: dict[RecordName, int] = {}
+    refused: set[RecordName] = set()
+    gone: list[RecordName] = []
+    put: list[_Put] = []
+    for write in writes:
+        place = _name_of(write)
+        there = stored.get(place)
+        before = None if there is None else there.current(now)
+        if not write_is_allowed(write, before):
+            refused.add(place)
+        elif is_repeat(write, before):
+            versions[place] = before.version if before else 0
+        elif write.value is None:
+            versions[place] = 0
+            if there is not None:
+                gone.append(place)
+        else:
+            statement = _ADD_MANY if there is None else _CHANGE_MANY
+            put.append(_Put(statement, write, before.version if before else 0))
+    if gone:
+        await sql.run(_DELETE_MANY, *map(list, zip(*gone, strict=True)))
+    for some in [[one] for one in put] if len(put) <= _A_FEW else _in_bulk(put):
+        rows = await sql.rows(some[0].statement, *_put_columns(some, now))
+        if len(rows) < len(some):
+            raise SerializationFailure("a record was written meanwhile")
+        versions |= {(namespace, key): version for namespace, key, version in rows}
+    return [
+        Conflict(by=f"{write.namespace}/{write.key}")
+        if _name_of(write) in refused
+        else Applied(versions[_name_of(write)])
+        for write in writes
+    ]
+
+
+class _Stored:
+    """A row as it is, also of a record that has expired."""
+
+    def __init__(self, record: Record, until: int | None) -> None:
+        self._record = record
+        self._until = until
+
+    def current(self, now: int) -> Record | None:
+        return self._record if self._until is None or self._until > now else None
+
+
+class _Put(NamedTuple):
+    statement: str
+    write: RecordWrite
+    replaced: int
+
+
+def _in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
+    by_place = sorted(put, key=lambda one: _name_of(one.write))
+    groups = [
+        [one for one in by_place if one.statement is each] for each in (_CHANGE_MANY, _ADD_MANY)
+    ]
+    return [group for group in groups if group]
+
+
+async def _locked(sql: Sql, places: Sequence[RecordName]) -> dict[RecordName, _Stored]:
+    rows = await sql.rows(_LOCK_MANY, *map(list, zip(*places, strict=True)))
+    return {
+        (namespace, key): _Stored(Record(namespace, key, value, version, replaced=replaced), until)
+        for namespace, key, value, version, until, replaced in rows
+    }
+
+
+def _put_columns(put: Sequence[_Put], now: int) -> list[list[object]]:
+    rows = [
+        (
+            write.namespace,
+            write.key,
+            write.value,
+            later_micros(now, write.time_to_live) if write.time_to_live is not None else None,
+            replaced,
+        )
+        for _, write, replaced in put
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _name_of(write: RecordWrite) -> RecordName:
+    return (write.namespace, write.key)

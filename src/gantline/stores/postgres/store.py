@@ -42,23 +42,19 @@ from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import PostgresChannel
 from gantline.stores.migrations import Migrator
-from gantline.stores.postgres import copying, leases, query, records, removal, schema
+from gantline.stores.postgres import copying, counts, events, leases, prune, query, records, schema
 from gantline.stores.postgres.apply import apply, follow_ups_of
-from gantline.stores.postgres.callers import insert_through
 from gantline.stores.postgres.calls import Calls, Purpose, nothing
 from gantline.stores.postgres.claim import Claims
 from gantline.stores.postgres.connection import full_conninfo
-from gantline.stores.postgres.counting import Counts, Timed
+from gantline.stores.postgres.dedupe import holder, of_requests
 from gantline.stores.postgres.insert import as_first_time, insert, places_of, rounds_of
-from gantline.stores.postgres.keys import holder, of_requests
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.location import Location
-from gantline.stores.postgres.migrator import PostgresMigrator
-from gantline.stores.postgres.numbers import Numbers
-from gantline.stores.postgres.sequencing import Sequencing, last_event
+from gantline.stores.postgres.schema import PostgresMigrator
 from gantline.stores.postgres.settle import is_plain
 from gantline.stores.postgres.sql import Sql
-from gantline.stores.postgres.transaction import PostgresTransaction
+from gantline.stores.postgres.transaction import PostgresTransaction, insert_through
 
 # How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
 _PATIENCE_MS: Final = 200
@@ -71,11 +67,11 @@ class _Opened:
         self.calls = calls
         self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
-        self.counts = Counts()
-        self.sequencing = Sequencing()
-        self.empty_batches = removal.EmptyBatches()
-        self.numbers = Numbers()
-        self.queue_check = removal.QueueCheck()
+        self.counts = counts.Counts()
+        self.sequencing = events.Sequencing()
+        self.empty_batches = prune.EmptyBatches()
+        self.numbers = events.Numbers()
+        self.queue_check = prune.QueueCheck()
 
 
 class PostgresStore:
@@ -261,7 +257,7 @@ class PostgresStore:
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
         jobs = tuple(jobs)
-        return await self.calls.run(lambda sql: removal.delete(sql, jobs), atomic=True)
+        return await self.calls.run(lambda sql: prune.delete(sql, jobs), atomic=True)
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
@@ -269,7 +265,7 @@ class PostgresStore:
         queue_check = self._parts.queue_check
         empty_batches = self._parts.empty_batches
         return await self.calls.run(
-            lambda sql: removal.prune(
+            lambda sql: prune.prune(
                 sql,
                 rules,
                 queue_check=queue_check,
@@ -324,10 +320,10 @@ class PostgresStore:
         if not is_storable(tenant_id or ""):
             return []
 
-        async def count(timed: Timed) -> list[LaneCounts]:
+        async def count(timed: counts.Timed) -> list[LaneCounts]:
             async def ask(sql: Sql) -> list[LaneCounts]:
                 with timed:
-                    return await query.counts(sql, tenant_id, self._now())
+                    return await counts.counts(sql, tenant_id, self._now())
 
             return await self.calls.run(ask)
 
@@ -336,20 +332,20 @@ class PostgresStore:
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
+        return await self.calls.run(lambda sql: counts.dead_counts(sql, tenant_id))
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
+        return await self.calls.run(lambda sql: events.history(sql, job_id, tenant_id))
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self.calls.run(
-            lambda sql: query.events(sql, after=after, limit=at_most(limit))
+            lambda sql: events.events(sql, after=after, limit=at_most(limit))
         )
 
     async def last_event(self) -> int:
-        return await self.calls.run(last_event)
+        return await self.calls.run(events.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(

@@ -12,10 +12,18 @@ from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import binary, digest, lane_name, packed, span, tenant_name
 from gantline.stores.redis.insert import extras_of, meta_and_envelope
 from gantline.stores.redis.records import pack_write
-from gantline.stores.redis.rows import LETTERS, pack_tail
+from gantline.stores.redis.rows import (
+    LETTERS,
+    binary,
+    digest,
+    lane_name,
+    pack_tail,
+    packed,
+    span,
+    tenant_name,
+)
 
 _TRANSITION: Final = struct.Struct(">16s16sBBc3IBQQcI")
 _BY_RUN, _BY_STATE = range(2)

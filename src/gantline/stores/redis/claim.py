@@ -1,22 +1,19 @@
-"""claim and expired: runs as the scripts tell them."""
+"""claim: due jobs from ready to lease."""
 
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from heapq import nsmallest
-from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, Run
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, Reply, in_batches
+from gantline.stores.redis.calls import Calls, Reply
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import instant, lane_name, span
-from gantline.stores.redis.rows import Claimed, claimed_run, is_running, run_from
+from gantline.stores.redis.rows import Claimed, claimed_run, instant, lane_name, run_from, span
 
 Tokens = Callable[[int], bytes]
 
@@ -27,8 +24,6 @@ _CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1)
 """Of a suspect, as far as they make a difference."""
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
-_PAGE: Final = 5000
-_READ_AT_ONCE: Final = 250
 # Of a random 128-bit number, what makes it a UUID of version 4.
 _RANDOM: Final = (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
 _VERSION: Final = (0x4 << 76) | (0b10 << 62)
@@ -117,29 +112,3 @@ def _runs(reply: Reply, session: str) -> list[Run]:
 
 def _in_fours(values: list[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*[iter(values)] * _WIDTH, strict=True)
-
-
-async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:
-    """By id, though they are kept by time: who has many of them reads them all."""
-    if limit == 0:
-        return []
-    first, ids = after.bytes if after else b"", list[bytes]()
-    while True:
-        said: list[Argument] = [now, len(ids), _PAGE]
-        looked, *page = (await calls.run(scripts.EXPIRED, said)).value
-        ids += page
-        if looked < _PAGE:
-            break
-    late = nsmallest(limit, {one for one in ids if one > first})
-    pages = [await _read(calls, some) for some in in_batches(late, _READ_AT_ONCE)]
-    return list(chain.from_iterable(pages))
-
-
-async def _read(calls: Calls, ids: Sequence[bytes]) -> list[Run]:
-    reply = await calls.run(scripts.GET, ids)
-    found = [(job_id, *answer) for job_id, answer in zip(ids, reply.value, strict=True) if answer]
-    return [
-        run_from(job_id, state, envelope, until)
-        for job_id, state, envelope, _, until in found
-        if is_running(state)
-    ]

@@ -1,17 +1,62 @@
-"""One connection: made by the driver; then we write and read ourselves, whole batches."""
+"""Connections: made by the driver, then written to and read by us, in batches; and the pool."""
 
 import asyncio
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio import Connection as TcpConnection
 from redis.asyncio import SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError, InvalidResponse
 
-from gantline.stores.redis.answers import Answers
 from gantline.stores.redis.location import Location, Node
+
+_NOT_ENOUGH: Final = object()
+_CLOSED: Final = "the server has closed the connection"
+
+
+class Answers(asyncio.Protocol):
+    """Gives the answers to one batch of commands at a time, in order."""
+
+    def __init__(self, error_of: Callable[[str], Exception]) -> None:
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=error_of, notEnoughData=_NOT_ENOUGH
+        )
+        self._read: list[Any] = []
+        self._wanted = 0
+        self._waiter: asyncio.Future[list[Any]] | None = None
+        self.is_lost = False
+
+    def expect(self, count: int) -> asyncio.Future[list[Any]]:
+        """Errors of the server are among the answers; a lost connection is raised."""
+        if self.is_lost:
+            raise ConnectionError(_CLOSED)
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._wanted, self._read = count, []
+        return self._waiter
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (answer := self._reader.gets(False)) is not _NOT_ENOUGH:
+                self._read.append(answer)
+        except InvalidResponse as error:
+            self._lose(error)
+        else:
+            waiter = self._waiter
+            if waiter is not None and len(self._read) == self._wanted and not waiter.done():
+                waiter.set_result(self._read)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(ConnectionError(str(error or _CLOSED)))
+
+    def _lose(self, error: Exception) -> None:
+        self.is_lost = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
@@ -94,3 +139,58 @@ def _driver(location: Location, node: Node | None) -> TcpConnection | UnixDomain
     if location.tls is None:
         return TcpConnection(**options)
     return SSLConnection(**options, **dict[str, Any](location.tls))
+
+
+Connect = Callable[[], Awaitable[Connection]]
+
+
+class Pool:
+    """Lends connections, at most so many at once."""
+
+    def __init__(self, connect: Connect, size: int) -> None:
+        self._connect = connect
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with self._free:
+            connection = await self._take_idle() or await self._connect()
+            try:
+                yield connection
+            except BaseException:
+                # An answer may be under way that nobody will read.
+                await connection.close()
+                raise
+            await self._take_back(connection)
+
+    async def _take_idle(self) -> Connection | None:
+        """One that the server has not ended meanwhile."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+            await connection.close()
+        return None
+
+    async def _take_back(self, connection: Connection) -> None:
+        if connection.is_open and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    async def drop_idle(self) -> None:
+        """Forget what is not in use: after one was lost, the others are as old."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    def abandon(self) -> None:
+        """Let go, where the loop has ended on which one could close them."""
+        for connection in self._idle:
+            connection.abandon()
+
+    async def close(self) -> None:
+        self._closed = True
+        await self.drop_idle()

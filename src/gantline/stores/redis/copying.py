@@ -31,26 +31,24 @@ from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import (
-    digest,
-    instant,
-    lane_name,
-    pack_job,
-    packed,
-    sortable,
-    tenant_name,
-    unpack_job,
-)
 from gantline.stores.redis.insert import listed_by
 from gantline.stores.redis.query import lists_of
 from gantline.stores.redis.rows import (
     LETTERS,
     State,
     change_of,
+    digest,
+    instant,
+    lane_name,
+    pack_job,
     pack_row,
     pack_state,
+    packed,
     read_row,
     snapshot_from,
+    sortable,
+    tenant_name,
+    unpack_job,
 )
 
 _BATCH: Final = 200

@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds them, and by which request a job came."""
+"""Dedupe keys: who holds one, and which request a job came by."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.text import is_storable
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
-from gantline.stores.redis.envelope import digest
+from gantline.stores.redis.rows import digest
 
 _BATCH: Final = 500
 _read_names: Final = msgspec.msgpack.Decoder(tuple[str, str, str, bytes]).decode

@@ -14,7 +14,7 @@ from gantline.contract.wakeup import Bell
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import (
+from gantline.stores.redis.rows import (
     binary,
     digest,
     lane_name,

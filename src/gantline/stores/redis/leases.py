@@ -1,22 +1,28 @@
-"""renew, progress and expire_session: what is said of the runs of a session."""
+"""Leases: renewed, ended, expired; and the progress of a run."""
 
 import struct
 from collections.abc import Sequence
 from datetime import timedelta
+from heapq import nsmallest
+from itertools import chain
 from typing import Final
+from uuid import UUID
 
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
-from gantline.contract.snapshot import Progress, RunRef
+from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, Purpose, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import span
-from gantline.stores.redis.rows import pack_progress
+from gantline.stores.redis.rows import is_running, pack_progress, run_from, span
 
 _BATCH: Final = 500
 _LOST: Final = ord("l")
 _CANCELLED: Final = ord("c")
 _PERCENT: Final = struct.Struct(">d")
+
+
+_PAGE: Final = 5000
+_READ_AT_ONCE: Final = 250
 
 
 async def renew(
@@ -64,3 +70,29 @@ def _read(answer: int | bytes) -> ProgressResult:
             return NotFound()
         case _:
             return Applied(int(answer))
+
+
+async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:
+    """By id, though they are kept by time: who has many of them reads them all."""
+    if limit == 0:
+        return []
+    first, ids = after.bytes if after else b"", list[bytes]()
+    while True:
+        said: list[Argument] = [now, len(ids), _PAGE]
+        looked, *page = (await calls.run(scripts.EXPIRED, said)).value
+        ids += page
+        if looked < _PAGE:
+            break
+    late = nsmallest(limit, {one for one in ids if one > first})
+    pages = [await _read_runs(calls, some) for some in in_batches(late, _READ_AT_ONCE)]
+    return list(chain.from_iterable(pages))
+
+
+async def _read_runs(calls: Calls, ids: Sequence[bytes]) -> list[Run]:
+    reply = await calls.run(scripts.GET, ids)
+    found = [(job_id, *answer) for job_id, answer in zip(ids, reply.value, strict=True) if answer]
+    return [
+        run_from(job_id, state, envelope, until)
+        for job_id, state, envelope, _, until in found
+        if is_running(state)
+    ]

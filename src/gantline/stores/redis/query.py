@@ -15,20 +15,25 @@ from gantline.contract.clock import to_micros
 from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import Lane, read_lane, sortable, tenant_name
-from gantline.stores.redis.rows import STATUSES, read_row, snapshot_from
+from gantline.stores.redis.rows import (
+    STATUSES,
+    Lane,
+    read_lane,
+    snapshot_from,
+    sortable,
+    tenant_name,
+)
 
 _READ_AT_ONCE: Final = 200
 _LISTS_AT_ONCE: Final = 200
 _TENANTS_AT_ONCE: Final = 200
 _LEAST_OF_A_LIST: Final = 8
 _MOST_OF_A_LIST: Final = 400
-_ROWS_AT_ONCE: Final = 500
 _CREATED_SIZE: Final = 8
 
 
@@ -245,36 +250,3 @@ def _matches(found: JobSnapshot, wanted: JobFilter) -> bool:
 
 
 # -- the log --------------------------------------------------------------------------------------
-
-
-async def history(calls: Calls, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows: list[LogEntry] = []
-    number = 0
-    while True:
-        said: list[Argument] = [job_id.bytes, number, _ROWS_AT_ONCE]
-        answer = (await calls.run(scripts.HISTORY, said)).value
-        if not answer:
-            return []
-        tenant, number, *page = answer
-        if tenant_id is not None and tenant.decode() != tenant_name(tenant_id):
-            return []
-        rows += [read_row(row).entry for row in page]
-        if not number:
-            return rows[::-1]
-
-
-async def events(calls: Calls, *, after: int, limit: int) -> list[LoggedEvent]:
-    found: list[LoggedEvent] = []
-    after = max(0, after)
-    while len(found) < limit:
-        said: list[Argument] = [after, min(_ROWS_AT_ONCE, limit - len(found))]
-        looked, names, *page = (await calls.run(scripts.EVENTS, said)).value
-        known = dict(zip(names[::2], names[1::2], strict=True))
-        for number, row in zip(page[::2], page[1::2], strict=True):
-            entry, lane, tenant = read_row(row)
-            tenant_id, job_type = known[tenant][1:].decode(), read_lane(known[lane]).job_type
-            found.append(LoggedEvent(number, tenant_id, job_type, entry))
-        if not looked:
-            break
-        after = looked
-    return found

@@ -11,7 +11,7 @@ from gantline.contract.results import Applied, Conflict, Leadership
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, Purpose, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import binary, instant, packed, span
+from gantline.stores.redis.rows import binary, instant, packed, span
 
 _BATCH: Final = 250
 _HEAD: Final = struct.Struct(">3Q")

@@ -42,24 +42,25 @@ from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import Bell, RedisChannel
-from gantline.stores.advice import Advice
+from gantline.stores.diagnostics import Advice
 from gantline.stores.redis import claim as claims
 from gantline.stores.redis import (
     copying,
-    counting,
+    counts,
     dedupe,
+    events,
     leases,
+    prune,
     query,
     records,
-    removal,
     scripts,
 )
 from gantline.stores.redis.apply import apply
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.envelope import instant
 from gantline.stores.redis.insert import insert
 from gantline.stores.redis.location import Location
-from gantline.stores.redis.promise import Server, advice, ask_server, capabilities
+from gantline.stores.redis.rows import instant
+from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
 FORMAT: Final = 2
 """The layout of the keys. A store of another is not touched."""
@@ -184,7 +185,7 @@ class RedisStore:
         return await leases.renew(self._calls, session, tuple(runs), lease=lease, now=self._now())
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
-        return await claims.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
+        return await leases.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
 
     async def expire_session(self, session: str) -> int:
         return await leases.expire_session(self._calls, session, self._now())
@@ -196,12 +197,12 @@ class RedisStore:
         return await apply(self._calls, tuple(transitions), self._now())
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-        return await removal.delete(self._calls, tuple(jobs))
+        return await prune.delete(self._calls, tuple(jobs))
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
-        return await removal.prune(
+        return await prune.prune(
             self._calls,
             rules,
             limit=at_most(limit),
@@ -237,18 +238,18 @@ class RedisStore:
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):
             return []
-        return await counting.counts(self._calls, tenant_id, self._now())
+        return await counts.counts(self._calls, tenant_id, self._now())
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await counting.dead_counts(self._calls, tenant_id)
+        return await counts.dead_counts(self._calls, tenant_id)
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
-        return await query.history(self._calls, job_id, tenant_id)
+        return await events.history(self._calls, job_id, tenant_id)
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
-        return await query.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
+        return await events.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
 
     async def last_event(self) -> int:
         return int((await self._calls.run(scripts.LAST_EVENT, [])).value)

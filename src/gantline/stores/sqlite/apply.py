@@ -16,18 +16,12 @@ from gantline.contract.snapshot import rank
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import KeyKind
 from gantline.contract.transition import Transition, may_be_repeat, refusal
-from gantline.stores.sql.changed_rows import (
-    ChangedRows,
-    Requeued,
-    reaches_beyond_its_job,
-    rounds,
-)
-from gantline.stores.sql.head import Head
-from gantline.stores.sqlite import keys, records
+from gantline.stores.sql.changes import ChangedRows, Head, Requeued, reaches_beyond_its_job, rounds
+from gantline.stores.sqlite import dedupe, records
+from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Insertion
 from gantline.stores.sqlite.ready import ReadyRow, enqueue, leave
 from gantline.stores.sqlite.rows import execute_in, insert_rows
-from gantline.stores.sqlite.tally import Tally
 
 _HEAD = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {1}, {0}.lane, "
@@ -155,16 +149,16 @@ class _Change:
         write(_ASK_TO_STOP, rows.asked_to_stop)
         enqueue(self._connection, [self._ready_row(one) for one in rows.queued])
         insert_rows(self._connection, _LOG, rows.logged)
-        write(keys.HOLD, rows.keys_held)
-        write(keys.FREE, rows.keys_freed)
-        keys.take(self._connection, rows.keys_taken, self._now)
+        write(dedupe.HOLD, rows.keys_held)
+        write(dedupe.FREE, rows.keys_freed)
+        dedupe.take(self._connection, rows.keys_taken, self._now)
         self._tally.write(self._connection)
         self._clear()
 
     def _write_cargo(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
         """Write follow-ups and records at once, or say what of them does not fit."""
         if transition.event is Event.REDRIVEN and (key := head.key):
-            held = keys.holder(self._connection, key, self._now)
+            held = dedupe.holder(self._connection, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
         for write in transition.records:

@@ -1,4 +1,4 @@
-"""claim: due jobs from ready to lease; and reading the runs that are under way."""
+"""claim: due jobs from ready to lease."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -11,7 +11,8 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus
 from gantline.stores.sqlite import ready
-from gantline.stores.sqlite.on_request import Standing, log_started
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import Standing, log_started
 from gantline.stores.sqlite.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -22,7 +23,6 @@ from gantline.stores.sqlite.rows import (
     job_from_row,
     run_from_row,
 )
-from gantline.stores.sqlite.tally import Tally
 
 # Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
 _ROUNDS: Final = 100
@@ -144,16 +144,6 @@ def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
         run_from_row(job_from_row(row), row[JOB_WIDTH:])
         for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))
     ]
-
-
-def expired(
-    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
-) -> list[Run]:
-    rows = connection.execute(
-        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
-        (now, after.bytes if after else b"", limit),
-    )
-    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]
 
 
 def _started(

@@ -25,6 +25,7 @@ from gantline.contract.stored import (
 )
 from gantline.contract.submission import KeyKind, NewJob
 from gantline.stores.sql.copying import page_of
+from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Lanes
 from gantline.stores.sqlite.query import get
 from gantline.stores.sqlite.ready import ReadyRow, enqueue
@@ -37,7 +38,6 @@ from gantline.stores.sqlite.rows import (
     log_from_row,
     marks,
 )
-from gantline.stores.sqlite.tally import Tally
 
 _IDS = "SELECT id, fingerprint FROM gantline_job WHERE id > ? ORDER BY id LIMIT ?"
 _LOG = f"""

@@ -8,11 +8,11 @@ from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, NewJob
-from gantline.stores.sqlite import keys
-from gantline.stores.sqlite.on_request import Standing, log_submitted
+from gantline.stores.sqlite import dedupe
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import Standing, log_submitted
 from gantline.stores.sqlite.ready import ReadyRow, enqueue
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
-from gantline.stores.sqlite.tally import Tally
 
 _KNOWN = """
 SELECT job.id, job.tenant, lane.job_type, job.fingerprint
@@ -51,7 +51,7 @@ class Insertion:
         self._now = now
         self._lanes = Lanes(connection)
         self._known: dict[bytes, Identity] = {}
-        self._taken: dict[tuple[str, str, str, str], keys.HeldKey] = {}
+        self._taken: dict[tuple[str, str, str, str], dedupe.HeldKey] = {}
         self._accepted: list[NewJob] = []
         self._to_take: list[tuple[DedupeKey, bytes]] = []
 
@@ -73,13 +73,13 @@ class Insertion:
                 return Duplicate(uuid_from_bytes(held.job_id), by=key.kind)
         self._known[job_id] = identity
         for key in wanted:
-            self._taken[key.identity] = keys.HeldKey(job_id, key.fingerprint)
+            self._taken[key.identity] = dedupe.HeldKey(job_id, key.fingerprint)
             self._to_take.append((key, job_id))
         self._accepted.append(new)
         return Applied(version=1)
 
-    def _holder(self, key: DedupeKey) -> keys.HeldKey | None:
-        return self._taken.get(key.identity) or keys.holder(self._connection, key, self._now)
+    def _holder(self, key: DedupeKey) -> dedupe.HeldKey | None:
+        return self._taken.get(key.identity) or dedupe.holder(self._connection, key, self._now)
 
     def write(self, tally: Tally) -> None:
         """Write all that was accepted."""
@@ -110,7 +110,7 @@ class Insertion:
                 logged.append(_submitted(queued[-1], to_micros(job.created_at)))
         insert_rows(self._connection, _JOB, jobs)
         enqueue(self._connection, queued)
-        keys.take(self._connection, self._to_take, self._now)
+        dedupe.take(self._connection, self._to_take, self._now)
         log_submitted(self._connection, logged, self._now)
 
     def _times(self, new: NewJob) -> tuple[int, int | None]:

@@ -1,16 +1,18 @@
-"""What is written about a run that is under way: its lease, and how far it is."""
+"""Leases: renewed, ended, expired; and the progress of a run."""
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from gantline.contract.clock import later_micros, span_micros
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
-from gantline.contract.snapshot import Progress, RunRef
+from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.contract.status import JobStatus
-from gantline.stores.sqlite.on_request import Standing, log_progressed
-from gantline.stores.sqlite.rows import execute_in
-from gantline.stores.sqlite.tally import Tally
+from gantline.stores.sqlite.claim import RUNS
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import Standing, log_progressed
+from gantline.stores.sqlite.rows import JOB_WIDTH, execute_in, job_from_row, run_from_row
 
 _HELD = "SELECT job_id, token, session, cancel_requested FROM gantline_lease WHERE job_id IN {}"
 _EXTEND = "UPDATE gantline_lease SET until = ?, length = ? WHERE job_id = ? AND token = ?"
@@ -115,3 +117,13 @@ def _progress(connection: sqlite3.Connection, update: Progress) -> ProgressResul
         "SELECT 1 FROM gantline_job WHERE id = ?", (run.job_id.bytes,)
     ).fetchone()
     return Stale() if known else NotFound()
+
+
+def expired(
+    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
+) -> list[Run]:
+    rows = connection.execute(
+        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
+        (now, after.bytes if after else b"", limit),
+    )
+    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]

@@ -1,4 +1,4 @@
-"""Reading: jobs as they stand, pages of them, counts, history and events."""
+"""Reading jobs: by id, and page by page."""
 
 import heapq
 import sqlite3
@@ -8,10 +8,11 @@ from uuid import UUID
 
 from gantline.contract.clock import from_micros, to_micros
 from gantline.contract.identity import uuid_from_bytes
-from gantline.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.query import Cursor, JobFilter, Page
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.sql.rows import snapshot
+from gantline.stores.sqlite.counts import count_queued
 from gantline.stores.sqlite.rows import (
     IS_OUTCOME,
     JOB_COLUMNS,
@@ -167,7 +168,7 @@ def _places_of(
         if status:
             conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
             values += [] if status in _STANDS_IN else [status]
-    elif status is JobStatus.QUEUED and _queued(connection, wanted.tenant_id) > _MANY_QUEUED:
+    elif status is JobStatus.QUEUED and count_queued(connection, wanted.tenant_id) > _MANY_QUEUED:
         source = _PLACES[None]
         conditions.append(_STANDS_IN[status])
     elif source == _ENDED:
@@ -224,114 +225,3 @@ def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[ob
         conditions.append(f"({_IS_OWNED} OR job.subject IN {marks(len(granted))})")
         values += [whose.owner, *granted]
     return conditions, values
-
-
-def _queued(connection: sqlite3.Connection, tenant_id: str | None) -> int:
-    row = connection.execute(
-        """
-        SELECT total(jobs) FROM gantline_tally
-        WHERE status = 'Queued' AND (:tenant IS NULL OR tenant = :tenant)
-        """,
-        {"tenant": tenant_id},
-    ).fetchone()
-    return int(row[0])
-
-
-def counts(connection: sqlite3.Connection, tenant_id: str | None, now: int) -> list[LaneCounts]:
-    lanes: dict[int, LaneCounts] = {}
-    rows = connection.execute(
-        """
-        SELECT lane.id, lane.queue, lane.job_type, tally.status, sum(tally.jobs)
-        FROM gantline_tally AS tally JOIN gantline_lane AS lane ON lane.id = tally.lane
-        WHERE tally.jobs > 0 AND (:tenant IS NULL OR tally.tenant = :tenant)
-        GROUP BY lane.id, tally.status ORDER BY lane.queue, lane.job_type
-        """,
-        {"tenant": tenant_id},
-    )
-    for lane, queue, kind, status, jobs in rows:
-        counted = lanes.setdefault(lane, LaneCounts(queue=queue, job_type=kind))
-        setattr(counted, status.lower(), jobs)
-    for lane, counted in lanes.items():
-        if counted.queued:
-            counted.scheduled, oldest = _waiting(connection, lane, tenant_id, now)
-            counted.oldest_due_at = None if oldest is None else from_micros(oldest)
-    return list(lanes.values())
-
-
-def _waiting(
-    connection: sqlite3.Connection, lane: int, tenant_id: str | None, now: int
-) -> tuple[int, int | None]:
-    """How many of a lane's Queued jobs are not due yet, and since when the first of them is.
-
-    Every range that has jobs has a floor.
-    """
-    tenant = "" if tenant_id is None else "AND tenant = :tenant"
-    row = connection.execute(
-        f"""
-        SELECT
-            total((SELECT count(*) FROM gantline_ready AS ready
-                   WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                     AND ready.run_at > :now {tenant})),
-            min((SELECT ready.run_at FROM gantline_ready AS ready
-                 WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                   AND ready.run_at <= :now {tenant}
-                 ORDER BY ready.run_at LIMIT 1))
-        FROM gantline_floor AS floor WHERE floor.lane = :lane
-        """,  # noqa: S608  # built from constants; every value is a parameter
-        {"lane": lane, "now": now, "tenant": tenant_id},
-    ).fetchone()
-    return int(row[0]), row[1]
-
-
-def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[DeadCount]:
-    rows = connection.execute(
-        """
-        SELECT lane.job_type, log.status, log.reason, count(*), max(log.at)
-        FROM gantline_log AS log JOIN gantline_lane AS lane ON lane.id = log.lane
-        WHERE log.is_end = 1 AND log.status IN ('Failed', 'Poisoned')
-          AND (:tenant IS NULL OR log.tenant = :tenant)
-        GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-        """,
-        {"tenant": tenant_id},
-    )
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in rows
-    ]
-
-
-def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows = connection.execute(
-        f"""
-        SELECT {LOG_COLUMNS} FROM gantline_log AS log
-        WHERE job_id = :job AND (:tenant IS NULL OR tenant = :tenant) ORDER BY version
-        """,  # noqa: S608  # constants only
-        {"job": job_id.bytes, "tenant": tenant_id},
-    )
-    return [log_from_row(row) for row in rows]
-
-
-def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[LoggedEvent]:
-    rows = connection.execute(
-        f"""
-        SELECT log.sequence, log.tenant, lane.job_type, {LOG_COLUMNS}
-        FROM gantline_log AS log JOIN gantline_lane AS lane ON lane.id = log.lane
-        WHERE log.sequence > ? ORDER BY log.sequence LIMIT ?
-        """,  # noqa: S608  # constants only
-        (after, limit),
-    )
-    return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]
-
-
-def last_event(connection: sqlite3.Connection) -> int:
-    """By SQLite's own counter, which knows of rows that are gone too."""
-    row = connection.execute(
-        "SELECT seq FROM sqlite_sequence WHERE name = 'gantline_log'"
-    ).fetchone()
-    return 0 if row is None else int(row[0])

@@ -1,4 +1,4 @@
-"""Records and leadership: the small side data."""
+"""Records and leadership."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,14 +1,16 @@
-"""Bringing a SQLite file to the schema that this version knows. Safe with several processes."""
+"""The schema of a SQLite file: checked and migrated. Safe with several processes."""
 
+import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from gantline.contract.errors import StoreMisconfigured
 from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
-from gantline.stores.sqlite.connection import connect_reader, translated
-from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.connection import connect_reader, connect_writer, translated, while_busy
+from gantline.stores.sqlite.location import Location, check_place
 
 PACKAGE: Final = "gantline.stores.sqlite.migrations"
 
@@ -78,3 +80,50 @@ def _statements(script: str) -> list[str]:
             statements.append(start)
             start = ""
     return statements
+
+
+_SCRIPT = """\
+BEGIN IMMEDIATE;
+{history};
+{steps}
+COMMIT;
+"""
+_STEP = """
+-- {step.number:04} {step.name}
+{step.sql}
+INSERT INTO gantline_migration VALUES (
+    {step.number}, '{step.name}', '{step.checksum}', {step.works_with},
+    strftime('%Y-%m-%dT%H:%M:%SZ', 'now'));
+"""
+
+
+class SqliteMigrator:
+    """Looks at and changes one file, on a connection of its own."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+
+    @property
+    def known(self) -> list[Migration]:
+        return load_migrations(PACKAGE)
+
+    async def applied(self) -> list[AppliedMigration]:
+        return await asyncio.to_thread(applied_to, self._location.path)
+
+    async def migrate(self) -> list[Migration]:
+        return await asyncio.to_thread(self._migrate)
+
+    def _migrate(self) -> list[Migration]:
+        location = self._location
+        check_place(location)
+        with closing(connect_writer(location)) as connection, translated(location):
+            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+            done = migrate(connection)
+            connection.execute("COMMIT")
+        return done
+
+    def script(self, steps: Sequence[Migration]) -> str:
+        return _SCRIPT.format(
+            history=HISTORY.strip(),
+            steps="".join(_STEP.format(step=step) for step in steps),
+        )

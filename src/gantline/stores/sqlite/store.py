@@ -44,19 +44,21 @@ from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.stores.migrations import Migrator
 from gantline.stores.sqlite import claim as claims
-from gantline.stores.sqlite import copying, leases, query, ready, records, removal
+from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
 from gantline.stores.sqlite.apply import apply
-from gantline.stores.sqlite.callers import check_caller, joined
-from gantline.stores.sqlite.handover import made_in_thread
+from gantline.stores.sqlite.connection import OpenedFile
+from gantline.stores.sqlite.dedupe import holder, of_requests
 from gantline.stores.sqlite.insert import insert
-from gantline.stores.sqlite.keys import holder, of_requests
 from gantline.stores.sqlite.location import Location, check_place
-from gantline.stores.sqlite.migrator import SqliteMigrator
-from gantline.stores.sqlite.opened_file import OpenedFile
-from gantline.stores.sqlite.readers import Readers
-from gantline.stores.sqlite.schema import lacks_nothing, migrate
-from gantline.stores.sqlite.transaction import SqliteTransaction, Turns
-from gantline.stores.sqlite.writer import Writer
+from gantline.stores.sqlite.schema import SqliteMigrator, lacks_nothing, migrate
+from gantline.stores.sqlite.threads import Readers, Writer
+from gantline.stores.sqlite.transaction import (
+    SqliteTransaction,
+    Turns,
+    check_caller,
+    joined,
+    made_in_thread,
+)
 
 _READ: Final = "SELECT 1 FROM sqlite_schema LIMIT 1"
 _LOST_ON: Final = {
@@ -275,7 +277,7 @@ class SqliteStore:
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
         jobs = tuple(jobs)
-        return await self._parts.writer.run(lambda connection: removal.delete(connection, jobs))
+        return await self._parts.writer.run(lambda connection: prune.delete(connection, jobs))
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
@@ -283,10 +285,10 @@ class SqliteStore:
         rules, limit = tuple(rules), at_most(limit)
         if not limit:
             return await self._parts.readers.run(
-                lambda connection: Pruned(overdue=removal.overdue(connection, rules))
+                lambda connection: Pruned(overdue=prune.overdue(connection, rules))
             )
         return await self._parts.writer.run(
-            lambda connection: removal.prune(
+            lambda connection: prune.prune(
                 connection,
                 rules,
                 limit=limit,
@@ -339,39 +341,39 @@ class SqliteStore:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.counts(connection, tenant_id, self._now())
+            lambda connection: counts.counts(connection, tenant_id, self._now())
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.dead_counts(connection, tenant_id)
+            lambda connection: counts.dead_counts(connection, tenant_id)
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.history(connection, job_id, tenant_id)
+            lambda connection: events.history(connection, job_id, tenant_id)
         )
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self._parts.readers.run(
-            lambda connection: query.events(
+            lambda connection: events.events(
                 connection, after=in_64_bits(after), limit=at_most(limit)
             )
         )
 
     async def last_event(self) -> int:
-        return await self._parts.readers.run(query.last_event)
+        return await self._parts.readers.run(events.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         # A sweep asks for the write lock only where there is something to repair.
         if await self._parts.readers.run(lambda found: leases.need_repair(found, self._now())):
             await self._parts.keeper.run(lambda found: leases.repair(found, self._now()))
         return await self._parts.readers.run(
-            lambda connection: claims.expired(
+            lambda connection: leases.expired(
                 connection, limit=at_most(limit), after=after, now=self._now()
             )
         )

@@ -1,19 +1,85 @@
-"""A transaction of a handler's own on the jobs' file, in which its run can be settled too."""
+"""Transactions of others on the jobs' file.
+
+A caller submits in its own transaction; a handler completes its run in one of its own.
+"""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from gantline.contract.errors import StoreBusy
+from gantline.contract.errors import StoreBusy, StoreMisconfigured
 from gantline.contract.results import ApplyResult
 from gantline.contract.transition import Transition
 from gantline.stores.sqlite.apply import apply
-from gantline.stores.sqlite.connection import connect_writer, translated, while_busy
-from gantline.stores.sqlite.handover import made_in_thread
+from gantline.stores.sqlite.connection import OpenedFile, connect_writer, translated, while_busy
 from gantline.stores.sqlite.location import Location
-from gantline.stores.sqlite.opened_file import OpenedFile
+
+
+def check_caller(connection: Any, file: Path) -> None:
+    """Raise StoreMisconfigured unless a job can be written to the jobs' file through it."""
+    if not isinstance(connection, sqlite3.Connection):
+        raise _not_sqlite3(connection, file)
+    try:
+        is_there = _is_open_on(connection, file)
+    except sqlite3.ProgrammingError as error:  # closed, or made in another thread
+        raise StoreMisconfigured(
+            f"The connection cannot be used here ({error}).",
+            next_step="Give one that is open; for use in another thread, as by submit_sync, "
+            "open it with check_same_thread=False.",
+        ) from error
+    if not is_there:
+        raise StoreMisconfigured(
+            f"The connection is not open on {file}, where the jobs are.",
+            next_step="Open it on the same file, or submit without `connection`.",
+        )
+
+
+def _not_sqlite3(connection: Any, file: Path) -> StoreMisconfigured:
+    kind = type(connection)
+    if kind.__module__.partition(".")[0] == "sqlalchemy":
+        next_step = (
+            "In `engine.begin()` give `connection.connection.driver_connection`, "
+            "which is sqlite3's own; or submit without `connection`."
+        )
+    else:
+        next_step = "Give a sqlite3.Connection on that file, or submit without `connection`."
+    return StoreMisconfigured(
+        f"The jobs are in the SQLite file {file}, and {kind.__module__}.{kind.__qualname__} is not "
+        f"a connection of sqlite3.",
+        next_step=next_step,
+    )
+
+
+def _is_open_on(connection: sqlite3.Connection, file: Path) -> bool:
+    files = [row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"]
+    return any(name and Path(name).samefile(file) for name in files)
+
+
+@contextmanager
+def joined(connection: sqlite3.Connection, location: Location) -> Iterator[None]:
+    """Write in somebody else's transaction: all of it or nothing, and isolated from the look on."""
+    if not connection.in_transaction:
+        if connection.isolation_level is None:
+            raise StoreMisconfigured(
+                "The connection has no transaction to join.", next_step="Execute BEGIN first."
+            )
+        # Python would begin one at the first write only, too late for what is looked up before.
+        with translated(location):
+            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+    connection.execute("SAVEPOINT gantline")
+    try:
+        with translated(location):
+            yield
+    except BaseException:
+        connection.execute("ROLLBACK TO gantline")
+        raise
+    finally:
+        connection.execute("RELEASE gantline")
 
 
 class SqliteTransaction:
@@ -100,3 +166,43 @@ def _roll_back(connection: sqlite3.Connection) -> None:
     with closing(connection):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+T = TypeVar("T")
+
+
+async def made_in_thread(make: Callable[[], T], *, let_go: Callable[[T], None]) -> T:
+    """Make something in a thread. If the caller is cancelled meanwhile, release what was made."""
+    handover = _Handover(make, let_go)
+    try:
+        return await asyncio.to_thread(handover.make)
+    except asyncio.CancelledError:
+        handover.give_up()
+        raise
+
+
+class _Handover(Generic[T]):
+    """Needs no event loop to tidy up: at the end of a program the loop goes first."""
+
+    def __init__(self, make: Callable[[], T], let_go: Callable[[T], None]) -> None:
+        self._make = make
+        self._let_go = let_go
+        self._lock = Lock()
+        self._made: list[T] = []
+        self._given_up = False
+
+    def make(self) -> T:
+        made = self._make()
+        with self._lock:
+            self._made.append(made)
+            self._tidy_up()
+        return made
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        while self._given_up and self._made:
+            self._let_go(self._made.pop())

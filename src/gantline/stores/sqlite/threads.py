@@ -1,8 +1,8 @@
-"""The writer: one thread that owns the writing connection and commits many callers' work at once.
+"""The threads that own connections: one that writes, a few that read beside it.
 
-Group commit: whatever has arrived while one commit was being synced goes into the next. Every
-caller's work is in a savepoint of its own, so that it fails alone; all of them hear of success
-only when the disk has it, in the file that others will read.
+Group commit: the writer puts all work that arrived during one commit into the next. Each piece of
+work has a savepoint of its own, so that it fails alone. Its caller is answered only when the commit
+is on the disk, in the file that others will read.
 """
 
 import asyncio
@@ -11,15 +11,22 @@ import sqlite3
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
-from gantline.stores.sqlite.connection import connect_writer, translate, while_busy
+from gantline.stores.sqlite.connection import (
+    OpenedFile,
+    connect_reader,
+    connect_writer,
+    translate,
+    translated,
+    while_busy,
+)
 from gantline.stores.sqlite.location import Location
-from gantline.stores.sqlite.opened_file import OpenedFile
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -197,3 +204,52 @@ def _resolve(tasks: list[_Task]) -> None:
             task.future.set_exception(task.error)
         else:
             task.future.set_result(task.value)
+
+
+_READERS: Final = 2
+
+
+class Readers:
+    """Run reading work; each piece sees one consistent snapshot of the database."""
+
+    def __init__(self, location: Location, file: OpenedFile) -> None:
+        self._location = location
+        self._file = file
+        self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="gantline-reader")
+        self._closed = False
+        try:
+            for _ in range(_READERS):
+                self._idle.put(connect_reader(location))
+        except BaseException:
+            self.close()
+            raise
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._file.check()
+        connection = self._idle.get()
+        try:
+            with translated(self._location):
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                except BaseException as error:
+                    # Its frames may hold a cursor, and an open cursor holds its snapshot.
+                    traceback.clear_frames(error.__traceback__)
+                    raise
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._idle.put(connection)
+
+    def close(self) -> None:
+        """Finish what is being read, then let the file go."""
+        self._closed = True
+        self._threads.shutdown()
+        while not self._idle.empty():
+            self._idle.get().close()

@@ -1,4 +1,4 @@
-"""Counting: jobs per lane, and dead letters. Both are kept up with every change."""
+"""Counts: how many jobs are in which lane and status. They are kept with every move."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from gantline.contract.status import JobStatus
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import instant, read_lane, tenant_name
-from gantline.stores.redis.rows import STATUSES
+from gantline.stores.redis.rows import STATUSES, instant, read_lane, tenant_name
 
 _LOOK_AT_ONCE: Final = 2000
 _NAMES: Final = {letter: status.value.lower() for letter, status in STATUSES.items()}

@@ -1,11 +1,13 @@
-"""Log rows that types of jobs ask for: submitted, started, progressed."""
+"""The log: rows that job types ask for (submitted, started, progressed), history and events."""
 
 import sqlite3
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.contract.status import Event, JobStatus, Reason
-from gantline.stores.sqlite.rows import Row, insert_rows
+from gantline.stores.sqlite.rows import LOG_COLUMNS, Row, insert_rows, log_from_row
 
 _LOG: Final = f"""
 INSERT INTO gantline_log (
@@ -55,3 +57,34 @@ def _log(
 ) -> None:
     ending: Row = (*(one.value for one in what), now, "", 0)
     insert_rows(connection, _LOG, [row + ending for row in rows])
+
+
+def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
+    rows = connection.execute(
+        f"""
+        SELECT {LOG_COLUMNS} FROM gantline_log AS log
+        WHERE job_id = :job AND (:tenant IS NULL OR tenant = :tenant) ORDER BY version
+        """,  # noqa: S608  # constants only
+        {"job": job_id.bytes, "tenant": tenant_id},
+    )
+    return [log_from_row(row) for row in rows]
+
+
+def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[LoggedEvent]:
+    rows = connection.execute(
+        f"""
+        SELECT log.sequence, log.tenant, lane.job_type, {LOG_COLUMNS}
+        FROM gantline_log AS log JOIN gantline_lane AS lane ON lane.id = log.lane
+        WHERE log.sequence > ? ORDER BY log.sequence LIMIT ?
+        """,  # noqa: S608  # constants only
+        (after, limit),
+    )
+    return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]
+
+
+def last_event(connection: sqlite3.Connection) -> int:
+    """By SQLite's own counter, which knows of rows that are gone too."""
+    row = connection.execute(
+        "SELECT seq FROM sqlite_sequence WHERE name = 'gantline_log'"
+    ).fetchone()
+    return 0 if row is None else int(row[0])

@@ -1,6 +1,6 @@
-"""What a store has to say about how its server is configured, for the doctor."""
+"""What a store can say about its server, for the doctor and for bug reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gantline.contract.store import JobStore
@@ -24,3 +24,17 @@ class GivesAdvice(Protocol):
 async def advice_of(store: JobStore) -> Sequence[Advice]:
     """What a store advises; nothing where it does not."""
     return await store.advice() if isinstance(store, GivesAdvice) else ()
+
+
+@runtime_checkable
+class TellsSoftware(Protocol):
+    """A store that can name its server or library, and its driver. It must be open."""
+
+    async def software(self) -> Mapping[str, str]:
+        """Versions by name."""
+        ...
+
+
+async def software_of(store: JobStore) -> Mapping[str, str]:
+    """What a store tells about itself; nothing where it does not."""
+    return await store.software() if isinstance(store, TellsSoftware) else {}

@@ -1,15 +1,51 @@
 """What transitions change, row by row, so that a store can write it table by table."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from gantline.contract.clock import later_micros
 from gantline.contract.status import Event, JobStatus
-from gantline.contract.submission import DedupeKey
+from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.transition import Transition
-from gantline.stores.sql.head import Head, Id
 from gantline.stores.sql.rows import Row
+
+Id = TypeVar("Id")
+"""How a store spells a UUID."""
+
+
+class Head(NamedTuple, Generic[Id]):
+    """Read from the table where the job stands. The last five are of its run."""
+
+    status: JobStatus
+    job_id: Id
+    end: int | None
+    """The log row of its end, if it has ended."""
+    version: int
+    fence: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    lane: int
+    tenant: str
+    created_at: int
+    idempotency_key: str
+    fingerprint: bytes
+    job_type: str
+    token: Id | None = None
+    session: str = ""
+    started_at: int | None = None
+    until: int | None = None
+    cancel_requested: bool = False
+
+    @property
+    def key(self) -> DedupeKey | None:
+        if not self.idempotency_key:
+            return None
+        return DedupeKey(
+            KeyKind.JOB, self.tenant, self.job_type, self.idempotency_key, self.fingerprint
+        )
 
 
 class Moves(Protocol):

@@ -1,4 +1,4 @@
-"""What the server promises, as it is configured: asked when the store is opened."""
+"""The server: what it promises as it is configured. It is asked when the store is opened."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -8,7 +8,7 @@ import msgspec
 
 from gantline.contract.capabilities import Capabilities, Durability
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
-from gantline.stores.advice import Advice
+from gantline.stores.diagnostics import Advice
 from gantline.stores.redis.calls import Calls, Refused
 from gantline.stores.redis.location import Location
 

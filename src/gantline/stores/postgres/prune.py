@@ -1,4 +1,4 @@
-"""delete and prune: taking ended jobs out, and what is left of jobs that were removed by hand."""
+"""delete and prune: removing ended jobs, and what is left of jobs that were removed by hand."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,12 +10,13 @@ from gantline.contract.query import Pruned, PruneRule, in_64_bits
 from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import StateGuard
-from gantline.stores.postgres import keys
+from gantline.stores.postgres import dedupe
+from gantline.stores.postgres.apply import heads
 from gantline.stores.postgres.arrays import Bigints, Texts, Uuids
-from gantline.stores.postgres.heads import heads
+from gantline.stores.postgres.counts import Tally, fold
+from gantline.stores.postgres.leases import FORGET
 from gantline.stores.postgres.sql import Sql
-from gantline.stores.postgres.tally import Tally, fold
-from gantline.stores.sql.head import Head
+from gantline.stores.sql.changes import Head
 
 # Whoever redrives a job locks the row that ends it first, so to lock that one is enough. One
 # statement for all, since a busy event loop comes to each answer late.
@@ -83,24 +84,7 @@ DELETE FROM gantline.event_batch WHERE last = ANY (ARRAY(
       AND NOT EXISTS (SELECT FROM gantline.log WHERE log.id = ANY (batch.log_ids))
     FOR UPDATE SKIP LOCKED))
 """
-# The key of a job that is gone is known only to the table of keys.
-_FORGET = """
-WITH gone AS (
-    DELETE FROM gantline.{0}
-    WHERE {1} AND NOT EXISTS (SELECT FROM gantline.job WHERE job.id = {0}.job_id OFFSET 0)
-    RETURNING job_id, lane, tenant, keyed
-), counted AS (
-    INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
-    SELECT lane, -count(*), 0, 0, 0, 0, tenant FROM gone GROUP BY tenant, lane
-), freed AS (
-    DELETE FROM gantline.dedupe AS held USING gone, gantline.lane
-    WHERE gone.keyed AND lane.id = gone.lane AND held.tenant = gone.tenant
-      AND held.scope = lane.job_type AND held.kind = 'job' AND held.job_id = gone.job_id
-)
-DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
-"""
-_FORGET_LEASES = _FORGET.format("lease", "job_id = ANY (%s)")
-_FORGET_QUEUED = _FORGET.format("ready", "job_id > %s AND job_id <= %s")
+_FORGET_QUEUED = FORGET.format("ready", "job_id > %s AND job_id <= %s")
 _END_OF_PAGE = (
     "SELECT job_id FROM gantline.ready WHERE job_id > %s ORDER BY job_id OFFSET %s LIMIT 1"
 )
@@ -126,7 +110,7 @@ async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[Dele
             answers.append(Applied(head.version))
         else:
             answers.append(Stale())
-    await keys.free(sql, {head.job_id: head.key for head in gone if head.key})
+    await dedupe.free(sql, {head.job_id: head.key for head in gone if head.key})
     if gone:
         await _remove(
             sql, [_Ended(head.job_id, head.tenant, head.lane, head.status) for head in gone]
@@ -156,11 +140,6 @@ async def _remove(sql: Sql, jobs: Sequence[_Ended]) -> None:
     for job in jobs:
         tally.move(job.tenant, job.lane, job.status, None)
     await tally.write(sql)
-
-
-async def forget(sql: Sql, job_ids: Sequence[UUID]) -> None:
-    """Remove the leases of jobs whose rows are gone, and all that is left of them."""
-    await sql.run(_FORGET_LEASES, Uuids(job_ids))
 
 
 class QueueCheck:

@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends."""
+"""Dedupe keys: who holds one, how a job takes one, and what happens to it when the job ends."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Records and leadership in memory."""
+"""Records and leadership."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

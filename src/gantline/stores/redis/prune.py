@@ -1,4 +1,4 @@
-"""delete and prune, in steps that keep the server from standing still."""
+"""delete and prune: removing ended jobs, in steps short enough for the other clients."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""delete and prune: taking ended jobs out again, in bounded steps."""
+"""delete and prune: removing ended jobs, in bounded steps."""
 
 import sqlite3
 import time
@@ -11,11 +11,11 @@ from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import StateGuard
-from gantline.stores.sql.head import Head
-from gantline.stores.sqlite import keys
+from gantline.stores.sql.changes import Head
+from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.apply import heads
+from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.rows import Row, execute_in
-from gantline.stores.sqlite.tally import Tally
 
 _OLD = """
 SELECT job_id, tenant, lane, status FROM gantline_log
@@ -65,7 +65,7 @@ def _guard_holds(guard: StateGuard, head: Head[bytes]) -> bool:
 
 def _free_key(connection: sqlite3.Connection, head: Head[bytes]) -> None:
     if key := head.key:
-        connection.execute(keys.FREE, (key.tenant_id, key.scope, key.key, head.job_id))
+        connection.execute(dedupe.FREE, (key.tenant_id, key.scope, key.key, head.job_id))
 
 
 def _remove(connection: sqlite3.Connection, jobs: Sequence[Row]) -> None:
