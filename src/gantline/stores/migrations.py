@@ -54,10 +54,10 @@ class AppliedMigration(NamedTuple):
 
 
 def load_migrations(package: str) -> list[Migration]:
-    """Read the numbered .sql files of a package, in order and without a gap."""
+    """Read the numbered .sql files of a store's package, in order and without a gap."""
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-        for file in files(package).iterdir()
+        for file in files(package).joinpath("migrations").iterdir()
         if (match := _FILE.fullmatch(file.name))
     ]
     found.sort()

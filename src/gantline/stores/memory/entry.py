@@ -7,10 +7,11 @@ from uuid import UUID
 from gantline.contract.job import Job
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run, rank
-from gantline.contract.status import Event, JobStatus, Reason
-from gantline.contract.stored import StoredEntry
+from gantline.contract.status import ON_REQUEST, Event, JobStatus, Reason
+from gantline.contract.stored import StoredEntry, StoredJob
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.transition import Transition
+from gantline.stores.filters import matches
 
 Lane = tuple[str, str]
 
@@ -150,28 +151,43 @@ class Entry:
             phase=lease.phase if lease and is_progress else "",
         )
 
-    def matches(self, wanted: JobFilter) -> bool:
-        job = self.job
-        equal = (
-            (wanted.tenant_id, job.tenant_id),
-            (wanted.subject_id, job.subject_id),
-            (wanted.created_by, job.created_by),
-            (wanted.correlation_id, job.correlation_id),
-            (wanted.parent_job_id, job.parent_job_id),
+    def stored(self) -> StoredJob:
+        """As it is moved to another store."""
+        return StoredJob(
+            job=self.job,
+            fingerprint=self.fingerprint,
+            status=self.status,
+            version=self.version,
+            attempt=self.attempt,
+            crashes=self.crashes,
+            snoozes=self.snoozes,
+            fence=self.fence,
+            priority=self.priority,
+            run_at=self.run_at,
+            log=tuple(self.log),
         )
-        among = (
-            (wanted.statuses, self.status),
-            (wanted.job_types, job.job_type),
-            (wanted.queues, job.queue),
-            (wanted.reasons, self.last_reason),
+
+    @classmethod
+    def from_stored(cls, stored: StoredJob) -> "Entry":
+        """As it comes from another store."""
+        outcomes = [row.entry for row in stored.log if row.entry.event not in ON_REQUEST]
+        return cls(
+            job=stored.job,
+            fingerprint=stored.fingerprint,
+            status=stored.status,
+            attempt=stored.attempt,
+            priority=stored.priority,
+            run_at=stored.run_at,
+            version=stored.version,
+            crashes=stored.crashes,
+            snoozes=stored.snoozes,
+            fence=stored.fence,
+            log=list(stored.log),
+            last=outcomes[-1] if outcomes else None,
         )
-        return (
-            all(want is None or want == have for want, have in equal)
-            and all(not want or have in want for want, have in among)
-            and not (wanted.created_from and job.created_at < wanted.created_from)
-            and not (wanted.created_before and job.created_at >= wanted.created_before)
-            and wanted.admits(job)
-        )
+
+    def matches(self, filter: JobFilter) -> bool:
+        return matches(filter, self.job, self.status, self.last_reason)
 
 
 def _current(lease: Lease) -> CurrentRun:

@@ -47,17 +47,7 @@ from gantline.contract.results import (
     Renewal,
     Stale,
 )
-from gantline.contract.snapshot import (
-    MOST_CRASHES_TOLD_APART,
-    SUSPECT_AFTER_CRASHES,
-    JobSnapshot,
-    LogEntry,
-    LoggedEvent,
-    Progress,
-    Run,
-    RunRef,
-    rank,
-)
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from gantline.contract.status import DEAD, Event, JobStatus, Reason
 from gantline.contract.store import StoreTransaction
 from gantline.contract.stored import (
@@ -81,9 +71,9 @@ from gantline.contract.transition import (
     may_be_repeat,
     refusal,
 )
-from gantline.stores.memory.copying import entry_of, page_of, stored_job
 from gantline.stores.memory.entry import Entry, Lane, Lease
 from gantline.stores.memory.records import SideData
+from gantline.stores.ranks import RANKS, SUSPECT_CRASHES
 
 CAPABILITIES: Final = Capabilities(
     durability="none",
@@ -254,7 +244,7 @@ class MemoryStore:
     def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
         if not request.suspects:
             return self._take_crashed(request, 0, request.limit, now)
-        for crashes in range(MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES - 1, -1):
+        for crashes in reversed(SUSPECT_CRASHES):
             limit = request.most_suspects(crashes)
             if taken := self._take_crashed(request, crashes, limit, now):
                 return taken
@@ -266,8 +256,7 @@ class MemoryStore:
         """Take due jobs that were in so many crashes, by priority, time due and id."""
         taken: list[Entry] = []
         room = dict(request.at_most)
-        for priority in range(4):
-            place = rank(priority, crashes)
+        for place in RANKS[crashes]:
             while len(taken) < limit:
                 kinds = [kind for kind in request.job_types if room.get(kind, limit) > 0]
                 heaps = [self._waiting[request.queue, kind][place] for kind in kinds]
@@ -573,10 +562,7 @@ class MemoryStore:
         entry = self._visible(job_id, guard.tenant_id)
         if entry is None:
             return NotFound()
-        if not entry.status.is_terminal or (guard.status, guard.version or entry.version) != (
-            entry.status,
-            entry.version,
-        ):
+        if not entry.status.is_terminal or self._refuse_guard(guard, entry, self._clock.now()):
             return Stale()
         if key := entry.key:
             held = self._keys.get(key.identity)
@@ -654,12 +640,16 @@ class MemoryStore:
 
     async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
         with self._lock:
-            return page_of(self._stored(part), after, limit)
+            # A position is the number of items so far: nobody writes meanwhile.
+            items, start = self._stored(part), int(after or 0)
+            page = tuple(items[start : start + limit])
+            end = start + len(page)
+            return Dumped(page, str(end) if end < len(items) else "")
 
     def _stored(self, part: Part) -> Sequence[Stored]:
         match part:
             case Part.JOBS:
-                return [stored_job(entry) for _, entry in sorted(self._jobs.items())]
+                return [entry.stored() for _, entry in sorted(self._jobs.items())]
             case Part.KEYS:
                 return [_stored_key(*item) for item in self._keys.items()]
             case Part.RECORDS:
@@ -700,7 +690,7 @@ class MemoryStore:
                 assert_never(item)
 
     def _load_job(self, stored: StoredJob) -> None:
-        entry, job = entry_of(stored), stored.job
+        entry, job = Entry.from_stored(stored), stored.job
         self._jobs[job.job_id] = entry
         if entry.run_at is not None:
             self._enqueue(entry, entry.run_at)

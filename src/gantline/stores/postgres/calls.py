@@ -4,26 +4,22 @@ An attempt whose answer was lost is simply made again: all verbs survive that.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from enum import Enum
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import psycopg
 
 from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.stores.pool import Pool, Pools, Purpose, raise_if_cancelled, retry_waits
 from gantline.stores.postgres import failures
-from gantline.stores.postgres.connection import Connection, Pool, connect, is_being_cancelled
+from gantline.stores.postgres.connection import Connection, connect, lend
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.sql import Sql
 
 T = TypeVar("T")
 Work = Callable[[Sql], Awaitable[T]]
-
-_FIRST_WAIT_SECONDS: Final = 0.02
-_LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -69,16 +65,6 @@ async def nothing(sql: Sql) -> None:
     """The work of a call for which all that is to be done comes before."""
 
 
-class Purpose(Enum):
-    """Whose connections a call uses: none of these can starve another."""
-
-    VERBS = "verbs"
-    CONTROL = "control"
-    """Leases and leadership."""
-    HANDLERS = "handlers"
-    """Transactions that handlers hold open for as long as they like."""
-
-
 class Calls:
     """Runs pieces of work on connections of the loop that calls."""
 
@@ -88,9 +74,8 @@ class Calls:
         self._location = location
         self._seconds = location.deadline.total_seconds()
         self._before_commit = before_commit
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
+        self._pools = Pools(self._connect, location.connections)
         self._connected = 0
-        self._closed = False
         self.are_durable = True
         """Whether every connection so far keeps what it has committed."""
 
@@ -107,7 +92,7 @@ class Calls:
         What has to be done `before`, is done in every attempt: on the same connection, but not in
         that transaction.
         """
-        pool = self._pool(purpose)
+        pool = self._pools.get(purpose)
         failed: list[psycopg.Error] = []
         try:
             async with asyncio.timeout(self._seconds):
@@ -118,13 +103,13 @@ class Calls:
 
     async def _until_it_works(
         self,
-        pool: Pool,
+        pool: Pool[Connection],
         work: Work[T],
         atomic: bool,
         before: Work[None] | None,
         failed: list[psycopg.Error],
     ) -> T:
-        wait, is_repeated = _FIRST_WAIT_SECONDS, False
+        waits, is_repeated = retry_waits(), False
         while True:
             was_sent = False
             try:
@@ -135,15 +120,14 @@ class Calls:
                     was_sent = True
                     return await self._attempt(sql, work, atomic)
             except failures.RAISED as error:
-                _stop_if_cancelled()
+                raise_if_cancelled()
                 failed.append(failures.as_error(error))
             if not failures.is_worth_another_attempt(failed[-1]):
                 raise failures.told(failed[-1])
             if failures.is_lost(failed[-1]):
                 is_repeated |= was_sent and failures.may_be_done(failed[-1])
                 await pool.drop_idle()
-            await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            await asyncio.sleep(next(waits))
 
     async def _attempt(self, sql: Sql, work: Work[T], atomic: bool) -> T:
         by_itself = not atomic and self._before_commit is None
@@ -162,10 +146,10 @@ class Calls:
         Nor are their errors: what is raised in the block leaves it as it is. The block may take as
         long as it likes; its beginning and its end have a deadline each.
         """
-        pool, raised = self._pool(Purpose.HANDLERS), list[BaseException]()
+        pool, raised = self._pools.get(Purpose.HANDLERS), list[BaseException]()
         try:
             async with (
-                self._bounded(pool.connection_for_others(), pool) as connection,
+                self._bounded(lend(pool), pool) as connection,
                 self._bounded(connection.transaction()),
             ):
                 try:
@@ -189,7 +173,7 @@ class Calls:
             raise self._silence() from None
 
     def _bounded(
-        self, inner: AbstractAsyncContextManager[T], pool: Pool | None = None
+        self, inner: AbstractAsyncContextManager[T], pool: Pool[Connection] | None = None
     ) -> Bounded[T]:
         def too_late() -> StoreUnavailable:
             return self._none_free() if pool and pool.is_exhausted else self._silence()
@@ -210,17 +194,6 @@ class Calls:
             "`connections` in the store URL.",
         )
 
-    def _pool(self, purpose: Purpose) -> Pool:
-        if self._closed:
-            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
-        place = (asyncio.get_running_loop(), purpose)
-        pool = self._pools.get(place)
-        if pool is None:
-            self._forget_loops_that_ended()
-            size = 1 if purpose is Purpose.CONTROL else self._location.connections
-            pool = self._pools[place] = Pool(self._connect, size)
-        return pool
-
     async def _connect(self) -> Connection:
         connection = await connect(self._location)
         # Counted when it is there: one that took long may have reached another server by then.
@@ -229,18 +202,5 @@ class Calls:
         self.are_durable &= connection.is_durable
         return connection
 
-    def _forget_loops_that_ended(self) -> None:
-        for loop, purpose in list(self._pools):
-            if loop.is_closed():
-                self._pools.pop((loop, purpose)).abandon()
-
     async def close(self) -> None:
-        self._closed = True
-        for pool in list(self._pools.values()):
-            await pool.close()
-
-
-def _stop_if_cancelled() -> None:
-    """A cancellation that meets an error of the server is hidden by it."""
-    if is_being_cancelled():
-        raise asyncio.CancelledError
+        await self._pools.close()

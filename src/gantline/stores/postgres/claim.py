@@ -17,11 +17,12 @@ from gantline.stores.postgres.arrays import Bigints, Integers, RandomUuids, Uuid
 from gantline.stores.postgres.calls import Calls
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.leases import forget
-from gantline.stores.postgres.rows import RUN_WIDTH, job_from_row, run_from_row
 from gantline.stores.postgres.sql import Row, Sql
+from gantline.stores.ranks import RANKS, crashes_of
+from gantline.stores.sql.rows import RUN_WIDTH, job_from_row, run_from_row
 
 # Of suspects there are few: no floor is remembered for their ranks.
-_RANKS: Final = range(4)
+_RANKS: Final = RANKS[0]
 START: Final = (0, UUID(int=0))
 # Up to so many ranges are opened in one claim; 64 cost 0.3 ms.
 _FEW_RANGES: Final = 64
@@ -346,7 +347,7 @@ def _most_suspect(one: _Wanted, due: Iterable[tuple[int, int]]) -> _Opened:
     by_crashes: defaultdict[int, list[Range]] = defaultdict(list)
     for lane, rank in due:
         if lane in one.lanes:
-            by_crashes[rank // 4 + SUSPECT_AFTER_CRASHES - 1].append(Range(lane, rank, START))
+            by_crashes[crashes_of(rank)].append(Range(lane, rank, START))
     for crashes in sorted(by_crashes, reverse=True):
         if (limit := one.request.most_suspects(crashes)) > 0:
             return _Opened(limit, by_crashes[crashes])

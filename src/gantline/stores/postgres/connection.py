@@ -1,7 +1,7 @@
 """Connections: how one is opened, waited on, reset and closed; and the pool of an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -11,6 +11,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PGconn, TransactionStatus
 
+from gantline.stores.pool import Pool, is_being_cancelled
 from gantline.stores.postgres import arrays
 from gantline.stores.postgres.location import Location
 
@@ -27,6 +28,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
 }
 _PREPARE_AFTER: Final = 2
+_RESET_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1  # as psycopg has it
 _SETTINGS: Final = """
@@ -50,6 +52,14 @@ class Connection(AsyncConnection[Row]):
     """Whether a statement by itself is READ COMMITTED, as our verbs need it."""
     is_durable = True
     """Whether what is committed on it survives a crash of the server."""
+
+    @property
+    def is_reusable(self) -> bool:
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def abandon(self) -> None:
+        """Close it where its event loop has ended."""
+        self.pgconn.finish()
 
     async def wait(
         self,
@@ -105,11 +115,6 @@ class Connection(AsyncConnection[Row]):
         self.pgconn = gone
 
 
-def is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def full_conninfo(location: Location) -> str:
     return make_conninfo(**_DEFAULTS | conninfo_to_dict(location.conninfo))
 
@@ -136,78 +141,21 @@ async def _teach(connection: Connection) -> None:
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
 
-Connect = Callable[[], Awaitable[Connection]]
-
-_RESET_SECONDS: Final = 5.0
-
-
-class Pool:
-    """Lends the connections of one event loop, at most so many at once.
-
-    psycopg's own pool has background tasks and belongs to one loop. A store is called from several
-    loops, and some of them end without closing anything.
-    """
-
-    def __init__(self, connect: Connect, size: int) -> None:
-        self._connect = connect
-        self._free = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
-        self._closed = False
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self._free.locked()
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        async with self._free:
-            connection = self._idle.pop() if self._idle else await self._connect()
-            try:
-                yield connection
-            finally:
-                await self._take_back(connection)
-
-    @asynccontextmanager
-    async def connection_for_others(self) -> AsyncIterator[Connection]:
-        """One for code that is not ours: like new for each, whatever the one before did with it."""
-        async with self.connection() as connection:
-            lent = await connection.lend()
-            try:
-                yield lent
-            finally:
-                lent.part_with()
-                await _clean(connection)
-
-    async def _take_back(self, connection: Connection) -> None:
-        # Not idle: an error or a cancellation left it in the middle of something.
-        if _is_idle(connection) and not self._closed:
-            self._idle.append(connection)
-        else:
-            await connection.close()
-
-    async def drop_idle(self) -> None:
-        """Forget what is not in use: after one was lost, the others are as old."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.close()
-
-    def abandon(self) -> None:
-        """Hang up, where the loop has ended on which one could close them."""
-        for connection in self._idle:
-            connection.pgconn.finish()
-
-    async def close(self) -> None:
-        self._closed = True
-        await self.drop_idle()
-
-
-def _is_idle(connection: Connection) -> bool:
-    return connection.pgconn.transaction_status == TransactionStatus.IDLE
+@asynccontextmanager
+async def lend(pool: Pool[Connection]) -> AsyncIterator[Connection]:
+    """Lend a connection to code that is not ours: like new for each, whatever was done before."""
+    async with pool.connection() as connection:
+        lent = await connection.lend()
+        try:
+            yield lent
+        finally:
+            lent.part_with()
+            await _clean(connection)
 
 
 async def _clean(connection: Connection) -> None:
     """Reset the session, or hang up where that does not work: what was done stays done."""
-    if not _is_idle(connection):
+    if not connection.is_reusable:
         return
     try:
         async with asyncio.timeout(_RESET_SECONDS):

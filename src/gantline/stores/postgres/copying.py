@@ -2,12 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
-import msgspec
-
-from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.clock import to_micros
 from gantline.contract.records import Record
 from gantline.contract.status import ON_REQUEST, JobStatus
 from gantline.contract.stored import (
@@ -21,16 +19,21 @@ from gantline.contract.stored import (
     StoredRecord,
     StoredTerm,
 )
-from gantline.contract.submission import KeyKind
+from gantline.contract.submission import KeyKind, NewJob
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from gantline.stores.postgres.counts import Tally, fold
 from gantline.stores.postgres.events import Numbers
-from gantline.stores.postgres.insert import trace_text
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.query import get
-from gantline.stores.postgres.rows import LOG_COLUMNS, log_from_row
-from gantline.stores.postgres.sql import Row, Sql
-from gantline.stores.sql.copying import page_of
+from gantline.stores.postgres.rows import LOG_COLUMNS, job_columns
+from gantline.stores.postgres.sql import Sql
+from gantline.stores.sql.rows import (
+    key_from_row,
+    log_from_row,
+    make_page,
+    read_position,
+    record_from_row,
+)
 
 _FIRST_IDS = "SELECT id, fingerprint FROM gantline.job ORDER BY id LIMIT %s"
 _IDS = "SELECT id, fingerprint FROM gantline.job WHERE id > %s ORDER BY id LIMIT %s"
@@ -147,23 +150,23 @@ _CLEAR: Final = (
 _BATCH_SIZE: Final = 1_000
 _ROWS_AT_ONCE: Final = 20_000
 
-_read_place: Final = msgspec.json.Decoder(list[Any]).decode
-
 
 async def dump(sql: Sql, part: Part, after: str, limit: int, numbers: Numbers) -> Dumped:
-    place = _read_place(after) if after else None
+    place = read_position(after) if after else None
     match part:
         case Part.JOBS:
             return await _dump_jobs(sql, UUID(place[0]) if place else None, limit, numbers)
         case Part.KEYS:
             rows = await sql.rows(_KEYS, *(place or ["", "", "", KeyKind.JOB.value]), limit)
-            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
+            return make_page(
+                [key_from_row((row[3], *row[:3], *row[4:])) for row in rows], rows, 4, limit
+            )
         case Part.RECORDS:
             rows = await sql.rows(_RECORDS, *(place or ["", ""]), limit)
-            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
+            return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)
         case Part.TERMS:
             rows = await sql.rows(_TERMS, *(place or [""]), limit)
-            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
+            return make_page([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             return Dumped((Marks(*(await sql.rows(_MARKS))[0]),))
         case _:
@@ -183,7 +186,7 @@ async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers)
         for (job_id, fingerprint), job in zip(found, await get(sql, ids, None), strict=True)
         if job is not None
     ]
-    return page_of(items, found, 1, limit)
+    return make_page(items, found, 1, limit)
 
 
 async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, list[StoredEntry]]:
@@ -195,25 +198,6 @@ async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, lis
         change_id = None if entry.event in ON_REQUEST else row[1]
         logs[row[2]].append(StoredEntry(numbers[row[0]], change_id, entry))
     return logs
-
-
-def _stored_key(row: Row) -> StoredKey:
-    tenant_id, scope, key, kind, job_id, fingerprint, until = row
-    return StoredKey(
-        kind=KeyKind(kind),
-        tenant_id=tenant_id,
-        scope=scope,
-        key=key,
-        job_id=job_id,
-        fingerprint=fingerprint,
-        until=None if until is None else from_micros(until),
-    )
-
-
-def _stored_record(row: Row) -> StoredRecord:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return StoredRecord(Record(namespace, key, value, version, expires_at, replaced))
 
 
 # -- load -----------------------------------------------------------------------------------------
@@ -240,7 +224,9 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
     if not new:
         return
     numbers = [lanes[(stored.job.queue, stored.job.job_type)] for stored in new]
-    await sql.run(_ADD_JOBS, *_job_columns(new, numbers))
+    await sql.run(
+        _ADD_JOBS, *job_columns([NewJob(one.job, one.fingerprint) for one in new], numbers)
+    )
     await sql.run(_ADD_READY, *_ready_columns(new, numbers))
     rows = [
         (stored, lane, row) for stored, lane in zip(new, numbers, strict=True) for row in stored.log
@@ -253,29 +239,6 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
         tally.move(stored.job.tenant_id, lane, None, stored.status)
     await tally.write(sql)
     await fold(sql)
-
-
-def _job_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
-    envelopes = [stored.job for stored in jobs]
-    return [
-        Uuids([job.job_id for job in envelopes]),
-        Texts([job.tenant_id for job in envelopes]),
-        Bigints(lanes),
-        Texts([job.subject_id for job in envelopes]),
-        Texts([job.correlation_id for job in envelopes]),
-        Texts([job.idempotency_key for job in envelopes]),
-        Bytes([stored.fingerprint for stored in jobs]),
-        Integers([job.attempt for job in envelopes]),
-        Integers([job.max_attempts for job in envelopes]),
-        Bytes([bytes(job.payload) for job in envelopes]),
-        Integers([job.payload_version for job in envelopes]),
-        Integers([job.priority for job in envelopes]),
-        Bigints([to_micros(job.created_at) for job in envelopes]),
-        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
-        Texts([job.created_by for job in envelopes]),
-        Uuids([job.parent_job_id for job in envelopes]),
-        Texts([trace_text(job.trace_context) for job in envelopes]),
-    ]
 
 
 def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:

@@ -15,6 +15,7 @@ from gantline.contract.clock import from_micros
 from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
 from gantline.stores.postgres.sql import Sql
+from gantline.stores.ranks import PRIORITIES
 
 _ADD = """
 INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
@@ -58,12 +59,12 @@ WHERE log.is_end AND log.status IN ('Failed', 'Poisoned')
   AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)
 GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
 """
-_WAITING = """
+_WAITING = f"""
 SELECT lane, sum(jobs)::bigint, min(run_at)
 FROM (
     SELECT wanted.lane, later.jobs, first.run_at
     FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
-    CROSS JOIN generate_series(0, 3) AS level (rank)
+    CROSS JOIN generate_series(0, {PRIORITIES - 1}) AS level (rank)
     CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM gantline.ready
         WHERE ready.lane = wanted.lane AND ready.rank = level.rank
@@ -81,12 +82,12 @@ FROM (
     SELECT lane, count(*) FILTER (WHERE run_at > coalesce(%(now)s, gantline.micros())),
            min(run_at) FILTER (WHERE run_at <= coalesce(%(now)s, gantline.micros()))
     FROM gantline.ready
-    WHERE rank >= 4 AND lane = ANY (%(lanes)s::bigint[])
+    WHERE rank >= {PRIORITIES} AND lane = ANY (%(lanes)s::bigint[])
       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
     GROUP BY lane
 ) AS waiting
 GROUP BY lane
-"""
+"""  # noqa: S608  # constants only
 
 
 class Tally:

@@ -11,8 +11,9 @@ from gantline.contract.errors import StoreBusy
 from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.stores.postgres.arrays import Bigints
 from gantline.stores.postgres.counts import fold
-from gantline.stores.postgres.rows import LOG_COLUMNS, log_from_row
+from gantline.stores.postgres.rows import LOG_COLUMNS
 from gantline.stores.postgres.sql import Row, Sql, looked_up_if_there
+from gantline.stores.sql.rows import log_from_row
 
 # Most calls find nothing, since every worker makes them: those take no lock and write nothing. The
 # look is as good as the function's own, for whatever was committed before the statement began.

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
-from gantline.contract.clock import span_micros, to_micros
+from gantline.contract.clock import span_micros
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import KeyKind, NewJob
-from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
+from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts
 from gantline.stores.postgres.lanes import Lanes, Place
+from gantline.stores.postgres.rows import job_columns
 from gantline.stores.postgres.sql import Row, Sql
 
 MOST_AT_ONCE: Final = 1_000
+_DELAY: Final = 14
+"""Where the server's function has it among the columns of a job."""
 _INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 26)})"  # noqa: S608
 
 
@@ -76,27 +77,11 @@ def refused(row: Row) -> InsertResult:
 
 
 def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
-    envelopes = [new.job for new in jobs]
     requests = [new.request_key for new in jobs]
+    columns = job_columns(jobs, [lanes[(new.job.queue, new.job.job_type)] for new in jobs])
+    columns.insert(_DELAY, Bigints([span_micros(new.delay) for new in jobs]))
     return [
-        Uuids([job.job_id for job in envelopes]),
-        Texts([job.tenant_id for job in envelopes]),
-        Bigints([lanes[(job.queue, job.job_type)] for job in envelopes]),
-        Texts([job.subject_id for job in envelopes]),
-        Texts([job.correlation_id for job in envelopes]),
-        Texts([job.idempotency_key for job in envelopes]),
-        Bytes([new.fingerprint for new in jobs]),
-        Integers([job.attempt for job in envelopes]),
-        Integers([job.max_attempts for job in envelopes]),
-        Bytes([bytes(job.payload) for job in envelopes]),
-        Integers([job.payload_version for job in envelopes]),
-        Integers([job.priority for job in envelopes]),
-        Bigints([to_micros(job.created_at) for job in envelopes]),
-        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
-        Bigints([span_micros(new.delay) for new in jobs]),
-        Texts([job.created_by for job in envelopes]),
-        Uuids([job.parent_job_id for job in envelopes]),
-        Texts([trace_text(job.trace_context) for job in envelopes]),
+        *columns,
         Texts([key and key.tenant_id for key in requests]),
         Texts([key and key.scope for key in requests]),
         Texts([key and key.key for key in requests]),
@@ -104,10 +89,6 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
         Bigints([key and key.hold and span_micros(key.hold) for key in requests]),
         Booleans([new.logged for new in jobs]) if any(new.logged for new in jobs) else None,
     ]
-
-
-def trace_text(trace: dict[str, str] | None) -> str | None:
-    return msgspec.json.encode(trace).decode() if trace else None
 
 
 def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[InsertResult]:

@@ -7,14 +7,8 @@ from uuid import UUID
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.rows import (
-    JOB_COLUMNS,
-    RUN_COLUMNS,
-    RUN_WIDTH,
-    job_from_row,
-    run_from_row,
-)
 from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+from gantline.stores.sql.rows import JOB_COLUMNS, RUN_COLUMNS, RUN_WIDTH, job_from_row, run_from_row
 
 # Whoever has the row locked is about to end the run (or to ask it to stop): it is held, and waiting
 # for that would make the other leases late.

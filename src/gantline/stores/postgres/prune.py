@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import to_micros
 from gantline.contract.query import Pruned, PruneRule, in_64_bits
-from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
-from gantline.contract.status import JobStatus
+from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.postgres import dedupe
 from gantline.stores.postgres.apply import heads
@@ -16,7 +15,7 @@ from gantline.stores.postgres.arrays import Bigints, Texts, Uuids
 from gantline.stores.postgres.counts import Tally, fold
 from gantline.stores.postgres.leases import FORGET
 from gantline.stores.postgres.sql import Sql
-from gantline.stores.sql.changes import Head
+from gantline.stores.sql.changes import Head, split_deletes
 
 # Whoever redrives a job locks the row that ends it first, so to lock that one is enough. One
 # statement for all, since a busy event loop comes to each answer late.
@@ -98,41 +97,14 @@ _EVENTS_PER_JOB: Final = 4
 
 async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
     found = await heads(sql, [job_id for job_id, _ in jobs])
-    answers: list[DeleteResult] = []
-    gone: list[Head[UUID]] = []
-    for job_id, guard in jobs:
-        head = found.get(job_id)
-        if head is None or head.tenant != guard.tenant_id:
-            answers.append(NotFound())
-        elif _guard_holds(guard, head):
-            # Taken out of the dictionary: the same job named twice is gone the second time.
-            gone.append(found.pop(job_id))
-            answers.append(Applied(head.version))
-        else:
-            answers.append(Stale())
-    await dedupe.free(sql, {head.job_id: head.key for head in gone if head.key})
-    if gone:
-        await _remove(
-            sql, [_Ended(head.job_id, head.tenant, head.lane, head.status) for head in gone]
-        )
-    return answers
+    results, removed = split_deletes(jobs, found, lambda job_id: job_id)
+    await dedupe.free(sql, {head.job_id: head.key for head in removed if head.key})
+    if removed:
+        await _remove(sql, removed)
+    return results
 
 
-def _guard_holds(guard: StateGuard, head: Head[UUID]) -> bool:
-    same = guard.status is head.status and guard.version in (None, head.version)
-    return head.status.is_terminal and same
-
-
-class _Ended(NamedTuple):
-    """A job whose end is locked, so that nobody else moves it."""
-
-    job_id: UUID
-    tenant: str
-    lane: int
-    status: JobStatus
-
-
-async def _remove(sql: Sql, jobs: Sequence[_Ended]) -> None:
+async def _remove(sql: Sql, jobs: Sequence[Head[UUID]]) -> None:
     ids = Uuids([job.job_id for job in jobs])
     await sql.run("DELETE FROM gantline.log WHERE job_id = ANY (%s)", ids)
     await sql.run("DELETE FROM gantline.job WHERE id = ANY (%s)", ids)

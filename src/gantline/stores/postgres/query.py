@@ -10,17 +10,16 @@ from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.postgres.arrays import Texts, Uuids
-from gantline.stores.postgres.rows import (
-    IS_OUTCOME,
+from gantline.stores.postgres.rows import IS_OUTCOME, LOG_COLUMNS
+from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
-    LOG_COLUMNS,
     LOG_WIDTH,
     job_from_row,
     log_from_row,
+    snapshot,
 )
-from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
-from gantline.stores.sql.rows import snapshot
 
 _SNAPSHOT = f"""
 SELECT lane.queue, lane.job_type, {JOB_COLUMNS},

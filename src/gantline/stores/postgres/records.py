@@ -8,7 +8,8 @@ from psycopg.errors import SerializationFailure
 from gantline.contract.clock import from_micros, later_micros
 from gantline.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from gantline.contract.results import Applied, Conflict, Leadership
-from gantline.stores.postgres.sql import Row, Sql
+from gantline.stores.postgres.sql import Sql
+from gantline.stores.sql.rows import record_from_row
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
@@ -56,7 +57,7 @@ WHERE role = %s AND owner = %s AND term = %s
 async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None:
     """Read and lock a record; None when there is none or it has expired."""
     row = await sql.row(_CURRENT, namespace, key)
-    return _record(row) if row and (row[4] is None or row[4] > now) else None
+    return record_from_row(row) if row and (row[4] is None or row[4] > now) else None
 
 
 async def read(
@@ -66,7 +67,7 @@ async def read(
     rows = await (
         sql.rows(_ALL, *asked, limit) if end is None else sql.rows(_WITHIN, *asked, end, limit)
     )
-    return [_record(row) for row in rows]
+    return [record_from_row(row) for row in rows]
 
 
 async def write_checked(
@@ -110,12 +111,6 @@ async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) 
         raise SerializationFailure("a record was written meanwhile")
     version: int = written[0]
     return version
-
-
-def _record(row: Row) -> Record:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return Record(namespace, key, value, version, expires_at, replaced)
 
 
 async def lead(

@@ -9,7 +9,7 @@ from gantline.stores.postgres.calls import Calls, T, Work
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.sql import Sql
 
-PACKAGE: Final = "gantline.stores.postgres.migrations"
+PACKAGE: Final = "gantline.stores.postgres"
 
 _IS_THERE = "SELECT to_regclass(%s), quote_ident(%s) = %s"
 HISTORY = """

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gantline.contract.clock import span_micros
-from gantline.contract.results import Applied, ApplyResult, CancelPending, NotFound, Stale
-from gantline.contract.status import Event
-from gantline.contract.transition import RunGuard, Transition
+from gantline.contract.results import Applied, ApplyResult, NotFound, Stale
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.transition import RunGuard, Transition, refusal
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from gantline.stores.postgres.leases import LOCK_WAITS_SECONDS
 from gantline.stores.postgres.sql import Sql, looked_up_if_there
@@ -116,11 +116,17 @@ def _reason(transition: Transition, standing: _Standing) -> ApplyResult | None:
         return NotFound()
     if standing.is_repeated:
         return Applied(standing.version)
-    if not standing.is_current:
-        return Stale()
-    if guard.unless_cancelled and standing.cancel_requested:
-        return CancelPending()
-    return None if guard.only_expired and standing.is_lapsed else Stale()
+    refused = refusal(
+        guard,
+        tenant_id="",
+        status=JobStatus.RUNNING,
+        version=standing.version,
+        token=guard.token if standing.is_current else None,
+        has_expired=standing.is_lapsed,
+        cancel_requested=standing.cancel_requested,
+    )
+    # A guard that holds was refused because somebody else had the lease locked.
+    return refused or (None if guard.only_expired else Stale())
 
 
 def _is_simple_success(transition: Transition) -> bool:

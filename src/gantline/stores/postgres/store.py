@@ -42,9 +42,10 @@ from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import PostgresChannel
 from gantline.stores.migrations import Migrator
+from gantline.stores.pool import Purpose
 from gantline.stores.postgres import copying, counts, events, leases, prune, query, records, schema
 from gantline.stores.postgres.apply import apply, follow_ups_of
-from gantline.stores.postgres.calls import Calls, Purpose, nothing
+from gantline.stores.postgres.calls import Calls, nothing
 from gantline.stores.postgres.claim import Claims
 from gantline.stores.postgres.connection import full_conninfo
 from gantline.stores.postgres.dedupe import holder, of_requests

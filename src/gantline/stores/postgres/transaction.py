@@ -2,7 +2,6 @@
 
 A caller submits in its own transaction; a handler completes its run in one of its own.
 
-
 All drivers call one SQL function, so nothing here knows how a job is stored. No driver is imported
 here: the caller who has a connection has imported it.
 """

@@ -1,17 +1,15 @@
 """Which of several servers to talk to: the same, until it fails or names another."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.stores.pool import Pools, Purpose, raise_if_cancelled, retry_waits
 from gantline.stores.redis import failures
-from gantline.stores.redis.connection import Argument, Connection, Pool
+from gantline.stores.redis.connection import Argument, Connection
 from gantline.stores.redis.location import Location, Node
 from gantline.stores.redis.scripts import Script
 
@@ -54,21 +52,10 @@ BATCH: Final = 250
 """How many jobs a script writes: 3 ms in which nobody else is served."""
 AT_ONCE: Final = 2
 """How many of these are sent together; while the first is answered, the second is worked on."""
-_FIRST_WAIT_SECONDS: Final = 0.02
-_LONGEST_WAIT_SECONDS: Final = 1.0
 _REPLICA_SECONDS: Final = 5.0
 # A script, since a plain SET is refused when the memory is full.
 _MARK: Final = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1] .. ':replicated', 1)"
-_CLOSE_SECONDS: Final = 2.0
 _MILLIS: Final = 1000
-
-
-class Purpose(Enum):
-    """Whose connections a call uses: none of these can starve another."""
-
-    VERBS = "verbs"
-    CONTROL = "control"
-    """Leases and leadership."""
 
 
 class Reply(NamedTuple):
@@ -84,8 +71,7 @@ class Calls:
         self._location = location
         self._seconds = location.deadline.total_seconds()
         self._nodes = Nodes(location)
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
-        self._closed = False
+        self._pools = Pools(self._connect, location.connections)
 
     async def run(
         self, script: Script, said: Sequence[Argument], *, purpose: Purpose = Purpose.VERBS
@@ -166,7 +152,7 @@ class Calls:
         raise failures.told(failed[-1]) if failed else self._silence()
 
     async def _until_it_works(self, call: Call, purpose: Purpose, failed: list[Exception]) -> Reply:
-        pool, wait, is_repeated = self._pool(purpose), _FIRST_WAIT_SECONDS, False
+        pool, waits, is_repeated = self._pools.get(purpose), retry_waits(), False
         while True:
             used: Connection | None = None
             try:
@@ -176,7 +162,7 @@ class Calls:
                     return Reply(answer, is_repeated)
                 failed.append(answer)
             except failures.RAISED as error:
-                _stop_if_cancelled()
+                raise_if_cancelled()
                 failed.append(error)
             met = failed[-1]
             is_elsewhere = failures.moved_to(met) is not None and not self._location.cluster
@@ -186,25 +172,13 @@ class Calls:
             follows = self._nodes.learn(met, used.node if used else None)
             await pool.drop_idle()
             if not follows:
-                await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
-                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+                await asyncio.sleep(next(waits))
 
     def _silence(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"Redis has not answered within {self._seconds:g} s.",
             next_step="Look at SLOWLOG and at what keeps the server busy.",
         )
-
-    def _pool(self, purpose: Purpose) -> Pool:
-        if self._closed:
-            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
-        place = (asyncio.get_running_loop(), purpose)
-        pool = self._pools.get(place)
-        if pool is None:
-            self._forget_loops_that_ended()
-            size = 1 if purpose is Purpose.CONTROL else self._location.connections
-            pool = self._pools[place] = Pool(self._connect, size)
-        return pool
 
     async def _connect(self) -> Connection:
         node = self._nodes.current
@@ -218,23 +192,8 @@ class Calls:
             raise
         return connection
 
-    def _forget_loops_that_ended(self) -> None:
-        for loop, purpose in list(self._pools):
-            if loop.is_closed():
-                self._pools.pop((loop, purpose)).abandon()
-
     async def close(self) -> None:
-        self._closed = True
-        for (loop, _), pool in list(self._pools.items()):
-            if loop is asyncio.get_running_loop():
-                await pool.close()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(pool.close(), loop)
-                with suppress(TimeoutError):  # then that loop ends, or is blocked
-                    async with asyncio.timeout(_CLOSE_SECONDS):
-                        await asyncio.wrap_future(closing)
-            else:
-                pool.abandon()
+        await self._pools.close()
 
 
 class Refused(NamedTuple):
@@ -246,10 +205,3 @@ class Refused(NamedTuple):
 def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _stop_if_cancelled() -> None:
-    """A cancellation that meets an error of the server is hidden by it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -9,7 +9,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from gantline.contract.query import LaneRequest
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, Run
+from gantline.contract.snapshot import Run
+from gantline.stores.ranks import SUSPECT_CRASHES
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, Reply
 from gantline.stores.redis.connection import Argument
@@ -20,8 +21,6 @@ Tokens = Callable[[int], bytes]
 _MOST_AT_ONCE: Final = 1000
 """More are not claimed by one call, however many are wanted."""
 _TOKEN_SIZE: Final = 16
-_CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1)
-"""Of a suspect, as far as they make a difference."""
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
 # Of a random 128-bit number, what makes it a UUID of version 4.
@@ -65,7 +64,7 @@ def _suspects(request: LaneRequest, limit: int) -> bytes:
     """How many by number of crashes; empty where no suspects are asked for."""
     if not request.suspects:
         return b""
-    return _packed([request.most_suspects(crashes) for crashes in _CRASHES], limit)
+    return _packed([request.most_suspects(crashes) for crashes in SUSPECT_CRASHES], limit)
 
 
 def _limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:

@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import hiredis
@@ -28,6 +28,13 @@ class Answers(asyncio.Protocol):
         self._wanted = 0
         self._waiter: asyncio.Future[list[Any]] | None = None
         self.is_lost = False
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether all that was expected has been read, on a connection that is not lost."""
+        waiter = self._waiter
+        is_pending = waiter is not None and (not waiter.done() or waiter.cancelled())
+        return not (self.is_lost or is_pending)
 
     def expect(self, count: int) -> asyncio.Future[list[Any]]:
         """Errors of the server are among the answers; a lost connection is raised."""
@@ -82,8 +89,8 @@ class Connection:
         self._transport.set_protocol(self._answers)
 
     @property
-    def is_open(self) -> bool:
-        return not self._answers.is_lost
+    def is_reusable(self) -> bool:
+        return self._answers.are_complete
 
     async def ask(self, *commands: Command) -> list[Any]:
         """The answers, errors of the server among them; a lost connection is raised."""
@@ -139,58 +146,3 @@ def _driver(location: Location, node: Node | None) -> TcpConnection | UnixDomain
     if location.tls is None:
         return TcpConnection(**options)
     return SSLConnection(**options, **dict[str, Any](location.tls))
-
-
-Connect = Callable[[], Awaitable[Connection]]
-
-
-class Pool:
-    """Lends connections, at most so many at once."""
-
-    def __init__(self, connect: Connect, size: int) -> None:
-        self._connect = connect
-        self._free = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
-        self._closed = False
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        async with self._free:
-            connection = await self._take_idle() or await self._connect()
-            try:
-                yield connection
-            except BaseException:
-                # An answer may be under way that nobody will read.
-                await connection.close()
-                raise
-            await self._take_back(connection)
-
-    async def _take_idle(self) -> Connection | None:
-        """One that the server has not ended meanwhile."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-            await connection.close()
-        return None
-
-    async def _take_back(self, connection: Connection) -> None:
-        if connection.is_open and not self._closed:
-            self._idle.append(connection)
-        else:
-            await connection.close()
-
-    async def drop_idle(self) -> None:
-        """Forget what is not in use: after one was lost, the others are as old."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.close()
-
-    def abandon(self) -> None:
-        """Let go, where the loop has ended on which one could close them."""
-        for connection in self._idle:
-            connection.abandon()
-
-    async def close(self) -> None:
-        self._closed = True
-        await self.drop_idle()

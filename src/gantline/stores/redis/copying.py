@@ -33,8 +33,12 @@ from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.insert import listed_by
 from gantline.stores.redis.query import lists_of
+from gantline.stores.redis.records import read_record
 from gantline.stores.redis.rows import (
+    CREATED_SIZE,
+    DIGEST_SIZE,
     LETTERS,
+    RECORD_HEAD,
     State,
     change_of,
     digest,
@@ -53,10 +57,7 @@ from gantline.stores.redis.rows import (
 
 _BATCH: Final = 200
 _HELD: Final = struct.Struct(">16sQ")
-_RECORD: Final = struct.Struct(">3Q")
 _LEADER: Final = struct.Struct(">2Q")
-_DIGEST_SIZE: Final = 20
-_CREATED_SIZE: Final = 8
 _LIVE: Final = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.QUEUED, JobStatus.RUNNING}))
 
 _read_place: Final = msgspec.json.Decoder(list[Any]).decode
@@ -116,7 +117,7 @@ def _at(lists: Sequence[str], name: str) -> int:
 
 
 def _stored_job(place: bytes, state: bytes, envelope: bytes, *log: Any) -> StoredJob:
-    job_id = uuid_from_bytes(place[_CREATED_SIZE:])
+    job_id = uuid_from_bytes(place[CREATED_SIZE:])
     found = snapshot_from(job_id, state, envelope, b"", 0)
     rows = [
         StoredEntry(number, None if entry.event in ON_REQUEST else change_of(row), entry)
@@ -173,8 +174,8 @@ def _names(
     name: bytes, job_id: bytes, request: bytes, envelope: bytes, names: bytes
 ) -> tuple[KeyKind, str, str, str]:
     """What a digest was made of, as told by whoever has it."""
-    if request[:_DIGEST_SIZE] == name:
-        return (KeyKind.REQUEST, *_read_request(request[_DIGEST_SIZE:])[:3])
+    if request[:DIGEST_SIZE] == name:
+        return (KeyKind.REQUEST, *_read_request(request[DIGEST_SIZE:])[:3])
     if names:
         return _read_names(names)
     if envelope:
@@ -204,19 +205,12 @@ async def _dump_records(calls: Calls, place: list[Any] | None, limit: int) -> Du
         ]
         found = (await calls.run(scripts.DUMP_RECORDS, said)).value
         items += [
-            _stored_record(space, key.decode(), record)
+            StoredRecord(read_record(space, key, record))
             for key, record in zip(found[::2], found[1::2], strict=True)
         ]
         if len(items) >= limit:
             return Dumped(tuple(items), _spelt(space, items[-1].record.key))
     return Dumped(tuple(items))
-
-
-def _stored_record(namespace: str, key: str, record: bytes) -> StoredRecord:
-    version, replaced, expires = _RECORD.unpack_from(record)
-    until = instant(expires) if expires else None
-    value = record[_RECORD.size :]
-    return StoredRecord(Record(namespace, key, value, version, until, replaced))
 
 
 # -- load -----------------------------------------------------------------------------------------
@@ -315,7 +309,7 @@ def _said_of_key(key: StoredKey) -> list[Argument]:
 
 def _said_of_record(record: Record) -> list[Argument]:
     expires = 0 if record.expires_at is None else to_micros(record.expires_at)
-    body = _RECORD.pack(record.version, record.replaced, expires) + record.value
+    body = RECORD_HEAD.pack(record.version, record.replaced, expires) + record.value
     return [record.namespace, record.key, expires or b"", body]
 
 

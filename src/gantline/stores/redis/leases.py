@@ -8,12 +8,13 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
+from gantline.contract.results import ProgressResult, Renewal
 from gantline.contract.snapshot import Progress, Run, RunRef
+from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, Purpose, in_batches
+from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import is_running, pack_progress, run_from, span
+from gantline.stores.redis.rows import is_running, pack_progress, read_version, run_from, span
 
 _BATCH: Final = 500
 _LOST: Final = ord("l")
@@ -58,18 +59,8 @@ async def progress(calls: Calls, updates: Sequence[Progress], now: bytes) -> lis
                 pack_progress(one.percent, one.phase) if one.logged else b"",
             )
         reply = await calls.run(scripts.PROGRESS, said)
-        answers += [_read(answer) for answer in reply.value]
+        answers += [read_version(answer) for answer in reply.value]
     return answers
-
-
-def _read(answer: int | bytes) -> ProgressResult:
-    match answer:
-        case b"S":
-            return Stale()
-        case b"N":
-            return NotFound()
-        case _:
-            return Applied(int(answer))
 
 
 async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:

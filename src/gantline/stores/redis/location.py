@@ -9,16 +9,22 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import msgspec
 
 from gantline.contract.errors import StoreMisconfigured
-from gantline.stores.url_options import number, truth
+from gantline.stores.url_options import (
+    check_names,
+    is_unambiguous,
+    read_bool,
+    read_number,
+    unreadable,
+)
 
 DEFAULT_PREFIX: Final = "gantline"
 DEFAULT_PORT: Final = 6379
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_OPTION_NAME: Final = re.compile(r"[a-z_]+")
 _SCHEMES: Final = frozenset({"redis", "valkey", "rediss", "valkeys"})
 _OVER_TLS: Final = frozenset({"rediss", "valkeys"})
 _WAYS: Final = frozenset({"", "cluster", "unix"})
 _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_EXAMPLE: Final = "redis://user:password@host:6379/0"
 _OURS: Final = frozenset(
     {"prefix", "durability", "replicas", "deadline", "connections", "wakeup", "db", *_TLS}
 )
@@ -82,10 +88,11 @@ def parse_url(url: str) -> Location:
     """Read redis[s][+cluster|+unix]://[user:password@]host[:port][,host…][/database][?options]."""
     parts = urlsplit(url)
     scheme, _, way = parts.scheme.partition("+")
-    if scheme not in _SCHEMES or way not in _WAYS or not _is_unambiguous(parts):
-        raise _unreadable()
+    if scheme not in _SCHEMES or way not in _WAYS or not is_unambiguous(parts):
+        raise unreadable(_EXAMPLE)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    _check_options(options)
+    next_step = f"Use one of {', '.join(sorted(_OURS))}."
+    check_names(options, _OURS, example=_EXAMPLE, next_step=next_step)
     return Location(
         nodes=() if way == "unix" else _nodes(parts),
         socket=Path(unquote(parts.path)) if way == "unix" else None,
@@ -96,15 +103,10 @@ def parse_url(url: str) -> Location:
         database=_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
         prefix=_prefix(options),
         replicas=_replicas(options),
-        connections=int(number(options, "connections", 10, least=1)),
-        deadline=timedelta(seconds=number(options, "deadline", 30, least=0.1)),
-        wakeup=truth(options, "wakeup"),
+        connections=int(read_number(options, "connections", 10, least=1)),
+        deadline=timedelta(seconds=read_number(options, "deadline", 30, least=0.1)),
+        wakeup=read_bool(options, "wakeup"),
     )
-
-
-def _is_unambiguous(parts: SplitResult) -> bool:
-    """Whether all readers of the URL see the same end of its password."""
-    return parts.netloc.count("@") < 2 and "@" not in parts.path and not parts.fragment
 
 
 def _tls(options: dict[str, str]) -> dict[str, str]:
@@ -121,9 +123,9 @@ def _node(text: str) -> Node:
         parts = urlsplit(f"//{text}")
         node = Node(parts.hostname or "", parts.port or DEFAULT_PORT)
     except ValueError:
-        raise _unreadable() from None
+        raise unreadable(_EXAMPLE) from None
     if not node.host or parts.path:
-        raise _unreadable()
+        raise unreadable(_EXAMPLE)
     return node
 
 
@@ -131,7 +133,7 @@ def _database(text: str, way: str) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit():
-        raise _unreadable()
+        raise unreadable(_EXAMPLE)
     if way == "cluster" and int(text):
         raise StoreMisconfigured(
             "A cluster has no databases.", next_step="Leave the number behind the slash out."
@@ -165,23 +167,4 @@ def _replicas(options: dict[str, str]) -> int:
                 next_step="Write durability=replicated as well.",
             )
         return 0
-    return int(number(options, "replicas", 1, least=1))
-
-
-def _check_options(options: dict[str, str]) -> None:
-    for name in options.keys() - _OURS:
-        if not _OPTION_NAME.fullmatch(name):
-            raise _unreadable()  # it may well be the end of a password
-        raise StoreMisconfigured(
-            f"{name} is no option of a store URL.",
-            next_step=f"Use one of {', '.join(sorted(_OURS))}.",
-        )
-
-
-def _unreadable() -> StoreMisconfigured:
-    """What is wrong with it is not told, for that would repeat the password."""
-    return StoreMisconfigured(
-        "The store URL cannot be read.",
-        next_step="Write it as redis://user:password@host:6379/0, and percent-encode what is "
-        "special in the password.",
-    )
+    return int(read_number(options, "replicas", 1, least=1))

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from gantline.contract.clock import to_micros
 from gantline.contract.query import Pruned, PruneRule, in_64_bits
-from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
+from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.redis import scripts
 from gantline.stores.redis.apply import guarded_version
 from gantline.stores.redis.calls import AT_ONCE, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import LETTERS
+from gantline.stores.redis.rows import LETTERS, read_version
 
 _BATCH: Final = 200
 # What a script takes to remove a job. It cannot measure itself: its clock stands still meanwhile.
@@ -30,18 +30,8 @@ async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[
             letter, version = LETTERS[guard.status], guarded_version(guard)
             said += (job_id.bytes, guard.tenant_id, letter, version)
         reply = await calls.run(scripts.DELETE, said)
-        answers += [_read(answer) for answer in reply.value]
+        answers += [read_version(answer) for answer in reply.value]
     return answers
-
-
-def _read(answer: int | bytes) -> DeleteResult:
-    match answer:
-        case b"S":
-            return Stale()
-        case b"N":
-            return NotFound()
-        case _:
-            return Applied(int(answer))
 
 
 async def prune(

@@ -17,10 +17,12 @@ from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.stores.filters import matches
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
+    CREATED_SIZE,
     STATUSES,
     Lane,
     read_lane,
@@ -34,7 +36,6 @@ _LISTS_AT_ONCE: Final = 200
 _TENANTS_AT_ONCE: Final = 200
 _LEAST_OF_A_LIST: Final = 8
 _MOST_OF_A_LIST: Final = 400
-_CREATED_SIZE: Final = 8
 
 
 async def get(
@@ -62,7 +63,7 @@ async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | N
     if (first := await _namesake(calls, narrowed, after)) is not None:
         jobs = _with(first, jobs)
     async for job in jobs:
-        if _matches(job, narrowed):
+        if matches(narrowed, job.job, job.status, job.last.reason if job.last else ""):
             found.append(job)
             if len(found) > limit:
                 break
@@ -80,13 +81,8 @@ async def _namesake(calls: Calls, wanted: JobFilter, after: Cursor | None) -> Jo
     (found,) = await get(calls, [job_id], wanted.tenant_id)
     if found is None or found.job.correlation_id != wanted.correlation_id:
         return None
-    job = found.job
-    is_within = (
-        (wanted.created_from is None or job.created_at >= wanted.created_from)
-        and (wanted.created_before is None or job.created_at < wanted.created_before)
-        and (after is None or _order(job) < (after.created_at, after.job_id))
-    )
-    return found if is_within else None
+    is_after = after is None or _order(found.job) < (after.created_at, after.job_id)
+    return found if is_after else None
 
 
 def _as_id(correlation_id: str | None) -> UUID | None:
@@ -123,7 +119,7 @@ async def _newest_first(
         windows = await _windows(calls, lists, begin, end, most)
         horizon = max((some[-1] for some in windows if len(some) == most), default=b"")
         places = dict.fromkeys(merge(*windows, reverse=True))
-        sure = [uuid_from_bytes(one[_CREATED_SIZE:]) for one in places if one >= horizon]
+        sure = [uuid_from_bytes(one[CREATED_SIZE:]) for one in places if one >= horizon]
         for batch in in_batches(sure, min(limit + 1, _READ_AT_ONCE)):
             for job in await get(calls, batch, None):
                 if job:
@@ -225,28 +221,6 @@ def _by_lane(counted: Sequence[bytes]) -> dict[tuple[int, JobStatus], int]:
         lane, _, letter = place.partition(b":")
         jobs[int(lane), STATUSES[letter]] = int(number)
     return jobs
-
-
-def _matches(found: JobSnapshot, wanted: JobFilter) -> bool:
-    job = found.job
-    equal = (
-        (wanted.tenant_id, job.tenant_id),
-        (wanted.subject_id, job.subject_id),
-        (wanted.created_by, job.created_by),
-        (wanted.correlation_id, job.correlation_id),
-        (wanted.parent_job_id, job.parent_job_id),
-    )
-    among = (
-        (wanted.statuses, found.status),
-        (wanted.job_types, job.job_type),
-        (wanted.queues, job.queue),
-        (wanted.reasons, found.last.reason if found.last else ""),
-    )
-    return (
-        all(want is None or want == have for want, have in equal)
-        and all(not want or have in want for want, have in among)
-        and wanted.admits(job)
-    )
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Records and leadership."""
 
-import struct
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
@@ -8,13 +7,13 @@ from typing import Final
 from gantline.contract.query import in_64_bits
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied, Conflict, Leadership
+from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, Purpose, in_batches
+from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import binary, instant, packed, span
+from gantline.stores.redis.rows import RECORD_HEAD, binary, instant, packed, span
 
 _BATCH: Final = 250
-_HEAD: Final = struct.Struct(">3Q")
 # Behind every text that begins with a prefix: no byte of UTF-8 is as large.
 _BEHIND: Final = b"\xff"
 
@@ -56,7 +55,7 @@ async def read(
         said: list[Argument] = [now, namespace, begin, end, min(_BATCH, limit - len(found))]
         more, last, *rest = (await calls.run(scripts.READ_RECORDS, said)).value
         found += [
-            _record(namespace, key, record)
+            read_record(namespace, key, record)
             for key, record in zip(rest[::2], rest[1::2], strict=True)
         ]
         if not more:
@@ -65,10 +64,10 @@ async def read(
     return found
 
 
-def _record(namespace: str, key: bytes, record: bytes) -> Record:
-    version, replaced, expires = _HEAD.unpack_from(record)
+def read_record(namespace: str, key: bytes, record: bytes) -> Record:
+    version, replaced, expires = RECORD_HEAD.unpack_from(record)
     until = instant(expires) if expires else None
-    return Record(namespace, key.decode(), record[_HEAD.size :], version, until, replaced)
+    return Record(namespace, key.decode(), record[RECORD_HEAD.size :], version, until, replaced)
 
 
 async def lead(

@@ -18,6 +18,7 @@ from gantline.contract.errors import InvalidInput
 from gantline.contract.identity import uuid_from_bytes, uuid_text
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo
+from gantline.contract.results import Applied, NotFound, Stale
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import DedupeKey, NewJob
@@ -25,7 +26,11 @@ from gantline.contract.transition import Transition
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _SIGN: Final = 2**63
-_DIGEST_SIZE: Final = 20
+DIGEST_SIZE: Final = 20
+CREATED_SIZE: Final = 8
+"""What a position in a list begins with; the job id comes after."""
+RECORD_HEAD: Final = struct.Struct(">3Q")
+"""Version, replaced version, expiry (0: never). The value comes after."""
 _SIZES: Final = tuple(bytes((size,)) for size in range(256))
 
 
@@ -154,7 +159,7 @@ def sortable(micros: int) -> bytes:
 
 def digest(key: DedupeKey) -> bytes:
     """What a key is kept under: short however long its names are."""
-    return sha256(packed(key.identity)).digest()[:_DIGEST_SIZE]
+    return sha256(packed(key.identity)).digest()[:DIGEST_SIZE]
 
 
 def instant(micros: float) -> datetime:
@@ -180,7 +185,6 @@ STATUSES: Final = {letter.encode(): status for status, letter in LETTERS.items()
 
 # As in state.lua and log.lua.
 _STATE: Final = struct.Struct(">c5IB2I2Q8sQ2B")
-_KEY_SIZE: Final = 20
 _TOKEN_SIZE: Final = 16
 _RUN: Final = struct.Struct(">16s16sBdQH")
 _ROW: Final = struct.Struct(">Q16s16sIcQ2IQ2I")
@@ -215,7 +219,7 @@ class _RunPart(NamedTuple):
 
 
 def _run_start(keyed: int) -> int:
-    return _STATE.size + (_KEY_SIZE if keyed else 0)
+    return _STATE.size + (DIGEST_SIZE if keyed else 0)
 
 
 def _read_run(state: bytes, keyed: int) -> _RunPart:
@@ -421,3 +425,14 @@ def pack_row(before: int, change_id: UUID | None, entry: LogEntry) -> bytes:
         *(len(session).to_bytes(2, "big"), session),
         pack_entry(entry),
     )
+
+
+def read_version(answer: int | bytes) -> Applied | Stale | NotFound:
+    """Read a script's answer: the new version, or why nothing was written."""
+    match answer:
+        case b"S":
+            return Stale()
+        case b"N":
+            return NotFound()
+        case _:
+            return Applied(int(answer))

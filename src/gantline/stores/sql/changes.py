@@ -5,9 +5,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from gantline.contract.clock import later_micros
+from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.contract.transition import Transition
+from gantline.contract.transition import StateGuard, Transition, refusal
 from gantline.stores.sql.rows import Row
 
 Id = TypeVar("Id")
@@ -142,6 +143,41 @@ class ChangedRows(Generic[Id]):
             head.created_at,
             transition.to.is_terminal,
         )
+
+
+def split_deletes(
+    jobs: Sequence[tuple[UUID, StateGuard]],
+    heads: dict[Id, Head[Id]],
+    encode_id: Callable[[UUID], Id],
+) -> tuple[list[DeleteResult], list[Head[Id]]]:
+    """Say for each job whether it may be deleted, and give the heads of those that may.
+
+    Takes these out of `heads`: the same job named twice is gone the second time.
+    """
+    results: list[DeleteResult] = []
+    removed: list[Head[Id]] = []
+    for job_id, guard in jobs:
+        head = heads.get(encode_id(job_id))
+        if head is None:
+            results.append(NotFound())
+            continue
+        refused = refusal(
+            guard,
+            tenant_id=head.tenant,
+            status=head.status,
+            version=head.version,
+            token=None,
+            has_expired=False,
+            cancel_requested=False,
+        )
+        if isinstance(refused, NotFound):
+            results.append(refused)
+        elif refused or not head.status.is_terminal:
+            results.append(Stale())
+        else:
+            results.append(Applied(head.version))
+            removed.append(heads.pop(head.job_id))
+    return results, removed
 
 
 def reaches_beyond_its_job(transition: Transition) -> bool:

@@ -16,6 +16,7 @@ from gantline.contract.snapshot import rank
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import KeyKind
 from gantline.contract.transition import Transition, may_be_repeat, refusal
+from gantline.stores.ranks import PRIORITIES
 from gantline.stores.sql.changes import ChangedRows, Head, Requeued, reaches_beyond_its_job, rounds
 from gantline.stores.sqlite import dedupe, records
 from gantline.stores.sqlite.counts import Tally
@@ -37,7 +38,8 @@ JOIN gantline_lane AS lane ON lane.id = job.lane
 WHERE lease.job_id IN {{}}
 """  # noqa: S608  # constants only
 _QUEUED = f"""
-SELECT ready.job_id, NULL, {_HEAD.format("ready", "ready.rank % 4")}, job.fingerprint, lane.job_type
+SELECT ready.job_id, NULL, {_HEAD.format("ready", f"ready.rank % {PRIORITIES}")},
+       job.fingerprint, lane.job_type
 FROM gantline_ready AS ready
 JOIN gantline_job AS job ON job.id = ready.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane

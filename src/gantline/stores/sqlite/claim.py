@@ -7,28 +7,21 @@ from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import from_micros, later_micros, span_micros, to_micros
+from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus
+from gantline.stores.sql.rows import JOB_COLUMNS, JOB_WIDTH, RUN_COLUMNS, job_from_row, run_from_row
 from gantline.stores.sqlite import ready
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import Standing, log_started
-from gantline.stores.sqlite.rows import (
-    JOB_COLUMNS,
-    JOB_WIDTH,
-    RUN_COLUMNS,
-    Row,
-    execute_in,
-    insert_rows,
-    job_from_row,
-    run_from_row,
-)
+from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
 
 # Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
 _ROUNDS: Final = 100
 
 RUNS = f"""
-SELECT {JOB_COLUMNS}, {RUN_COLUMNS}
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type, {RUN_COLUMNS}
 FROM gantline_lease AS lease
 JOIN gantline_job AS job ON job.id = lease.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -41,7 +34,7 @@ INSERT INTO gantline_lease (
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _JOBS = f"""
-SELECT {JOB_COLUMNS}
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type
 FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
 
@@ -141,9 +134,15 @@ def _standing(run: Run, row: ready.ReadyRow) -> Standing:
 def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
     """The runs that an earlier call with this claim id started and that are still current."""
     return [
-        run_from_row(job_from_row(row), row[JOB_WIDTH:])
+        read_run(row)
         for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))
     ]
+
+
+def read_run(row: Row) -> Run:
+    """Read a row of RUNS."""
+    job = job_from_row(row, row[JOB_WIDTH : JOB_WIDTH + 2], uuid_from_bytes)
+    return run_from_row(row[JOB_WIDTH + 2 :], job, uuid_from_bytes)
 
 
 def _started(
@@ -156,7 +155,7 @@ def _started(
     waited_seconds: float,
 ) -> Run:
     return Run(
-        job=job_from_row(job),
+        job=job_from_row(job, job[JOB_WIDTH:], uuid_from_bytes),
         token=token,
         fence=row.fence + 1,
         session=session,

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.contract.status import Event, JobStatus, Reason
-from gantline.stores.sqlite.rows import LOG_COLUMNS, Row, insert_rows, log_from_row
+from gantline.stores.sql.rows import log_from_row
+from gantline.stores.sqlite.rows import LOG_COLUMNS, Row, insert_rows
 
 _LOG: Final = f"""
 INSERT INTO gantline_log (
@@ -67,7 +69,7 @@ def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None)
         """,  # noqa: S608  # constants only
         {"job": job_id.bytes, "tenant": tenant_id},
     )
-    return [log_from_row(row) for row in rows]
+    return [log_from_row(row, uuid_from_bytes) for row in rows]
 
 
 def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[LoggedEvent]:
@@ -79,7 +81,9 @@ def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[Lo
         """,  # noqa: S608  # constants only
         (after, limit),
     )
-    return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]
+    return [
+        LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:], uuid_from_bytes)) for row in rows
+    ]
 
 
 def last_event(connection: sqlite3.Connection) -> int:

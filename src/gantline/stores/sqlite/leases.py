@@ -9,10 +9,10 @@ from gantline.contract.clock import later_micros, span_micros
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.contract.status import JobStatus
-from gantline.stores.sqlite.claim import RUNS
+from gantline.stores.sqlite.claim import RUNS, read_run
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import Standing, log_progressed
-from gantline.stores.sqlite.rows import JOB_WIDTH, execute_in, job_from_row, run_from_row
+from gantline.stores.sqlite.rows import execute_in
 
 _HELD = "SELECT job_id, token, session, cancel_requested FROM gantline_lease WHERE job_id IN {}"
 _EXTEND = "UPDATE gantline_lease SET until = ?, length = ? WHERE job_id = ? AND token = ?"
@@ -126,4 +126,4 @@ def expired(
         f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
         (now, after.bytes if after else b"", limit),
     )
-    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]
+    return [read_run(row) for row in rows]

@@ -4,14 +4,15 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from operator import attrgetter
 from uuid import UUID
 
 from gantline.contract.clock import from_micros, to_micros
 from gantline.contract.query import Pruned, PruneRule
-from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
+from gantline.contract.results import DeleteResult
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import StateGuard
-from gantline.stores.sql.changes import Head
+from gantline.stores.sql.changes import split_deletes
 from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.apply import heads
 from gantline.stores.sqlite.counts import Tally
@@ -42,30 +43,13 @@ def delete(
     connection: sqlite3.Connection, jobs: Sequence[tuple[UUID, StateGuard]]
 ) -> list[DeleteResult]:
     found = heads(connection, [job_id.bytes for job_id, _ in jobs])
-    answers: list[DeleteResult] = []
-    for job_id, guard in jobs:
-        # Taken out of the dictionary: the same job named twice is gone the second time.
-        head = found.get(job_id.bytes)
-        if head is None or head.tenant != guard.tenant_id:
-            answers.append(NotFound())
-        elif _guard_holds(guard, head):
-            del found[job_id.bytes]
-            _free_key(connection, head)
-            _remove(connection, [(head.job_id, head.tenant, head.lane, head.status)])
-            answers.append(Applied(head.version))
-        else:
-            answers.append(Stale())
-    return answers
-
-
-def _guard_holds(guard: StateGuard, head: Head[bytes]) -> bool:
-    same = guard.status is head.status and guard.version in (None, head.version)
-    return head.status.is_terminal and same
-
-
-def _free_key(connection: sqlite3.Connection, head: Head[bytes]) -> None:
-    if key := head.key:
-        connection.execute(dedupe.FREE, (key.tenant_id, key.scope, key.key, head.job_id))
+    results, removed = split_deletes(jobs, found, attrgetter("bytes"))
+    freed = [(key, head.job_id) for head in removed if (key := head.key)]
+    connection.executemany(
+        dedupe.FREE, [(key.tenant_id, key.scope, key.key, job_id) for key, job_id in freed]
+    )
+    _remove(connection, [(head.job_id, head.tenant, head.lane, head.status) for head in removed])
+    return results
 
 
 def _remove(connection: sqlite3.Connection, jobs: Sequence[Row]) -> None:

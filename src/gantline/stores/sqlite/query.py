@@ -11,25 +11,23 @@ from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
-from gantline.stores.sql.rows import snapshot
-from gantline.stores.sqlite.counts import count_queued
-from gantline.stores.sqlite.rows import (
-    IS_OUTCOME,
+from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
-    LOG_COLUMNS,
     LOG_WIDTH,
-    Row,
-    execute_in,
     job_from_row,
     log_from_row,
-    marks,
+    snapshot,
 )
+from gantline.stores.sqlite.counts import count_queued
+from gantline.stores.sqlite.rows import IS_OUTCOME, LOG_COLUMNS, Row, execute_in, marks
 
 _SNAPSHOT = f"""
-SELECT {JOB_COLUMNS}, {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type,
+       {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
        ready.run_at, ready.version, ready.attempt, ready.crashes, ready.snoozes, ready.fence,
-       ready.rank % 4,
+       ready.rank % {PRIORITIES},
        lease.version, lease.attempt, lease.crashes, lease.snoozes, lease.fence, lease.priority,
        lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
        lease.cancel_requested
@@ -83,8 +81,9 @@ def get(
 
 
 def _snapshot(row: Row) -> JobSnapshot:
-    log, rest = row[JOB_WIDTH:], row[JOB_WIDTH + LOG_WIDTH :]
-    return snapshot(job_from_row(row), log_from_row(log) if log[0] is not None else None, rest)
+    log = row[JOB_WIDTH + 2 :]
+    last = log_from_row(log, uuid_from_bytes) if log[0] is not None else None
+    return snapshot(job_from_row(row, row[JOB_WIDTH:], uuid_from_bytes), last, log[LOG_WIDTH:])
 
 
 def find(

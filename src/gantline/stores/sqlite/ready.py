@@ -14,15 +14,10 @@ from typing import Final, NamedTuple
 
 from gantline.contract.errors import StoreCorrupt
 from gantline.contract.query import LaneRequest
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, rank
+from gantline.stores.ranks import PRIORITIES, RANKS, SUSPECT_CRASHES
 from gantline.stores.sqlite.rows import Row, insert_rows
 
 _BEFORE_ALL: Final = -(2**63)
-# Where jobs stand that were in so many crashes, by priority; those that are not suspect under 0.
-_RANKS: Final = {
-    crashes: range(rank(0, crashes), rank(3, crashes) + 1)
-    for crashes in (0, *range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1))
-}
 
 _ADD = """
 INSERT INTO gantline_ready (
@@ -41,9 +36,10 @@ FROM gantline_floor AS floor JOIN gantline_lane AS lane ON lane.id = floor.lane
 WHERE floor.queue = ? AND floor.rank = ? AND floor.run_at <= ?
 ORDER BY floor.run_at, floor.job_id
 """
-_SUSPECT_RANKS = """
-SELECT DISTINCT rank FROM gantline_floor WHERE queue = ? AND rank > 3 AND run_at <= ?
-"""
+_SUSPECT_RANKS = f"""
+SELECT DISTINCT rank FROM gantline_floor
+WHERE queue = ? AND rank >= {PRIORITIES} AND run_at <= ?
+"""  # noqa: S608  # constants only
 _DUE = """
 SELECT run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence
 FROM gantline_ready
@@ -82,7 +78,7 @@ class ReadyRow(NamedTuple):
 
     @property
     def priority(self) -> int:
-        return self.rank % 4
+        return self.rank % PRIORITIES
 
 
 def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
@@ -110,7 +106,7 @@ def has_due(connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: 
         any(True for _ in _floors(connection, request.queue, _kinds(request), place, now))
         for request in wanted
         for crashes in _crashes(connection, request, now)
-        for place in _RANKS[crashes]
+        for place in RANKS[crashes]
     )
 
 
@@ -122,7 +118,7 @@ def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> 
     for crashes in _crashes(connection, request, now):
         limit = request.most_suspects(crashes) if request.suspects else request.limit
         search = _Search(connection, request, now)
-        for place in _RANKS[crashes]:
+        for place in RANKS[crashes]:
             search.find(place, limit)
         _take(connection, search.found)
         _raise_floors(connection, search.opened)
@@ -138,8 +134,8 @@ def _crashes(connection: sqlite3.Connection, request: LaneRequest, now: int) -> 
     due = {row[0] for row in connection.execute(_SUSPECT_RANKS, (request.queue, now))}
     return [
         crashes
-        for crashes in range(MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES - 1, -1)
-        if request.most_suspects(crashes) > 0 and not due.isdisjoint(_RANKS[crashes])
+        for crashes in reversed(SUSPECT_CRASHES)
+        if request.most_suspects(crashes) > 0 and not due.isdisjoint(RANKS[crashes])
     ]
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from gantline.contract.clock import from_micros, later_micros
 from gantline.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from gantline.contract.results import Applied, Conflict, Leadership
+from gantline.stores.sql.rows import record_from_row
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
@@ -34,7 +35,7 @@ SET owner = excluded.owner, term = excluded.term, until = excluded.until
 
 def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) -> Record | None:
     row = connection.execute(_CURRENT, (namespace, key, now)).fetchone()
-    return _record(row) if row else None
+    return record_from_row(row) if row else None
 
 
 def read(
@@ -46,7 +47,7 @@ def read(
         if end is None
         else connection.execute(_WITHIN, (*asked, end, limit))
     )
-    return [_record(row) for row in rows]
+    return [record_from_row(row) for row in rows]
 
 
 def write_checked(
@@ -78,12 +79,6 @@ def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
     replaced = before.version if before else 0
     values = (write.namespace, write.key, write.value, until, replaced)
     return connection.execute(_PUT, values).lastrowid or 0
-
-
-def _record(row: tuple[str, str, bytes, int, int | None, int]) -> Record:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return Record(namespace, key, value, version, expires_at, replaced)
 
 
 def lead(

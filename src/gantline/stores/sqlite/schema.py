@@ -12,7 +12,7 @@ from gantline.stores.migrations import AppliedMigration, Migration, load_migrati
 from gantline.stores.sqlite.connection import connect_reader, connect_writer, translated, while_busy
 from gantline.stores.sqlite.location import Location, check_place
 
-PACKAGE: Final = "gantline.stores.sqlite.migrations"
+PACKAGE: Final = "gantline.stores.sqlite"
 
 HISTORY = """
 CREATE TABLE IF NOT EXISTS gantline_migration (

@@ -25,9 +25,7 @@ end
 
 local function refusal_of_guard(change, job)
     if change.guard == 1 then
-        local holds = job.status == change.from
-            and (change.version == 0 or change.version == job.version)
-        return not holds and 'S' or nil
+        return not is_in_state(job.status, job.version, change.from, change.version) and 'S' or nil
     end
     if job.status ~= 'R' or job.token ~= change.id then
         return 'S'

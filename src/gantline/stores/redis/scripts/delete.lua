@@ -6,10 +6,10 @@ for first = 1, #ARGV, 4 do
     touch(id)
     local state = call('HGET', STATES, id)
     if state and call('HGET', P .. 'names', 't' .. ARGV[first + 1]) == tostring((read('>I4', state, 27))) then
-        local status, version, wanted = state:sub(1, 1), read('>I4', state, 2), tonumber(ARGV[first + 3])
+        local status, version = state:sub(1, 1), read('>I4', state, 2)
         answer = 'S'
-        if status ~= 'Q' and status ~= 'R' and status == ARGV[first + 2]
-            and (wanted == 0 or wanted == version) then
+        if status ~= 'Q' and status ~= 'R'
+            and is_in_state(status, version, ARGV[first + 2], tonumber(ARGV[first + 3])) then
             local _, key = parts_of(state)
             local held = key ~= '' and call('HGET', HELD, key)
             remove(id, state)

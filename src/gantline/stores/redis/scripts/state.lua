@@ -19,6 +19,11 @@ local function parts_of(state)
     return state:sub(1, STATE_SIZE), state:sub(STATE_SIZE + 1, STATE_SIZE + 20), state:sub(STATE_SIZE + 21)
 end
 
+-- Whether a job is as a guard of its state says; version 0: any.
+local function is_in_state(status, version, expected_status, expected_version)
+    return status == expected_status and (expected_version == 0 or expected_version == version)
+end
+
 -- What a member has behind the job id: lane and tenant.
 local function member_end(state)
     return state:sub(23, 30)
