@@ -36,8 +36,8 @@ class Migration(NamedTuple):
     @property
     def works_with(self) -> int:
         """The oldest code, by the last migration it knows, that can go on beside this step."""
-        said = _WORKS_WITH.match(self.sql)
-        return int(said[1]) if said else self.number
+        found = _WORKS_WITH.match(self.sql)
+        return int(found[1]) if found else self.number
 
     @property
     def checksum(self) -> str:

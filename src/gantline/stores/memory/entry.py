@@ -59,7 +59,7 @@ class Entry:
         return rank(self.priority, self.crashes)
 
     @property
-    def place(self) -> tuple[datetime, UUID]:
+    def position(self) -> tuple[datetime, UUID]:
         """Where it stands in lists."""
         return (self.job.created_at, self.job.job_id)
 
@@ -72,7 +72,7 @@ class Entry:
         """Of one that has ended."""
         return self.log[-1].entry.at
 
-    def has_made(self, transition: Transition) -> bool:
+    def has_applied(self, transition: Transition) -> bool:
         """Whether this very change is in the log."""
         made = (transition.change_id, transition.event)
         return any((row.change_id, row.entry.event) == made for row in self.log)
@@ -109,7 +109,7 @@ class Entry:
             fence=self.fence,
             priority=self.priority,
             run_at=self.run_at,
-            run=_current(self.lease) if self.lease else None,
+            run=_current_run(self.lease) if self.lease else None,
             last=self.last,
         )
 
@@ -132,7 +132,7 @@ class Entry:
             actor=transition.actor,
         )
 
-    def on_request(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
+    def event_entry(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
         """A row that tells where the job stands now."""
         lease = self.lease
         is_progress = lease is not None and event is Event.PROGRESSED
@@ -190,7 +190,7 @@ class Entry:
         return matches(filter, self.job, self.status, self.last_reason)
 
 
-def _current(lease: Lease) -> CurrentRun:
+def _current_run(lease: Lease) -> CurrentRun:
     return CurrentRun(
         session=lease.session,
         started_at=lease.started_at,

@@ -18,11 +18,11 @@ from gantline.contract.transition import Transition, may_be_repeat, refusal
 from gantline.stores.postgres import dedupe, records
 from gantline.stores.postgres.arrays import Uuids
 from gantline.stores.postgres.counts import Tally
-from gantline.stores.postgres.insert import insert, rounds_of
+from gantline.stores.postgres.insert import insert, split_by_key
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.settle import is_plain, settle
-from gantline.stores.postgres.sql import Row, Sql, looked_up
-from gantline.stores.sql.changes import ChangedRows, Head, Requeued, reaches_beyond_its_job, rounds
+from gantline.stores.postgres.sql import Row, Sql, join_one
+from gantline.stores.sql.changes import ChangedRows, Head, Requeued, has_attachments, split_by_job
 
 _REPEATED = """
 SELECT 1 FROM gantline.log WHERE job_id = %s AND change_id = %s AND event::text = %s
@@ -41,7 +41,9 @@ INSERT INTO gantline.ready (
     keyed)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-_ASK_TO_STOP = "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+_REQUEST_CANCEL = (
+    "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+)
 _LEAVE_LEASE = "DELETE FROM gantline.lease WHERE job_id = ANY (%s)"
 _LEAVE_READY = "DELETE FROM gantline.ready WHERE job_id = ANY (%s)"
 _LEAVE_END = "UPDATE gantline.log SET is_end = false WHERE id = %s"
@@ -55,22 +57,22 @@ _RUNNING_HEADS = f"""
 SELECT lease.job_id, 'Running', NULL, {_HEAD_COLUMNS.format("lease")},
        lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
 FROM gantline.lease
-{looked_up("job", "id", "lease.job_id")}
-{looked_up("lane", "id", "lease.lane")}
+{join_one("job", "id", "lease.job_id")}
+{join_one("lane", "id", "lease.lane")}
 WHERE lease.job_id = ANY (%s) ORDER BY lease.job_id FOR UPDATE OF lease
 """  # noqa: S608  # constants only
 _QUEUED_HEADS = f"""
 SELECT ready.job_id, 'Queued', NULL, {_HEAD_COLUMNS.format("ready")}
 FROM gantline.ready
-{looked_up("job", "id", "ready.job_id")}
-{looked_up("lane", "id", "ready.lane")}
+{join_one("job", "id", "ready.job_id")}
+{join_one("lane", "id", "ready.lane")}
 WHERE ready.job_id = ANY (%s) ORDER BY ready.job_id FOR UPDATE OF ready
 """  # noqa: S608  # constants only
 _ENDED_HEADS = f"""
 SELECT log.job_id, log.status::text, log.id, {_HEAD_COLUMNS.format("log")}
 FROM gantline.log
-{looked_up("job", "id", "log.job_id")}
-{looked_up("lane", "id", "log.lane")}
+{join_one("job", "id", "log.job_id")}
+{join_one("lane", "id", "log.lane")}
 WHERE log.is_end AND log.job_id = ANY (%s) ORDER BY log.job_id FOR UPDATE OF log
 """  # noqa: S608  # constants only
 _KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
@@ -78,7 +80,7 @@ _KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
 _MOST_LOOKS: Final = 20
 
 
-async def heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
+async def read_heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
     """Read where jobs stand, and lock them there until the transaction ends.
 
     A job that is not in the result does not exist.
@@ -110,16 +112,16 @@ async def apply(
     """
     if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
         return await settle(sql, transitions, now)
-    answers: dict[int, ApplyResult] = {}
-    for round_ in rounds(transitions):
-        plain = [(place, one) for place, one in round_ if is_plain(one)]
-        others = [(place, one) for place, one in round_ if not is_plain(one)]
+    results: dict[int, ApplyResult] = {}
+    for round_ in split_by_job(transitions):
+        plain = [(index, one) for index, one in round_ if is_plain(one)]
+        others = [(index, one) for index, one in round_ if not is_plain(one)]
         if plain:
             settled = await settle(sql, [one for _, one in plain], now)
-            answers |= zip((place for place, _ in plain), settled, strict=True)
+            results |= zip((index for index, _ in plain), settled, strict=True)
         if others:
-            answers |= await _apply_one_by_one(sql, others, lanes, now)
-    return [answers[place] for place in range(len(transitions))]
+            results |= await _apply_one_by_one(sql, others, lanes, now)
+    return [results[index] for index in range(len(transitions))]
 
 
 def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
@@ -133,24 +135,20 @@ def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
 async def _apply_one_by_one(
     sql: Sql, transitions: Sequence[tuple[int, Transition]], lanes: Lanes, now: int | None
 ) -> dict[int, ApplyResult]:
-    found = await heads(sql, [one.job_id for _, one in transitions])
+    found = await read_heads(sql, [one.job_id for _, one in transitions])
     if now is None:
         now = (await sql.rows("SELECT gantline.micros()"))[0][0]
     change = _Change(sql, lanes, now)
-    answers = {
-        place: await change.refused(one, found.get(one.job_id)) for place, one in transitions
-    }
+    results = {index: await change.refuse(one, found.get(one.job_id)) for index, one in transitions}
     allowed = [
-        (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
+        (index, one, found[one.job_id]) for index, one in transitions if results[index] is None
     ]
     await dedupe.lock(sql, _keys_of(allowed))
-    together = await change.insert_together(
-        [one for _, one, _ in allowed if reaches_beyond_its_job(one)]
-    )
-    for place, one, head in allowed:
-        answers[place] = await change.add(one, head, has_cargo_aboard=together)
+    together = await change.insert_together([one for _, one, _ in allowed if has_attachments(one)])
+    for index, one, head in allowed:
+        results[index] = await change.add(one, head, is_inserted=together)
     await change.write()
-    return {place: answer for place, answer in answers.items() if answer is not None}
+    return {index: result for index, result in results.items() if result is not None}
 
 
 def _keys_of(changes: Sequence[tuple[int, Transition, Head[UUID]]]) -> Iterator[DedupeKey]:
@@ -171,9 +169,9 @@ class _Change:
 
     def _clear(self) -> None:
         self._tally = Tally()
-        self._rows = ChangedRows(self._now, self._tally, spelt=lambda uuid: uuid)
+        self._rows = ChangedRows(self._now, self._tally, encode_id=lambda uuid: uuid)
 
-    async def refused(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
+    async def refuse(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
         """Say why a transition cannot be written, or that it has been; None when it can."""
         if head is None:
             return NotFound()
@@ -203,12 +201,12 @@ class _Change:
         return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
 
     async def add(
-        self, transition: Transition, head: Head[UUID], *, has_cargo_aboard: bool
+        self, transition: Transition, head: Head[UUID], *, is_inserted: bool
     ) -> ApplyResult:
-        if reaches_beyond_its_job(transition) and not has_cargo_aboard:
+        if has_attachments(transition) and not is_inserted:
             # What it looks at (keys, records, other jobs) may be among the rows not yet written.
             await self.write()
-            conflict = await self._write_cargo(transition, head)
+            conflict = await self._write_attachments(transition, head)
             if conflict is not None:
                 return conflict
             self._rows.add(transition, head)
@@ -218,9 +216,9 @@ class _Change:
         return Applied(head.version + 1)
 
     async def _is_repeated(self, transition: Transition) -> bool:
-        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
-        place = (transition.job_id, transition.change_id, transition.event.value)
-        return await self._sql.row(_REPEATED, *place) is not None
+        """Tell a lost result from a lost run: by its own name the change is in the log already."""
+        values = (transition.job_id, transition.change_id, transition.event.value)
+        return await self._sql.row(_REPEATED, *values) is not None
 
     async def write(self) -> None:
         rows = self._rows
@@ -229,7 +227,7 @@ class _Change:
         if rows.left_ready:
             await self._sql.run(_LEAVE_READY, Uuids(rows.left_ready))
         await self._sql.each(_LEAVE_END, rows.left_end)
-        await self._sql.each(_ASK_TO_STOP, rows.asked_to_stop)
+        await self._sql.each(_REQUEST_CANCEL, rows.cancel_requests)
         await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
         await self._sql.each(_LOG, rows.logged)
         await self._sql.each(dedupe.HOLD, rows.keys_held)
@@ -238,15 +236,15 @@ class _Change:
         await self._tally.write(self._sql)
         self._clear()
 
-    async def _write_cargo(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
+    async def _write_attachments(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
         """Write follow-ups and records at once, or say what of them does not fit."""
         if transition.event is Event.REDRIVEN and (key := head.key):
-            held = await dedupe.holder(self._sql, key, self._now)
+            held = await dedupe.find_holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
         # Locked in the order of their names, so that nobody waits in a circle.
-        places = sorted({(write.namespace, write.key) for write in transition.records})
-        stored = {place: await records.current(self._sql, *place, self._now) for place in places}
+        names = sorted({(write.namespace, write.key) for write in transition.records})
+        stored = {name: await records.read_current(self._sql, *name, self._now) for name in names}
         for write in transition.records:
             if not write_is_allowed(write, stored[write.namespace, write.key]):
                 return Conflict(by=f"{write.namespace}/{write.key}")
@@ -261,14 +259,14 @@ class _Change:
         """All of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
-                answers = await insert(
-                    self._sql, jobs, rounds_of(jobs), lanes=self._lanes, now=self._now
+                results = await insert(
+                    self._sql, jobs, split_by_key(jobs), lanes=self._lanes, now=self._now
                 )
-                for answer in answers:
-                    if isinstance(answer, Conflict):
-                        raise _FollowUpConflict(answer)
+                for result in results:
+                    if isinstance(result, Conflict):
+                        raise _FollowUpConflict(result)
         except _FollowUpConflict as clash:
-            return clash.answer
+            return clash.result
         return None
 
     def _ready_row(self, requeued: Requeued[UUID]) -> Row:
@@ -290,6 +288,6 @@ class _Change:
 
 
 class _FollowUpConflict(Exception):
-    def __init__(self, answer: Conflict) -> None:
+    def __init__(self, result: Conflict) -> None:
         super().__init__()
-        self.answer = answer
+        self.result = result

@@ -1,6 +1,6 @@
 """Calls: every verb goes through here, with a deadline, further attempts and errors in our words.
 
-An attempt whose answer was lost is simply made again: all verbs survive that.
+An attempt whose result was lost is simply made again: all verbs survive that.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Bounded(AbstractAsyncContextManager[T_co]):
             return None  # what was raised in the block tells more
 
 
-async def nothing(sql: Sql) -> None:
+async def do_nothing(sql: Sql) -> None:
     """The work of a call for which all that is to be done comes before."""
 
 
@@ -96,12 +96,12 @@ class Calls:
         failed: list[psycopg.Error] = []
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._until_it_works(pool, work, atomic, before, failed)
+                return await self._retry(pool, work, atomic, before, failed)
         except TimeoutError:
             pass
-        raise failures.told(failed[-1]) if failed else self._silence()
+        raise failures.translate_with_cause(failed[-1]) if failed else self._no_response()
 
-    async def _until_it_works(
+    async def _retry(
         self,
         pool: Pool[Connection],
         work: Work[T],
@@ -121,9 +121,9 @@ class Calls:
                     return await self._attempt(sql, work, atomic)
             except failures.RAISED as error:
                 raise_if_cancelled()
-                failed.append(failures.as_error(error))
-            if not failures.is_worth_another_attempt(failed[-1]):
-                raise failures.told(failed[-1])
+                failed.append(failures.to_psycopg_error(error))
+            if not failures.is_retryable(failed[-1]):
+                raise failures.translate_with_cause(failed[-1])
             if failures.is_lost(failed[-1]):
                 is_repeated |= was_sent and failures.may_be_done(failed[-1])
                 await pool.drop_idle()
@@ -134,10 +134,10 @@ class Calls:
         if by_itself and sql.connection.is_read_committed:
             return await work(sql)
         async with sql.connection.transaction():
-            answer = await work(sql)
+            result = await work(sql)
             if self._before_commit is not None:
                 await asyncio.to_thread(self._before_commit)
-        return answer
+        return result
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Sql]:
@@ -162,25 +162,25 @@ class Calls:
             if error in raised:
                 raise
             failed = error
-        raise failures.told(failed)
+        raise failures.translate_with_cause(failed)
 
-    async def in_time(self, work: Awaitable[T]) -> T:
+    async def run_in_time(self, work: Awaitable[T]) -> T:
         """Wait for something that is done on a handler's connection no longer than for a call."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await work
         except TimeoutError:
-            raise self._silence() from None
+            raise self._no_response() from None
 
     def _bounded(
         self, inner: AbstractAsyncContextManager[T], pool: Pool[Connection] | None = None
     ) -> Bounded[T]:
         def too_late() -> StoreUnavailable:
-            return self._none_free() if pool and pool.is_exhausted else self._silence()
+            return self._none_free() if pool and pool.is_exhausted else self._no_response()
 
         return Bounded(inner, seconds=self._seconds, too_late=too_late)
 
-    def _silence(self) -> StoreUnavailable:
+    def _no_response(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"PostgreSQL has not answered within {self._seconds:g} s.",
             next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",

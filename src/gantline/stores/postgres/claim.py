@@ -26,10 +26,10 @@ _RANKS: Final = RANKS[0]
 START: Final = (0, UUID(int=0))
 # Up to so many ranges are opened in one claim; 64 cost 0.3 ms.
 _FEW_RANGES: Final = 64
-_LOOK_BEHIND_SECONDS: Final = 1.0
+_FULL_SEARCH_SECONDS: Final = 1.0
 _SHARE_OF_TIME: Final = 20
 
-Mark = tuple[int, UUID]
+Position = tuple[int, UUID]
 """The time due and the id of a row."""
 
 
@@ -38,7 +38,7 @@ class Range(NamedTuple):
 
     lane: int
     rank: int
-    floor: Mark
+    floor: Position
 
 
 class Floors:
@@ -53,75 +53,77 @@ class Floors:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._floors: dict[tuple[int, int], Mark] = {}
-        self._promising: dict[tuple[int, int], Mark] = {}
-        self._look_behind_at = 0.0
+        self._floors: dict[tuple[int, int], Position] = {}
+        self._candidates: dict[tuple[int, int], Position] = {}
+        self._full_search_at = 0.0
 
     def begin(self, *, found_nothing: bool = False) -> float | None:
         """Start a claim. One that looks behind the floors, as one does that found nothing, is given
         when it began."""
         now = self._monotonic()
-        if now < self._look_behind_at and not found_nothing:
+        if now < self._full_search_at and not found_nothing:
             return None
         self._floors.clear()
-        self._promising.clear()
+        self._candidates.clear()
         return now
 
-    def looked_behind(self, since: float) -> None:
+    def finish_full_search(self, since: float) -> None:
         """The look that began then is done; decide when the next one is due."""
         now = self._monotonic()
-        self._look_behind_at = now + max(_LOOK_BEHIND_SECONDS, _SHARE_OF_TIME * (now - since))
+        self._full_search_at = now + max(_FULL_SEARCH_SECONDS, _SHARE_OF_TIME * (now - since))
 
     @staticmethod
     def are_many(lanes: Sequence[int]) -> bool:
         return len(lanes) * len(_RANKS) > _FEW_RANGES
 
-    def all_of(self, lanes: Sequence[int]) -> list[Range]:
+    def ranges_of(self, lanes: Sequence[int]) -> list[Range]:
         return [
             Range(lane, rank, self._floors.get((lane, rank), START))
             for rank in _RANKS
             for lane in lanes
         ]
 
-    def took(self, taken: Iterable[tuple[int, int, Mark]]) -> None:
+    def raise_to(self, taken: Iterable[tuple[int, int, Position]]) -> None:
         """Raise the floors to the last rows taken, given in order.
 
         A claim beside this one may have raised them further.
         """
-        last = {(lane, rank): mark for lane, rank, mark in taken}
-        for place, mark in last.items():
-            self._floors[place] = max(mark, self._floors.get(place, START))
-            if place in self._promising:
-                self._promising[place] = max(mark, self._promising[place])
+        last = {(lane, rank): position for lane, rank, position in taken}
+        for key, position in last.items():
+            self._floors[key] = max(position, self._floors.get(key, START))
+            if key in self._candidates:
+                self._candidates[key] = max(position, self._candidates[key])
 
     # -- with many lanes, only those are opened that are known to have work ------------------------
 
-    def promise(self, heads: Iterable[tuple[int, int, Mark]]) -> None:
+    def add_candidates(self, heads: Iterable[tuple[int, int, Position]]) -> None:
         """These ranges have due rows, beginning with these."""
-        self._promising |= {(lane, rank): mark for lane, rank, mark in heads}
+        self._candidates |= {(lane, rank): position for lane, rank, position in heads}
 
-    def promising(self, lanes: Sequence[int]) -> list[Range]:
+    def candidates(self, lanes: Sequence[int]) -> list[Range]:
         """The ranges whose rows come next, as many as one claim opens."""
-        wanted = set(lanes)
+        among = set(lanes)
         known = (
-            (rank, mark, lane) for (lane, rank), mark in self._promising.items() if lane in wanted
+            (rank, position, lane)
+            for (lane, rank), position in self._candidates.items()
+            if lane in among
         )
         first = nsmallest(_FEW_RANGES // len(_RANKS), known)
-        return [Range(lane, rank, mark) for rank, mark, lane in first]
+        return [Range(lane, rank, position) for rank, position, lane in first]
 
-    def exhausted(self, ranges: Iterable[Range]) -> None:
+    def remove_candidates(self, ranges: Iterable[Range]) -> None:
         """These ranges gave less than was asked for."""
         for one in ranges:
-            self._promising.pop((one.lane, one.rank), None)
+            self._candidates.pop((one.lane, one.rank), None)
 
 
 _CLAIM = f"SELECT * FROM gantline.claim_jobs({', '.join(['%s'] * 13)})"  # noqa: S608
 _HEADS = """
-SELECT wanted.lane, wanted.rank, head.run_at, head.job_id
-FROM unnest(%s, %s) AS wanted (lane, rank)
+SELECT given.lane, given.rank, head.run_at, head.job_id
+FROM unnest(%s, %s) AS given (lane, rank)
 CROSS JOIN LATERAL (
     SELECT run_at, job_id FROM gantline.ready
-    WHERE ready.lane = wanted.lane AND ready.rank = wanted.rank
+    WHERE ready.lane = given.lane AND ready.rank = given.rank
       AND ready.run_at <= coalesce(%s, gantline.micros())
     ORDER BY run_at, job_id LIMIT 1
 ) AS head
@@ -138,7 +140,7 @@ _RUN_AT, _LANE, _JOB, _TENANT = RUN_WIDTH, RUN_WIDTH + 1, RUN_WIDTH + 2, RUN_WID
 _IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
 
 
-class _Wanted(NamedTuple):
+class _QueueRequest(NamedTuple):
     """What a claim wants of one queue, by lane."""
 
     request: LaneRequest
@@ -154,17 +156,17 @@ class _Claim(NamedTuple):
     claim_id: UUID
     lease: timedelta
     now: int | None
-    wanted: list[_Wanted]
+    requests: list[_QueueRequest]
     logged: set[int]
     """The lanes in which a start is an event."""
 
     @property
     def is_for_suspects(self) -> bool:
-        return any(one.request.suspects for one in self.wanted)
+        return any(one.request.suspects for one in self.requests)
 
     @property
     def is_for_others(self) -> bool:
-        return any(not one.request.suspects for one in self.wanted)
+        return any(not one.request.suspects for one in self.requests)
 
 
 class _Opened(NamedTuple):
@@ -191,50 +193,52 @@ class Claims:
         lease: timedelta,
         now: int | None,
     ) -> list[Run]:
-        claim = _Claim(session, claim_id, lease, now, wanted=[], logged=set())
+        claim = _Claim(session, claim_id, lease, now, requests=[], logged=set())
 
         async def look_up(sql: Sql) -> None:
-            claim.wanted[:] = [await self._wanted(sql, one) for one in _merged(requests)]
+            claim.requests[:] = [await self._resolve(sql, one) for one in _merge(requests)]
             for one in requests:
                 if one.logged:
-                    claim.logged.update(await self._lanes.numbers(sql, one.queue, one.logged))
+                    claim.logged.update(await self._lanes.find_numbers(sql, one.queue, one.logged))
 
         return await self._calls.run(lambda sql: self._claim(sql, claim), before=look_up)
 
-    async def _wanted(self, sql: Sql, request: LaneRequest) -> _Wanted:
-        lanes = await self._lanes.numbers(sql, request.queue, request.job_types)
+    async def _resolve(self, sql: Sql, request: LaneRequest) -> _QueueRequest:
+        lanes = await self._lanes.find_numbers(sql, request.queue, request.job_types)
         if not request.at_most:
-            return _Wanted(request, lanes, {})
+            return _QueueRequest(request, lanes, {})
         by_type = dict(request.at_most)
-        kinds = ((lane, self._lanes.place_of(lane)[1]) for lane in lanes)
+        kinds = ((lane, self._lanes.name_of(lane)[1]) for lane in lanes)
         at_most = {lane: by_type[kind] for lane, kind in kinds if kind in by_type}
-        return _Wanted(request, [lane for lane in lanes if at_most.get(lane, 1) > 0], at_most)
+        return _QueueRequest(request, [lane for lane in lanes if at_most.get(lane, 1) > 0], at_most)
 
     async def _claim(self, sql: Sql, claim: _Claim) -> list[Run]:
-        rows = await (self._rows(sql, claim) if claim.is_for_others else self._found(sql, claim))
+        rows = await (
+            self._search(sql, claim) if claim.is_for_others else self._start_existing(sql, claim)
+        )
         return [
             run_from_row(
                 row,
-                job_from_row(row[_JOB:], self._lanes.place_of(row[_LANE])),
+                job_from_row(row[_JOB:], self._lanes.name_of(row[_LANE])),
                 waited_seconds=(row[_STARTED_AT] - row[_RUN_AT]) / 1e6,
             )
             for row in rows
         ]
 
-    async def _rows(self, sql: Sql, claim: _Claim) -> list[Row]:
-        looks_behind = self._floors.begin()
-        rows = await self._found(sql, claim)
-        if not rows and looks_behind is None:
-            looks_behind = self._floors.begin(found_nothing=True)
-            rows = await self._found(sql, claim)
-        if looks_behind is not None:
-            self._floors.looked_behind(looks_behind)
+    async def _search(self, sql: Sql, claim: _Claim) -> list[Row]:
+        full_search_began = self._floors.begin()
+        rows = await self._start_existing(sql, claim)
+        if not rows and full_search_began is None:
+            full_search_began = self._floors.begin(found_nothing=True)
+            rows = await self._start_existing(sql, claim)
+        if full_search_began is not None:
+            self._floors.finish_full_search(full_search_began)
         return rows
 
-    async def _found(self, sql: Sql, claim: _Claim) -> list[Row]:
+    async def _start_existing(self, sql: Sql, claim: _Claim) -> list[Row]:
         """Start runs. Of jobs that were removed by hand nothing is left then."""
         while True:
-            rows = await self._started(sql, claim)
+            rows = await self._start(sql, claim)
             removed = [row[_JOB] for row in rows if row[_TENANT] is None]
             if not removed:
                 return rows
@@ -242,17 +246,17 @@ class Claims:
             if len(removed) < len(rows):
                 return [row for row in rows if row[_TENANT] is not None]
 
-    async def _started(self, sql: Sql, claim: _Claim) -> list[Row]:
-        wanted, due, is_repeated = claim.wanted, list[tuple[int, int]](), False
+    async def _start(self, sql: Sql, claim: _Claim) -> list[Row]:
+        requests, due, is_repeated = claim.requests, list[tuple[int, int]](), False
         if claim.is_for_suspects:
             found = await sql.rows(_SUSPECTS, claim.now, claim.claim_id)
             due = [(lane, rank) for lane, rank in found if rank is not None]
             is_repeated = len(due) < len(found)
         opened = [
-            _most_suspect(one, due)
+            _open_suspects(one, due)
             if one.request.suspects
             else _Opened(one.request.limit, await self._ranges(sql, one.lanes, claim.now))
-            for one in wanted
+            for one in requests
         ]
         if not (claim.is_for_others or is_repeated or any(one.ranges for one in opened)):
             return []
@@ -265,63 +269,65 @@ class Claims:
             RandomUuids(sum(one.limit for one in opened)),
             Integers([one.limit for one in opened]),
             *_columns(opened),
-            _limits(wanted, opened),
+            _limits(requests, opened),
             Bigints(list(claim.logged)) if claim.logged else None,
         )
         rows.sort(key=_IN_ORDER)
-        if len(wanted) > 1:
-            places = {
-                (one.request.queue, bool(one.request.suspects)): place
-                for place, one in enumerate(wanted)
+        if len(requests) > 1:
+            order = {
+                (one.request.queue, bool(one.request.suspects)): index
+                for index, one in enumerate(requests)
             }
-            rows.sort(key=lambda row: places.get((self._queue_of(row), _is_suspect(row)), 0))
-        self._remember(claim, opened, rows)
+            rows.sort(key=lambda row: order.get((self._queue_of(row), _is_suspect(row)), 0))
+        self._update_floors(claim, opened, rows)
         return rows
 
     async def _ranges(self, sql: Sql, lanes: list[int], now: int | None) -> list[Range]:
         if not self._floors.are_many(lanes):
-            return self._floors.all_of(lanes)
-        if not (promising := self._floors.promising(lanes)):
-            every = self._floors.all_of(lanes)
+            return self._floors.ranges_of(lanes)
+        if not (candidates := self._floors.candidates(lanes)):
+            every = self._floors.ranges_of(lanes)
             columns = (
                 Bigints([one.lane for one in every]),
                 Integers([one.rank for one in every]),
             )
             heads = await sql.rows(_HEADS, *columns, now)
-            self._floors.promise((row[0], row[1], (row[2], row[3])) for row in heads)
-            promising = self._floors.promising(lanes)
-        return promising
+            self._floors.add_candidates((row[0], row[1], (row[2], row[3])) for row in heads)
+            candidates = self._floors.candidates(lanes)
+        return candidates
 
     def _queue_of(self, row: Row) -> str:
-        return self._lanes.place_of(row[_LANE])[0]
+        return self._lanes.name_of(row[_LANE])[0]
 
-    def _remember(self, claim: _Claim, opened: list[_Opened], rows: list[Row]) -> None:
+    def _update_floors(self, claim: _Claim, opened: list[_Opened], rows: list[Row]) -> None:
         if claim.is_for_suspects:
             rows = [row for row in rows if not _is_suspect(row)]
-        self._floors.took((row[_LANE], row[_PRIORITY], (row[_RUN_AT], row[_JOB])) for row in rows)
+        self._floors.raise_to(
+            (row[_LANE], row[_PRIORITY], (row[_RUN_AT], row[_JOB])) for row in rows
+        )
         found = Counter(map(self._queue_of, rows))
-        for one, (limit, ranges) in zip(claim.wanted, opened, strict=True):
+        for one, (limit, ranges) in zip(claim.requests, opened, strict=True):
             if not one.request.suspects and found[one.request.queue] < limit:
-                self._floors.exhausted(ranges)
+                self._floors.remove_candidates(ranges)
 
 
-def _merged(requests: Sequence[LaneRequest]) -> list[LaneRequest]:
+def _merge(requests: Sequence[LaneRequest]) -> list[LaneRequest]:
     """One request per queue and set of types: rows that we lock twice would be taken twice."""
     merged: dict[tuple[str, tuple[str, ...], tuple[int, ...]], LaneRequest] = {}
     for request in requests:
         if request.limit > 0 and request.job_types:
-            kinds = _distinct(request.job_types)
-            place = (request.queue, kinds, request.suspects)
+            kinds = _sort_distinct(request.job_types)
+            key = (request.queue, kinds, request.suspects)
             limit, at_most = request.limit, request.at_most
-            if (first := merged.get(place)) is not None:
-                limit, at_most = limit + first.limit, _sum_of_limits(first, request)
-            merged[place] = LaneRequest(
+            if (first := merged.get(key)) is not None:
+                limit, at_most = limit + first.limit, _add_limits(first, request)
+            merged[key] = LaneRequest(
                 request.queue, kinds, limit, at_most=at_most, suspects=request.suspects
             )
     return list(merged.values())
 
 
-def _sum_of_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int], ...]:
+def _add_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int], ...]:
     """What both together may take of a type: where only one has a limit, all that the other may."""
     of_one, of_other = dict(one.at_most), dict(other.at_most)
     return tuple(
@@ -334,7 +340,7 @@ def _sum_of_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int
 
 
 @lru_cache(maxsize=64)
-def _distinct(job_types: tuple[str, ...]) -> tuple[str, ...]:
+def _sort_distinct(job_types: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(job_types)))
 
 
@@ -342,7 +348,7 @@ def _is_suspect(row: Row) -> bool:
     return int(row[_CRASHES]) >= SUSPECT_AFTER_CRASHES
 
 
-def _most_suspect(one: _Wanted, due: Iterable[tuple[int, int]]) -> _Opened:
+def _open_suspects(one: _QueueRequest, due: Iterable[tuple[int, int]]) -> _Opened:
     """The ranges of those that were in the most crashes, as far as any of them may be taken."""
     by_crashes: defaultdict[int, list[Range]] = defaultdict(list)
     for lane, rank in due:
@@ -355,9 +361,9 @@ def _most_suspect(one: _Wanted, due: Iterable[tuple[int, int]]) -> _Opened:
 
 
 def _columns(opened: list[_Opened]) -> tuple[Integers, Bigints, Integers, Bigints, Uuids]:
-    flat = [(place, one) for place, (_, some) in enumerate(opened, start=1) for one in some]
+    flat = [(index, one) for index, (_, some) in enumerate(opened, start=1) for one in some]
     return (
-        Integers([place for place, _ in flat]),
+        Integers([index for index, _ in flat]),
         Bigints([one.lane for _, one in flat]),
         Integers([one.rank for _, one in flat]),
         Bigints([one.floor[0] for _, one in flat]),
@@ -365,14 +371,14 @@ def _columns(opened: list[_Opened]) -> tuple[Integers, Bigints, Integers, Bigint
     )
 
 
-def _limits(wanted: list[_Wanted], opened: list[_Opened]) -> Integers | None:
+def _limits(requests: list[_QueueRequest], opened: list[_Opened]) -> Integers | None:
     """For each range how many of its lane may be taken; None where nothing is limited."""
-    if not any(one.at_most for one in wanted):
+    if not any(one.at_most for one in requests):
         return None
     return Integers(
         [
             one.at_most.get(range_.lane)
-            for one, (_, ranges) in zip(wanted, opened, strict=True)
+            for one, (_, ranges) in zip(requests, opened, strict=True)
             for range_ in ranges
         ]
     )

@@ -29,8 +29,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 _PREPARE_AFTER: Final = 2
 _RESET_SECONDS: Final = 5.0
-_GOODBYE_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.1  # as psycopg has it
+_CANCEL_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.1  # as psycopg has it
 _SETTINGS: Final = """
 SELECT current_setting('default_transaction_isolation') = 'read committed',
        current_setting('synchronous_commit') <> 'off' AND current_setting('fsync')::boolean
@@ -64,7 +64,7 @@ class Connection(AsyncConnection[Row]):
     async def wait(
         self,
         gen: PQGen[RV],
-        interval: float = _LOOK_SECONDS,
+        interval: float = _POLL_SECONDS,
         timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
     ) -> RV:
         """Wait for the server; when cancelled, ask it to stop too and hang up.
@@ -73,25 +73,25 @@ class Connection(AsyncConnection[Row]):
         it likes. For the same reason a call that is being cancelled does not wait for its rollback.
         """
         if is_being_cancelled():
-            return await self._wait_a_moment(gen, interval)
+            return await self._wait_briefly(gen, interval)
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 with suppress(psycopg.Error):
-                    await self.cancel_safe(timeout=_GOODBYE_SECONDS)
+                    await self.cancel_safe(timeout=_CANCEL_SECONDS)
                 self.pgconn.finish()
             raise
 
-    async def _wait_a_moment(self, gen: PQGen[RV], interval: float) -> RV:
+    async def _wait_briefly(self, gen: PQGen[RV], interval: float) -> RV:
         try:
-            async with asyncio.timeout(_GOODBYE_SECONDS):
+            async with asyncio.timeout(_CANCEL_SECONDS):
                 return await waiting.wait_async(gen, self.pgconn.socket, interval)
         except TimeoutError:
             self.pgconn.finish()
             raise asyncio.CancelledError from None
 
-    async def look_around(self) -> None:
+    async def read_settings(self) -> None:
         """Learn how the server treats us; a role or a database may have defaults of its own."""
         cursor = await self.execute(_SETTINGS, prepare=False, binary=True)
         ((self.is_read_committed, self.is_durable),) = await cursor.fetchall()
@@ -105,10 +105,10 @@ class Connection(AsyncConnection[Row]):
         lent = Connection(self.pgconn)
         lent.number = self.number
         lent.prepare_threshold = self.prepare_threshold
-        await _teach(lent)
+        await _set_up(lent)
         return lent
 
-    def part_with(self) -> None:
+    def detach(self) -> None:
         """Take the server away from an object that was lent; to its user it is closed."""
         gone = PGconn.connect_start(b"port=none")  # so nobody is asked
         gone.finish()
@@ -127,15 +127,15 @@ async def connect(location: Location) -> Connection:
         prepare_threshold=_PREPARE_AFTER if location.prepare else None,
     )
     try:
-        await _teach(connection)
-        await connection.look_around()
+        await _set_up(connection)
+        await connection.read_settings()
     except BaseException:
         await connection.close()
         raise
     return connection
 
 
-async def _teach(connection: Connection) -> None:
+async def _set_up(connection: Connection) -> None:
     arrays.register(connection.adapters)
     # Whatever the server's default is: our verbs look again at what others have committed.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
@@ -149,11 +149,11 @@ async def lend(pool: Pool[Connection]) -> AsyncIterator[Connection]:
         try:
             yield lent
         finally:
-            lent.part_with()
-            await _clean(connection)
+            lent.detach()
+            await _reset(connection)
 
 
-async def _clean(connection: Connection) -> None:
+async def _reset(connection: Connection) -> None:
     """Reset the session, or hang up where that does not work: what was done stays done."""
     if not connection.is_reusable:
         return

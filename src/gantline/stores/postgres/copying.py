@@ -152,20 +152,20 @@ _ROWS_AT_ONCE: Final = 20_000
 
 
 async def dump(sql: Sql, part: Part, after: str, limit: int, numbers: Numbers) -> Dumped:
-    place = read_position(after) if after else None
+    position = read_position(after) if after else None
     match part:
         case Part.JOBS:
-            return await _dump_jobs(sql, UUID(place[0]) if place else None, limit, numbers)
+            return await _dump_jobs(sql, UUID(position[0]) if position else None, limit, numbers)
         case Part.KEYS:
-            rows = await sql.rows(_KEYS, *(place or ["", "", "", KeyKind.JOB.value]), limit)
+            rows = await sql.rows(_KEYS, *(position or ["", "", "", KeyKind.JOB.value]), limit)
             return make_page(
                 [key_from_row((row[3], *row[:3], *row[4:])) for row in rows], rows, 4, limit
             )
         case Part.RECORDS:
-            rows = await sql.rows(_RECORDS, *(place or ["", ""]), limit)
+            rows = await sql.rows(_RECORDS, *(position or ["", ""]), limit)
             return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)
         case Part.TERMS:
-            rows = await sql.rows(_TERMS, *(place or [""]), limit)
+            rows = await sql.rows(_TERMS, *(position or [""]), limit)
             return make_page([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             return Dumped((Marks(*(await sql.rows(_MARKS))[0]),))
@@ -191,7 +191,7 @@ async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers)
 
 async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, list[StoredEntry]]:
     rows = await sql.rows(_LOG, Uuids(ids))
-    numbers = await known.of(sql, [row[0] for row in rows])
+    numbers = await known.find(sql, [row[0] for row in rows])
     logs: defaultdict[UUID, list[StoredEntry]] = defaultdict(list)
     for row in rows:
         entry = log_from_row(row[2:])
@@ -242,8 +242,8 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
 
 
 def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
-    places = zip(jobs, lanes, strict=True)
-    queued = [(one, lane) for one, lane in places if one.status is JobStatus.QUEUED]
+    pairs = zip(jobs, lanes, strict=True)
+    queued = [(one, lane) for one, lane in pairs if one.status is JobStatus.QUEUED]
     return [
         Bigints([lane for _, lane in queued]),
         Bigints([to_micros(one.run_at or one.job.created_at) for one, _ in queued]),

@@ -62,18 +62,18 @@ GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
 _WAITING = f"""
 SELECT lane, sum(jobs)::bigint, min(run_at)
 FROM (
-    SELECT wanted.lane, later.jobs, first.run_at
-    FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
+    SELECT given.lane, later.jobs, first.run_at
+    FROM unnest(%(lanes)s::bigint[]) AS given (lane)
     CROSS JOIN generate_series(0, {PRIORITIES - 1}) AS level (rank)
     CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
+        WHERE ready.lane = given.lane AND ready.rank = level.rank
           AND ready.run_at > coalesce(%(now)s, gantline.micros())
           AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
     ) AS later
     LEFT JOIN LATERAL (
         SELECT ready.run_at FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
+        WHERE ready.lane = given.lane AND ready.rank = level.rank
           AND ready.run_at <= coalesce(%(now)s, gantline.micros())
           AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
         ORDER BY ready.run_at LIMIT 1
@@ -97,14 +97,14 @@ class Tally:
         self._changes: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
 
     def move(
-        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+        self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
         """Count a job out of one status and into another; None is outside the store."""
         change = self._changes[(lane, tenant)]
-        if came_from is not None:
-            change[_column(came_from)] -= 1
-        if goes_to is not None:
-            change[_column(goes_to)] += 1
+        if from_status is not None:
+            change[_column(from_status)] -= 1
+        if to_status is not None:
+            change[_column(to_status)] += 1
 
     async def write(self, sql: Sql) -> None:
         for (lane, tenant), change in sorted(self._changes.items()):
@@ -139,7 +139,7 @@ class Counts:
         self._kept: dict[str | None, _Kept] = {}
 
     async def get(
-        self, tenant_id: str | None, count: Callable[["Timed"], Awaitable[list[LaneCounts]]]
+        self, tenant_id: str | None, count: Callable[["Stopwatch"], Awaitable[list[LaneCounts]]]
     ) -> list[LaneCounts]:
         """Count, or tell what was counted; `count` is to time what the server does for it.
 
@@ -148,7 +148,7 @@ class Counts:
         """
         kept = self._kept.get(tenant_id)
         if kept is None or kept.until <= self._monotonic():
-            timed = Timed(self._monotonic)
+            timed = Stopwatch(self._monotonic)
             counts = await count(timed)
             if timed.seconds < _CHEAP_SECONDS:
                 self._kept.pop(tenant_id, None)
@@ -160,7 +160,7 @@ class Counts:
         return [msgspec.structs.replace(lane) for lane in kept.counts]
 
 
-class Timed:
+class Stopwatch:
     """Times a block."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

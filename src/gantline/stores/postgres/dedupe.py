@@ -39,11 +39,11 @@ SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = exclud
 WHERE held.kind = 'once' OR held.job_id = excluded.job_id OR held.until <= %s
 """
 _LOCK = """
-SELECT FROM unnest(%s, %s, %s, %s) AS wanted (kind, tenant, scope, key)
+SELECT FROM unnest(%s, %s, %s, %s) AS given (kind, tenant, scope, key)
 CROSS JOIN LATERAL (
     SELECT FROM gantline.dedupe AS held
-    WHERE held.tenant = wanted.tenant AND held.scope = wanted.scope AND held.key = wanted.key
-      AND held.kind = wanted.kind::gantline.key_kind
+    WHERE held.tenant = given.tenant AND held.scope = given.scope AND held.key = given.key
+      AND held.kind = given.kind::gantline.key_kind
     OFFSET 0 FOR UPDATE
 ) AS held
 """
@@ -53,7 +53,7 @@ HOLD = f"UPDATE gantline.dedupe SET until = %s {_OWNED}"  # noqa: S608  # consta
 FREE = f"DELETE FROM gantline.dedupe {_OWNED}"  # noqa: S608  # constants only
 
 
-async def holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
+async def find_holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
     kind, tenant, scope, name = key.identity
     row = await sql.row(_HOLDER, str(kind), tenant, scope, name, now)
     return HeldKey(*row) if row else None
@@ -61,17 +61,19 @@ async def holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
 
 async def lock(sql: Sql, keys: Iterable[DedupeKey]) -> None:
     """Lock those that are held by anyone, so that they can be written in whatever order."""
-    places = in_order_of_locking(set(keys))
-    if len(places) > 1:
-        tenants, scopes, names, kinds = (Texts(column) for column in zip(*places, strict=True))
+    ordered = sort_for_locking(set(keys))
+    if len(ordered) > 1:
+        tenants, scopes, names, kinds = (Texts(column) for column in zip(*ordered, strict=True))
         await sql.rows(_LOCK, kinds, tenants, scopes, names)
 
 
-def in_order_of_locking(keys: Iterable[DedupeKey]) -> list[tuple[str, str, str, str]]:
+def sort_for_locking(keys: Iterable[DedupeKey]) -> list[tuple[str, str, str, str]]:
     return sorted((key.tenant_id, key.scope, key.key, str(key.kind)) for key in keys)
 
 
-async def of_requests(sql: Sql, job_ids: Sequence[UUID], now: int | None) -> list[DedupeKey | None]:
+async def find_request_keys(
+    sql: Sql, job_ids: Sequence[UUID], now: int | None
+) -> list[DedupeKey | None]:
     rows = await sql.rows(_OF_REQUESTS, Uuids(list(dict.fromkeys(job_ids))), now)
     found = {row[0]: DedupeKey(KeyKind.REQUEST, *row[1:]) for row in rows}
     return [found.get(job_id) for job_id in job_ids]
@@ -79,7 +81,7 @@ async def of_requests(sql: Sql, job_ids: Sequence[UUID], now: int | None) -> lis
 
 async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> None:
     """Give keys to jobs. The caller has looked; who was faster since then wins, and we go again."""
-    for key, job_id in sorted(keys, key=lambda item: in_order_of_locking(item[:1])):
+    for key, job_id in sorted(keys, key=lambda item: sort_for_locking(item[:1])):
         kind, tenant, scope, name = key.identity
         until = None if key.hold is None else later_micros(now, key.hold)
         values = (str(kind), tenant, scope, name, job_id, key.fingerprint, until, now)

@@ -12,7 +12,7 @@ from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.stores.postgres.arrays import Bigints
 from gantline.stores.postgres.counts import fold
 from gantline.stores.postgres.rows import LOG_COLUMNS
-from gantline.stores.postgres.sql import Row, Sql, looked_up_if_there
+from gantline.stores.postgres.sql import Row, Sql, left_join_one
 from gantline.stores.sql.rows import log_from_row
 
 # Most calls find nothing, since every worker makes them: those take no lock and write nothing. The
@@ -35,28 +35,28 @@ WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORD
 """  # noqa: S608  # constants only
 # Batches whose rows were pruned give nothing, so their number is told apart from that of the rows.
 _EVENTS = f"""
-SELECT batch.last, batch.first + item.place - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
+SELECT batch.last, batch.first + item.index - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
 FROM (
     SELECT * FROM gantline.event_batch
     WHERE last > %(after)s AND last <= %(upto)s ORDER BY last LIMIT %(most)s
 ) AS batch
-CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
-{looked_up_if_there("log", "id", "item.log_id")}
-{looked_up_if_there("lane", "id", "log.lane")}
-WHERE batch.first + item.place - 1 > %(after)s
+CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, index)
+{left_join_one("log", "id", "item.log_id")}
+{left_join_one("lane", "id", "log.lane")}
+WHERE batch.first + item.index - 1 > %(after)s
 ORDER BY 2
 """  # noqa: S608  # constants only
 _SPANS = "SELECT last, first FROM gantline.event_batch WHERE last > %s ORDER BY last LIMIT %s"
 
 
-class Sequencing:
+class Sequencer:
     """Number rows. Now and then, those who do add up what was counted meanwhile."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._fold_at = 0.0
 
-    async def number(self, sql: Sql, limit: int) -> int:
+    async def number_rows(self, sql: Sql, limit: int) -> int:
         numbered = int((await sql.rows(_SEQUENCE, limit))[0][0])
         # Without new rows there is little to add up; what there is, `prune` does.
         if numbered and self._monotonic() >= self._fold_at:
@@ -75,15 +75,15 @@ SELECT last, log_ids[cardinality(log_ids)] FROM gantline.event_batch
 WHERE last > %s ORDER BY last LIMIT %s
 """
 _IN_BATCHES = """
-SELECT wanted.id, batch.first + array_position(batch.log_ids, wanted.id) - 1
-FROM unnest(%s, %s) AS wanted (id, last)
+SELECT given.id, batch.first + array_position(batch.log_ids, given.id) - 1
+FROM unnest(%s, %s) AS given (id, last)
 CROSS JOIN LATERAL (
-    SELECT * FROM gantline.event_batch AS batch WHERE batch.last = wanted.last OFFSET 0) AS batch
+    SELECT * FROM gantline.event_batch AS batch WHERE batch.last = given.last OFFSET 0) AS batch
 """
 _ANYWHERE = """
-SELECT item.log_id, batch.first + item.place - 1
+SELECT item.log_id, batch.first + item.index - 1
 FROM gantline.event_batch AS batch
-CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
+CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, index)
 WHERE item.log_id = ANY (%s)
 """
 _AT_ONCE: Final = 50_000
@@ -110,10 +110,10 @@ class Numbers:
                 self._lasts.append(last)
                 self._ends.append(end)
 
-    async def of(self, sql: Sql, log_ids: Sequence[int]) -> dict[int, int]:
+    async def find(self, sql: Sql, log_ids: Sequence[int]) -> dict[int, int]:
         """The numbers of rows; raise StoreBusy where one has none yet."""
-        places = [(log_id, bisect_left(self._ends, log_id)) for log_id in log_ids]
-        likely = [(log_id, self._lasts[at]) for log_id, at in places if at < len(self._lasts)]
+        likely = [(log_id, bisect_left(self._ends, log_id)) for log_id in log_ids]
+        likely = [(log_id, self._lasts[at]) for log_id, at in likely if at < len(self._lasts)]
         ids, lasts = Bigints([one[0] for one in likely]), Bigints([one[1] for one in likely])
         found = {
             log_id: number
@@ -139,7 +139,7 @@ async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
         spans = await sql.rows(_SPANS, after, limit - len(found))
         if not spans:
             break
-        upto = _far_enough(spans, limit)
+        upto = _find_end(spans, limit)
         found += [
             LoggedEvent(row[1], row[2], row[3], log_from_row(row[4:]))
             for row in await sql.named(_EVENTS, {"after": after, "upto": upto, "most": limit})
@@ -149,7 +149,7 @@ async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
     return found[:limit]
 
 
-def _far_enough(spans: list[Row], limit: int) -> int:
+def _find_end(spans: list[Row], limit: int) -> int:
     """The last number of the batch with which so many events are read."""
     size = 0
     for last, first in spans:

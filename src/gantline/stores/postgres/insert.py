@@ -8,7 +8,7 @@ from gantline.contract.clock import span_micros
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import KeyKind, NewJob
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts
-from gantline.stores.postgres.lanes import Lanes, Place
+from gantline.stores.postgres.lanes import Lane, Lanes
 from gantline.stores.postgres.rows import job_columns
 from gantline.stores.postgres.sql import Row, Sql
 
@@ -31,19 +31,19 @@ async def insert(
 
     The lanes must have been learnt.
     """
-    answers: list[InsertResult] = [Applied(1)] * len(jobs)
-    for places in in_rounds:
-        columns = _columns([jobs[place] for place in places], lanes)
+    results: list[InsertResult] = [Applied(1)] * len(jobs)
+    for indexes in in_rounds:
+        columns = _columns([jobs[index] for index in indexes], lanes)
         for row in await sql.rows(_INSERT, now, patience_ms, *columns):
-            answers[places[row[0] - 1]] = refused(row)
-    return answers
+            results[indexes[row[0] - 1]] = read_refusal(row)
+    return results
 
 
-def places_of(jobs: Iterable[NewJob]) -> Iterator[Place]:
+def lanes_of(jobs: Iterable[NewJob]) -> Iterator[Lane]:
     return ((new.job.queue, new.job.job_type) for new in jobs)
 
 
-def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
+def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
     """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
     rest = list(range(len(jobs)))
     if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):
@@ -53,11 +53,11 @@ def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
         seen: set[object] = set()
         this: list[int] = []
         later: list[int] = []
-        for place in rest:
-            new = jobs[place]
+        for index in rest:
+            new = jobs[index]
             names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
             is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
-            (this if is_first else later).append(place)
+            (this if is_first else later).append(index)
             seen.update(names)  # what waits is met by those behind it as well
         yield this
         rest = later
@@ -69,7 +69,7 @@ def _are_all_different(jobs: Sequence[NewJob]) -> bool:
     return len(ids) == len(jobs) and len(set(keys)) == len(keys)
 
 
-def refused(row: Row) -> InsertResult:
+def read_refusal(row: Row) -> InsertResult:
     """Read what the server's function says of a job that it did not insert."""
     _, outcome, existing, kind = row
     by = None if kind is None else KeyKind(kind)
@@ -91,11 +91,13 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
     ]
 
 
-def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[InsertResult]:
+def accept_own_duplicates(
+    results: list[InsertResult], jobs: Sequence[NewJob]
+) -> list[InsertResult]:
     """What a repeated insert means: a job that is there under its own id is the one we inserted."""
     return [
-        Applied(1) if answer == _own(new.job.job_id) else answer
-        for answer, new in zip(answers, jobs, strict=True)
+        Applied(1) if result == _own(new.job.job_id) else result
+        for result, new in zip(results, jobs, strict=True)
     ]
 
 

@@ -7,19 +7,19 @@ from uuid import UUID
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
 from gantline.stores.sql.rows import JOB_COLUMNS, RUN_COLUMNS, RUN_WIDTH, job_from_row, run_from_row
 
 # Whoever has the row locked is about to end the run (or to ask it to stop): it is held, and waiting
 # for that would make the other leases late.
 _RENEW = """
-WITH wanted AS (
-    SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS wanted (job_id, token)
+WITH given AS (
+    SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS given (job_id, token)
 ), held AS (
     SELECT lease.job_id, lease.token, lease.cancel_requested
-    FROM wanted CROSS JOIN LATERAL (
+    FROM given CROSS JOIN LATERAL (
         SELECT * FROM gantline.lease
-        WHERE lease.job_id = wanted.job_id AND lease.token = wanted.token
+        WHERE lease.job_id = given.job_id AND lease.token = given.token
           AND lease.session = %(session)s
         OFFSET 0
     ) AS lease
@@ -66,8 +66,8 @@ WHERE ctid = ANY (ARRAY(
 _EXPIRED = f"""
 SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type, lease.job_id
 FROM gantline.lease
-{looked_up_if_there("job", "id", "lease.job_id")}
-{looked_up("lane", "id", "lease.lane")}
+{left_join_one("job", "id", "lease.job_id")}
+{join_one("lane", "id", "lease.lane")}
 WHERE lease.until <= coalesce(%s, gantline.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only

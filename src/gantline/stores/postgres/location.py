@@ -50,11 +50,11 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def sql(self, text: str) -> bytes:
         """Our statements name the schema `gantline`; say them of this one."""
-        return _in_schema(text, self.schema)
+        return _put_in_schema(text, self.schema)
 
 
 @lru_cache(maxsize=1024)
-def _in_schema(text: str, schema: str) -> bytes:
+def _put_in_schema(text: str, schema: str) -> bytes:
     return text.replace("gantline.", f"{schema}.").encode()
 
 

@@ -10,7 +10,7 @@ from gantline.contract.query import Pruned, PruneRule, in_64_bits
 from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.postgres import dedupe
-from gantline.stores.postgres.apply import heads
+from gantline.stores.postgres.apply import read_heads
 from gantline.stores.postgres.arrays import Bigints, Texts, Uuids
 from gantline.stores.postgres.counts import Tally, fold
 from gantline.stores.postgres.leases import FORGET
@@ -96,7 +96,7 @@ _EVENTS_PER_JOB: Final = 4
 
 
 async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-    found = await heads(sql, [job_id for job_id, _ in jobs])
+    found = await read_heads(sql, [job_id for job_id, _ in jobs])
     results, removed = split_deletes(jobs, found, lambda job_id: job_id)
     await dedupe.free(sql, {head.job_id: head.key for head in removed if head.key})
     if removed:
@@ -160,12 +160,12 @@ async def prune(
 ) -> Pruned:
     """The row that ends a job is its newest, so its place alone tells whether all were read."""
     if not limit:
-        return Pruned(overdue=await _overdue(sql, rules))
+        return Pruned(overdue=await _measure_overdue(sql, rules))
     first_unread = _ANY_ROW
     if keep_events_after is not None:
         read = in_64_bits(max(0, keep_events_after))
         first_unread = (await sql.named(_FIRST_UNREAD, {"read": read}))[0][0]
-    values = _of(rules) | {"unread": first_unread, "limit": limit}
+    values = _values_of(rules) | {"unread": first_unread, "limit": limit}
     removed, _, busy = (await sql.named(_REMOVE_OLD, values))[0]
     if removed:
         await empty_batches.remove(sql, events=_EVENTS_PER_JOB * removed)
@@ -173,16 +173,16 @@ async def prune(
         await queue_check.next_page(sql)
     await fold(sql)
     keys, records = (await sql.named(_REMOVE_REST, {"now": now, "limit": limit}))[0]
-    return Pruned(removed, keys, records, await _overdue(sql, rules), busy)
+    return Pruned(removed, keys, records, await _measure_overdue(sql, rules), busy)
 
 
-async def _overdue(sql: Sql, rules: Sequence[PruneRule]) -> timedelta:
+async def _measure_overdue(sql: Sql, rules: Sequence[PruneRule]) -> timedelta:
     """How long the oldest job should have been gone."""
-    late = (await sql.named(_OVERDUE, _of(rules)))[0][0]
+    late = (await sql.named(_OVERDUE, _values_of(rules)))[0][0]
     return timedelta(microseconds=max(0, late or 0))
 
 
-def _of(rules: Sequence[PruneRule]) -> dict[str, object]:
+def _values_of(rules: Sequence[PruneRule]) -> dict[str, object]:
     return {
         "statuses": Texts([rule.status.value for rule in rules]),
         "limits": Bigints([to_micros(rule.ended_before) for rule in rules]),

@@ -54,7 +54,7 @@ WHERE role = %s AND owner = %s AND term = %s
 """
 
 
-async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None:
+async def read_current(sql: Sql, namespace: str, key: str, now: int) -> Record | None:
     """Read and lock a record; None when there is none or it has expired."""
     row = await sql.row(_CURRENT, namespace, key)
     return record_from_row(row) if row and (row[4] is None or row[4] > now) else None
@@ -63,9 +63,9 @@ async def current(sql: Sql, namespace: str, key: str, now: int) -> Record | None
 async def read(
     sql: Sql, namespace: str, *, prefix: str, after: str, limit: int, now: int | None
 ) -> list[Record]:
-    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    values, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
     rows = await (
-        sql.rows(_ALL, *asked, limit) if end is None else sql.rows(_WITHIN, *asked, end, limit)
+        sql.rows(_ALL, *values, limit) if end is None else sql.rows(_WITHIN, *values, end, limit)
     )
     return [record_from_row(row) for row in rows]
 
@@ -75,38 +75,38 @@ async def write_checked(
 ) -> list[Applied | Conflict]:
     if now is None:
         now = (await sql.rows("SELECT gantline.micros()"))[0][0]
-    if len(writes) > 1 and are_apart(writes):
+    if len(writes) > 1 and are_different(writes):
         return await write_together(sql, writes, now)
-    answers: list[Applied | Conflict] = []
+    results: list[Applied | Conflict] = []
     for write in writes:
-        before = await current(sql, write.namespace, write.key, now)
+        before = await read_current(sql, write.namespace, write.key, now)
         if write_is_allowed(write, before):
-            answers.append(Applied(await _write(sql, write, before, now)))
+            results.append(Applied(await _write(sql, write, before, now)))
         else:
-            answers.append(Conflict(by=f"{write.namespace}/{write.key}"))
-    return answers
+            results.append(Conflict(by=f"{write.namespace}/{write.key}"))
+    return results
 
 
 async def write_all(sql: Sql, writes: Sequence[RecordWrite], now: int) -> None:
     """Write what the caller has found to be allowed."""
     for write in writes:
-        before = await current(sql, write.namespace, write.key, now)
+        before = await read_current(sql, write.namespace, write.key, now)
         await _write(sql, write, before, now)
 
 
 async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) -> int:
     if is_repeat(write, before):
         return before.version if before else 0
-    place = (write.namespace, write.key)
+    name = (write.namespace, write.key)
     # What was not there when we looked, and so is not locked, may be somebody's by now.
     as_seen = (before is not None, now)
     if write.value is None:
-        await sql.run(_DELETE, *place, *as_seen)
+        await sql.run(_DELETE, *name, *as_seen)
         return 0
     until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
     replaced = before.version if before else 0
-    written = await sql.row(_CHANGE, write.value, until, replaced, *place, *as_seen)
-    written = written or await sql.row(_ADD, *place, write.value, until)
+    written = await sql.row(_CHANGE, write.value, until, replaced, *name, *as_seen)
+    written = written or await sql.row(_ADD, *name, write.value, until)
     if written is None:
         raise SerializationFailure("a record was written meanwhile")
     version: int = written[0]
@@ -131,25 +131,25 @@ _A_FEW: Final = 10
 _LOCK_MANY = """
 SELECT record.namespace, record.key, record.value, record.version, record.expires_at,
        record.replaced
-FROM unnest(%s::text[], %s::text[]) AS wanted (namespace, key)
+FROM unnest(%s::text[], %s::text[]) AS given (namespace, key)
 CROSS JOIN LATERAL (
     SELECT * FROM gantline.record
-    WHERE record.namespace = wanted.namespace AND record.key = wanted.key OFFSET 0 FOR UPDATE
+    WHERE record.namespace = given.namespace AND record.key = given.key OFFSET 0 FOR UPDATE
 ) AS record
 """
 _DELETE_MANY = """
-DELETE FROM gantline.record USING unnest(%s::text[], %s::text[]) AS wanted (namespace, key)
-WHERE record.namespace = wanted.namespace AND record.key = wanted.key
+DELETE FROM gantline.record USING unnest(%s::text[], %s::text[]) AS given (namespace, key)
+WHERE record.namespace = given.namespace AND record.key = given.key
 """
 _MANY = """
 unnest(%s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
-    AS wanted (namespace, key, value, expires_at, replaced)
+    AS given (namespace, key, value, expires_at, replaced)
 """
 _CHANGE_MANY = f"""
-UPDATE gantline.record SET value = wanted.value, version = DEFAULT,
-    expires_at = wanted.expires_at, replaced = wanted.replaced
+UPDATE gantline.record SET value = given.value, version = DEFAULT,
+    expires_at = given.expires_at, replaced = given.replaced
 FROM {_MANY}
-WHERE record.namespace = wanted.namespace AND record.key = wanted.key
+WHERE record.namespace = given.namespace AND record.key = given.key
 RETURNING record.namespace, record.key, record.version
 """  # noqa: S608  # constants only
 _ADD_MANY = f"""
@@ -159,7 +159,7 @@ ON CONFLICT (namespace, key) DO NOTHING RETURNING namespace, key, version
 """  # noqa: S608  # constants only
 
 
-def are_apart(writes: Sequence[RecordWrite]) -> bool:
+def are_different(writes: Sequence[RecordWrite]) -> bool:
     """Whether no two are about one record, so that their order does not matter."""
     return len({_name_of(write) for write in writes}) == len(writes)
 
@@ -173,29 +173,29 @@ async def write_together(
     two callers lock them in the same order. Versions follow the order of the writes where they are
     few; where they are many, they come in any order.
     """
-    stored = await _locked(sql, sorted(_name_of(write) for write in writes))
+    stored = await _lock(sql, sorted(_name_of(write) for write in writes))
     versions: dict[RecordName, int] = {}
     refused: set[RecordName] = set()
     gone: list[RecordName] = []
     put: list[_Put] = []
     for write in writes:
-        place = _name_of(write)
-        there = stored.get(place)
+        name = _name_of(write)
+        there = stored.get(name)
         before = None if there is None else there.current(now)
         if not write_is_allowed(write, before):
-            refused.add(place)
+            refused.add(name)
         elif is_repeat(write, before):
-            versions[place] = before.version if before else 0
+            versions[name] = before.version if before else 0
         elif write.value is None:
-            versions[place] = 0
+            versions[name] = 0
             if there is not None:
-                gone.append(place)
+                gone.append(name)
         else:
             statement = _ADD_MANY if there is None else _CHANGE_MANY
             put.append(_Put(statement, write, before.version if before else 0))
     if gone:
         await sql.run(_DELETE_MANY, *map(list, zip(*gone, strict=True)))
-    for some in [[one] for one in put] if len(put) <= _A_FEW else _in_bulk(put):
+    for some in [[one] for one in put] if len(put) <= _A_FEW else _group_in_bulk(put):
         rows = await sql.rows(some[0].statement, *_put_columns(some, now))
         if len(rows) < len(some):
             raise SerializationFailure("a record was written meanwhile")
@@ -225,7 +225,7 @@ class _Put(NamedTuple):
     replaced: int
 
 
-def _in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
+def _group_in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
     by_place = sorted(put, key=lambda one: _name_of(one.write))
     groups = [
         [one for one in by_place if one.statement is each] for each in (_CHANGE_MANY, _ADD_MANY)
@@ -233,8 +233,8 @@ def _in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
     return [group for group in groups if group]
 
 
-async def _locked(sql: Sql, places: Sequence[RecordName]) -> dict[RecordName, _Stored]:
-    rows = await sql.rows(_LOCK_MANY, *map(list, zip(*places, strict=True)))
+async def _lock(sql: Sql, names: Sequence[RecordName]) -> dict[RecordName, _Stored]:
+    rows = await sql.rows(_LOCK_MANY, *map(list, zip(*names, strict=True)))
     return {
         (namespace, key): _Stored(Record(namespace, key, value, version, replaced=replaced), until)
         for namespace, key, value, version, until, replaced in rows

@@ -27,7 +27,7 @@ INSERT INTO gantline.migration (number, name, checksum, works_with) VALUES (%s, 
 _APPLIED = "SELECT number, name, checksum, works_with FROM gantline.migration ORDER BY number"
 
 
-async def applied_migrations(sql: Sql, location: Location) -> list[AppliedMigration]:
+async def read_applied(sql: Sql, location: Location) -> list[AppliedMigration]:
     """Which steps the database has had; none where our schema is not there yet."""
     name = location.schema
     ((history, is_plain),) = await sql.rows(_IS_THERE, f"{name}.migration", name, name)
@@ -41,19 +41,19 @@ async def applied_migrations(sql: Sql, location: Location) -> list[AppliedMigrat
     return [AppliedMigration(*row) for row in await sql.rows(_APPLIED)]
 
 
-async def pending(
+async def find_pending(
     sql: Sql, location: Location, known: list[Migration] | None = None
 ) -> list[Migration]:
     """Say what is still to be applied."""
     known = load_migrations(PACKAGE) if known is None else known
-    return plan(known, await applied_migrations(sql, location))
+    return plan(known, await read_applied(sql, location))
 
 
 async def migrate(
     sql: Sql, location: Location, known: list[Migration] | None = None
 ) -> list[Migration]:
     """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
-    if not await pending(sql, location, known):
+    if not await find_pending(sql, location, known):
         return []
     await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
     # Not IF NOT EXISTS, which asks for the right to create one even where a DBA has done so.
@@ -61,7 +61,7 @@ async def migrate(
     if name is None:
         await sql.script(f"CREATE SCHEMA {location.schema}")
     await sql.script(HISTORY)
-    missing = await pending(sql, location, known)
+    missing = await find_pending(sql, location, known)
     for step in missing:
         await sql.script(step.sql)
         await sql.run(_DONE, step.number, step.name, step.checksum, step.works_with)
@@ -70,7 +70,7 @@ async def migrate(
 
 async def check(sql: Sql, location: Location) -> None:
     """Refuse a database that lacks something, where it is not ours to change it."""
-    if missing := await pending(sql, location):
+    if missing := await find_pending(sql, location):
         raise SchemaMismatch(
             f"The schema {location.schema!r} lacks the migrations from {missing[0].number} "
             f"({missing[0].name}) on.",
@@ -104,7 +104,7 @@ class PostgresMigrator:
         return load_migrations(PACKAGE)
 
     async def applied(self) -> list[AppliedMigration]:
-        return await self._run(lambda sql: applied_migrations(sql, self._location))
+        return await self._run(lambda sql: read_applied(sql, self._location))
 
     async def migrate(self) -> list[Migration]:
         return await self._run(lambda sql: migrate(sql, self._location))

@@ -11,7 +11,7 @@ from gantline.stores.postgres.connection import Row as Row
 from gantline.stores.postgres.location import Location
 
 
-def looked_up(table: str, column: str, value: str) -> str:
+def join_one(table: str, column: str, value: str) -> str:
     """Say a join that the planner can only carry out as a look-up of one row after the other.
 
     Left to itself it may read all of a table that its statistics call empty.
@@ -22,9 +22,9 @@ def looked_up(table: str, column: str, value: str) -> str:
     )
 
 
-def looked_up_if_there(table: str, column: str, value: str) -> str:
+def left_join_one(table: str, column: str, value: str) -> str:
     """The same, with NULLs where there is none."""
-    inner = looked_up(table, column, value).removeprefix("CROSS JOIN")
+    inner = join_one(table, column, value).removeprefix("CROSS JOIN")
     return f"LEFT JOIN {inner} ON true"
 
 

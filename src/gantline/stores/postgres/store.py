@@ -45,11 +45,11 @@ from gantline.stores.migrations import Migrator
 from gantline.stores.pool import Purpose
 from gantline.stores.postgres import copying, counts, events, leases, prune, query, records, schema
 from gantline.stores.postgres.apply import apply, follow_ups_of
-from gantline.stores.postgres.calls import Calls, nothing
+from gantline.stores.postgres.calls import Calls, do_nothing
 from gantline.stores.postgres.claim import Claims
 from gantline.stores.postgres.connection import full_conninfo
-from gantline.stores.postgres.dedupe import holder, of_requests
-from gantline.stores.postgres.insert import as_first_time, insert, places_of, rounds_of
+from gantline.stores.postgres.dedupe import find_holder, find_request_keys
+from gantline.stores.postgres.insert import accept_own_duplicates, insert, lanes_of, split_by_key
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.schema import PostgresMigrator
@@ -69,7 +69,7 @@ class _Opened:
         self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
         self.counts = counts.Counts()
-        self.sequencing = events.Sequencing()
+        self.sequencer = events.Sequencer()
         self.empty_batches = prune.EmptyBatches()
         self.numbers = events.Numbers()
         self.queue_check = prune.QueueCheck()
@@ -186,30 +186,30 @@ class PostgresStore:
         except StoreBusy:
             # One of them waits for a key; the others must not.
             alone = [self._insert((new,), patience_ms=None) for new in jobs]
-            return [answers[0] for answers in await asyncio.gather(*alone)]
+            return [results[0] for results in await asyncio.gather(*alone)]
 
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        lanes, in_rounds = self._parts.lanes, list(rounds_of(jobs))
+        lanes, in_rounds = self._parts.lanes, list(split_by_key(jobs))
 
         async def write(sql: Sql) -> list[InsertResult]:
-            answers = await insert(
+            results = await insert(
                 sql, jobs, in_rounds, lanes=lanes, now=self._now(), patience_ms=patience_ms
             )
-            return as_first_time(answers, jobs) if sql.is_repeated else answers
+            return accept_own_duplicates(results, jobs) if sql.is_repeated else results
 
         # A round is one statement, atomic by itself: BEGIN and COMMIT would be two more ways to go.
         return await self.calls.run(
-            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.load(sql, lanes_of(jobs))
         )
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         lanes = self._parts.lanes
-        places = tuple(places_of(jobs))
-        if not lanes.knows(places):
+        names = tuple(lanes_of(jobs))
+        if not lanes.knows(names):
             # Not in the caller's transaction: others would wait for its end to know the lane.
-            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, places))
+            await self.calls.run(do_nothing, before=lambda sql: lanes.load_unlocked(sql, names))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
@@ -253,7 +253,7 @@ class PostgresStore:
         return await self.calls.run(
             lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
             atomic=not all(map(is_plain, transitions)),
-            before=lambda sql: lanes.learn(sql, places_of(follow_ups_of(transitions))),
+            before=lambda sql: lanes.load(sql, lanes_of(follow_ups_of(transitions))),
         )
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
@@ -279,8 +279,8 @@ class PostgresStore:
         )
 
     async def sequence(self, *, limit: int) -> int:
-        sequencing = self._parts.sequencing
-        return await self.calls.run(lambda sql: sequencing.number(sql, at_most(limit)))
+        sequencer = self._parts.sequencer
+        return await self.calls.run(lambda sql: sequencer.number_rows(sql, at_most(limit)))
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await self.calls.run(
@@ -310,7 +310,7 @@ class PostgresStore:
         return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
-        return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
+        return await self.calls.run(lambda sql: find_request_keys(sql, job_ids, self._now()))
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self.calls.run(
@@ -321,7 +321,7 @@ class PostgresStore:
         if not is_storable(tenant_id or ""):
             return []
 
-        async def count(timed: counts.Timed) -> list[LaneCounts]:
+        async def count(timed: counts.Stopwatch) -> list[LaneCounts]:
             async def ask(sql: Sql) -> list[LaneCounts]:
                 with timed:
                     return await counts.counts(sql, tenant_id, self._now())
@@ -356,7 +356,7 @@ class PostgresStore:
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         async def look(sql: Sql) -> list[UUID | None]:
             possible = [key for key in keys if is_storable("".join(key.identity))]
-            found = {key.identity: await holder(sql, key, self._now()) for key in possible}
+            found = {key.identity: await find_holder(sql, key, self._now()) for key in possible}
             held = [found.get(key.identity) for key in keys]
             return [one.job_id if one else None for one in held]
 
@@ -393,7 +393,7 @@ class PostgresStore:
         await self.calls.run(
             lambda sql: copying.load(sql, items, lanes),
             atomic=True,
-            before=lambda sql: lanes.learn(sql, {(job.queue, job.job_type) for job in jobs}),
+            before=lambda sql: lanes.load(sql, {(job.queue, job.job_type) for job in jobs}),
         )
 
     async def clear(self) -> None:

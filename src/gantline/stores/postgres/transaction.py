@@ -25,9 +25,9 @@ from gantline.contract.submission import NewJob
 from gantline.contract.transition import Transition
 from gantline.stores.postgres import failures
 from gantline.stores.postgres.apply import apply
-from gantline.stores.postgres.calls import Calls, nothing
-from gantline.stores.postgres.dedupe import in_order_of_locking
-from gantline.stores.postgres.insert import places_of, refused
+from gantline.stores.postgres.calls import Calls, do_nothing
+from gantline.stores.postgres.dedupe import sort_for_locking
+from gantline.stores.postgres.insert import lanes_of, read_refusal
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.sql import Row, Sql
@@ -42,24 +42,26 @@ _SUBMIT: Final = (
 async def insert_through(
     connection: Any, jobs: Sequence[NewJob], *, location: Location, now: int | None
 ) -> list[InsertResult]:
-    order = sorted(range(len(jobs)), key=lambda place: in_order_of_locking(jobs[place].keys))
-    text = msgspec.json.encode([_envelope(jobs[place]) for place in order]).decode()
+    order = sorted(range(len(jobs)), key=lambda index: sort_for_locking(jobs[index].keys))
+    text = msgspec.json.encode([_envelope(jobs[index]) for index in order]).decode()
     call = _CALLS[_driver_of(connection)]
     try:
         rows = await call(connection, location, text, now)
     except Exception as error:
-        known = failures.of_any_driver(error)
+        known = failures.find_psycopg_error(error)
         if known is None:
             raise
     else:
-        answers = {order[row[0] - 1]: _answer(row) for row in rows}
-        return [answers[place] for place in range(len(jobs))]
-    raise failures.told(known)
+        results = {order[row[0] - 1]: _read_result(row) for row in rows}
+        return [results[index] for index in range(len(jobs))]
+    raise failures.translate_with_cause(known)
 
 
-def _answer(row: Row) -> InsertResult:
-    place, outcome, job_id, kind = row
-    return Applied(1) if outcome == "accepted" else refused((place, outcome, UUID(job_id), kind))
+def _read_result(row: Row) -> InsertResult:
+    index, outcome, job_id, kind = row
+    return (
+        Applied(1) if outcome == "accepted" else read_refusal((index, outcome, UUID(job_id), kind))
+    )
 
 
 def _driver_of(connection: Any) -> str:
@@ -82,7 +84,7 @@ async def _through_psycopg(
     is_idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and is_idle:
         raise _no_transaction()
-    statement = _said(location, "%s::jsonb", "%s::bigint").encode()
+    statement = _submit_statement(location, "%s::jsonb", "%s::bigint").encode()
     cursor = connection.cursor(row_factory=tuple_row)
     if isinstance(connection, psycopg.AsyncConnection):
         rows: list[Row] = await (await cursor.execute(statement, (text, now))).fetchall()
@@ -97,7 +99,7 @@ async def _through_asyncpg(
         raise _no_connection(connection)
     if not connection.is_in_transaction():
         raise _no_transaction()
-    statement = _said(location, "$1::text::jsonb", "$2::bigint")
+    statement = _submit_statement(location, "$1::text::jsonb", "$2::bigint")
     return [tuple(row) for row in await connection.fetch(statement, text, now)]
 
 
@@ -119,7 +121,9 @@ async def _through_sqlalchemy(
             f"The connection is to {bind.dialect.name}; the jobs are in PostgreSQL.",
             next_step="Use one to the database of the jobs, or submit without `connection`.",
         )
-    statement = sqlalchemy.text(_said(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)"))
+    statement = sqlalchemy.text(
+        _submit_statement(location, "CAST(:jobs AS jsonb)", "CAST(:now AS bigint)")
+    )
     values = {"jobs": text, "now": now}
     if inspect.iscoroutinefunction(connection.execute):
         result = await connection.execute(statement, values)
@@ -152,7 +156,7 @@ def _no_transaction() -> StoreMisconfigured:
     )
 
 
-def _said(location: Location, jobs: str, now: str) -> str:
+def _submit_statement(location: Location, jobs: str, now: str) -> str:
     return location.sql(_SUBMIT.format(jobs, now)).decode()
 
 
@@ -211,14 +215,14 @@ class PostgresTransaction:
         return self._sql.connection
 
     async def apply(self, transition: Transition) -> ApplyResult:
-        places = tuple(places_of(transition.follow_ups))
-        if places:
-            await self._calls.run(nothing, before=lambda sql: self._lanes.learn(sql, places))
+        lanes = tuple(lanes_of(transition.follow_ups))
+        if lanes:
+            await self._calls.run(do_nothing, before=lambda sql: self._lanes.load(sql, lanes))
         try:
-            return await self._calls.in_time(self._apply(transition))
+            return await self._calls.run_in_time(self._apply(transition))
         except failures.RAISED as error:
-            failed = failures.as_error(error)
-        raise failures.told(failed)
+            failed = failures.to_psycopg_error(error)
+        raise failures.translate_with_cause(failed)
 
     async def _apply(self, transition: Transition) -> ApplyResult:
         return (await apply(self._sql, [transition], lanes=self._lanes, now=self._now))[0]

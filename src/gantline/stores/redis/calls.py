@@ -26,23 +26,23 @@ class Nodes:
     def add(self, nodes: list[Node]) -> None:
         self._known += [node for node in nodes if node not in self._known]
 
-    def learn(self, error: Exception, asked: Node | None) -> bool:
+    def choose_next(self, error: Exception, asked: Node | None) -> bool:
         """Choose whom to ask next after an error; True where it is to be asked at once."""
         if asked is None or asked != self.current:
             return False  # another call has learnt it already
-        there = failures.moved_to(error)
+        there = failures.find_moved_node(error)
         if there is not None and self._is_cluster:
             host, port = there
             self.current = Node(host or asked.host, port)
             self.add([self.current])
             return True
         if failures.is_lost(error) or isinstance(error, ReadOnlyError):
-            self.current = self._behind(asked)
+            self.current = self._next_after(asked)
         return False
 
-    def _behind(self, node: Node) -> Node:
-        place = self._known.index(node) if node in self._known else -1
-        return self._known[(place + 1) % len(self._known)]
+    def _next_after(self, node: Node) -> Node:
+        index = self._known.index(node) if node in self._known else -1
+        return self._known[(index + 1) % len(self._known)]
 
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ _MILLIS: Final = 1000
 class Reply(NamedTuple):
     value: Any
     is_repeated: bool
-    """Whether an earlier attempt may have done the same, its answer lost."""
+    """Whether an earlier attempt may have done the same, its response lost."""
 
 
 class Calls:
@@ -74,10 +74,10 @@ class Calls:
         self._pools = Pools(self._connect, location.connections)
 
     async def run(
-        self, script: Script, said: Sequence[Argument], *, purpose: Purpose = Purpose.VERBS
+        self, script: Script, arguments: Sequence[Argument], *, purpose: Purpose = Purpose.VERBS
     ) -> Reply:
         """Call a script of the prefix."""
-        values, is_repeated = await self.run_each(script, [said], purpose=purpose)
+        values, is_repeated = await self.run_each(script, [arguments], purpose=purpose)
         return Reply(values[0], is_repeated)
 
     async def run_each(
@@ -88,93 +88,95 @@ class Calls:
         purpose: Purpose = Purpose.VERBS,
     ) -> Reply:
         """Call a script for each batch, in order; all are sent before the first is answered."""
-        rests = [(1, self._location.tag, *said) for said in batches]
+        rests = [(1, self._location.tag, *arguments) for arguments in batches]
 
         async def call(connection: Connection) -> Any:
-            answers = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))
-            if any(isinstance(answer, NoScriptError) for answer in answers):
-                answers = await connection.ask(*(("EVAL", script.text, *rest) for rest in rests))
-            failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
+            responses = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))
+            if any(isinstance(response, NoScriptError) for response in responses):
+                responses = await connection.ask(*(("EVAL", script.text, *rest) for rest in rests))
+            failed = next(
+                (response for response in responses if isinstance(response, Exception)), None
+            )
             if failed is None and script.writes_jobs and self._location.replicas:
-                failed = await self._replicated(connection)
-            return failed or answers
+                failed = await self._await_replicas(connection)
+            return failed or responses
 
-        return await self._in_time(call, purpose)
+        return await self._run_in_time(call, purpose)
 
     async def ask(self, *command: Argument) -> Any:
         """Send a plain command; Refused where the server does not know or allow it."""
 
         async def call(connection: Connection) -> Any:
-            (answer,) = await connection.ask(command)
-            if isinstance(answer, Exception) and not failures.is_worth_another_attempt(answer):
-                return Refused(answer)
-            return answer
+            (response,) = await connection.ask(command)
+            if isinstance(response, Exception) and not failures.is_retryable(response):
+                return Refused(response)
+            return response
 
-        return (await self._in_time(call, Purpose.VERBS)).value
+        return (await self._run_in_time(call, Purpose.VERBS)).value
 
-    async def meet_cluster(self) -> None:
+    async def find_cluster_nodes(self) -> None:
         """Learn all servers of a cluster, so that any of them can tell where the slot is."""
         if not self._location.cluster:
             return
-        answer = await self.ask("CLUSTER", "SLOTS")
-        if isinstance(answer, Refused):
+        response = await self.ask("CLUSTER", "SLOTS")
+        if isinstance(response, Refused):
             raise StoreMisconfigured(
                 "The server is no part of a cluster.", next_step="Write redis:// in the store URL."
             )
-        self._nodes.add([Node(one[0].decode(), one[1]) for slots in answer for one in slots[2:]])
+        self._nodes.add([Node(one[0].decode(), one[1]) for slots in response for one in slots[2:]])
 
-    async def _replicated(self, connection: Connection) -> Exception | None:
+    async def _await_replicas(self, connection: Connection) -> Exception | None:
         """Wait until replicas have what was written, or say why they have not.
 
         WAIT is about this connection's last write, and a verb that is repeated may write nothing
         itself: so something is written.
         """
-        wanted, mark = self._location.replicas, ("EVAL", _MARK, 1, self._location.tag)
+        replicas, mark = self._location.replicas, ("EVAL", _MARK, 1, self._location.tag)
         # Within the deadline, so that it is told what was waited for.
         millis = int(min(_REPLICA_SECONDS, self._seconds / 2) * _MILLIS)
-        marked, count = await connection.ask(mark, ("WAIT", wanted, millis))
+        marked, count = await connection.ask(mark, ("WAIT", replicas, millis))
         if isinstance(marked, Exception) or isinstance(count, Exception):
             return marked if isinstance(marked, Exception) else count
-        if count < wanted:
+        if count < replicas:
             raise StoreUnavailable(
-                f"{count} of {wanted} replicas have taken the write in time.",
+                f"{count} of {replicas} replicas have taken the write in time.",
                 next_step="Check the replicas. Whether it stays is not known; it may be repeated.",
             )
         return None
 
-    async def _in_time(self, call: Call, purpose: Purpose) -> Reply:
+    async def _run_in_time(self, call: Call, purpose: Purpose) -> Reply:
         failed: list[Exception] = []
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._until_it_works(call, purpose, failed)
+                return await self._retry(call, purpose, failed)
         except TimeoutError:
             pass
-        raise failures.told(failed[-1]) if failed else self._silence()
+        raise failures.translate_with_cause(failed[-1]) if failed else self._no_response()
 
-    async def _until_it_works(self, call: Call, purpose: Purpose, failed: list[Exception]) -> Reply:
+    async def _retry(self, call: Call, purpose: Purpose, failed: list[Exception]) -> Reply:
         pool, waits, is_repeated = self._pools.get(purpose), retry_waits(), False
         while True:
             used: Connection | None = None
             try:
                 async with pool.connection() as used:
-                    answer = await call(used)
-                if not isinstance(answer, Exception):
-                    return Reply(answer, is_repeated)
-                failed.append(answer)
+                    response = await call(used)
+                if not isinstance(response, Exception):
+                    return Reply(response, is_repeated)
+                failed.append(response)
             except failures.RAISED as error:
                 raise_if_cancelled()
                 failed.append(error)
             met = failed[-1]
-            is_elsewhere = failures.moved_to(met) is not None and not self._location.cluster
-            if is_elsewhere or not failures.is_worth_another_attempt(met):
-                raise failures.told(met)
+            is_elsewhere = failures.find_moved_node(met) is not None and not self._location.cluster
+            if is_elsewhere or not failures.is_retryable(met):
+                raise failures.translate_with_cause(met)
             is_repeated |= used is not None and failures.is_lost(met)
-            follows = self._nodes.learn(met, used.node if used else None)
+            follows = self._nodes.choose_next(met, used.node if used else None)
             await pool.drop_idle()
             if not follows:
                 await asyncio.sleep(next(waits))
 
-    def _silence(self) -> StoreUnavailable:
+    def _no_response(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"Redis has not answered within {self._seconds:g} s.",
             next_step="Look at SLOWLOG and at what keeps the server busy.",
@@ -188,7 +190,7 @@ class Calls:
         except BaseException as error:
             await connection.close()
             if isinstance(error, failures.RAISED):
-                self._nodes.learn(error, node)
+                self._nodes.choose_next(error, node)
             raise
         return connection
 

@@ -14,12 +14,19 @@ from gantline.stores.ranks import SUSPECT_CRASHES
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, Reply
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import Claimed, claimed_run, instant, lane_name, run_from, span
+from gantline.stores.redis.rows import (
+    Claimed,
+    encode_lane,
+    encode_span,
+    read_claimed_run,
+    read_instant,
+    read_run,
+)
 
 Tokens = Callable[[int], bytes]
 
 _MOST_AT_ONCE: Final = 1000
-"""More are not claimed by one call, however many are wanted."""
+"""More are not claimed by one call, however many are requested."""
 _TOKEN_SIZE: Final = 16
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
@@ -32,48 +39,60 @@ async def claim(
     calls: Calls,
     session: str,
     claim_id: UUID,
-    wanted: Sequence[LaneRequest],
+    requests: Sequence[LaneRequest],
     *,
     lease: timedelta,
     now: bytes,
     tokens: Tokens,
 ) -> list[Run]:
-    requests, most = _requests(wanted)
+    encoded, most = _encode_requests(requests)
     if not most:
         return []
-    said: list[Argument] = [now, session, claim_id.bytes, span(lease), tokens(most), *requests]
-    reply = await calls.run(scripts.CLAIM, said)
-    return _runs(reply, session)
+    arguments: list[Argument] = [
+        now,
+        session,
+        claim_id.bytes,
+        encode_span(lease),
+        tokens(most),
+        *encoded,
+    ]
+    reply = await calls.run(scripts.CLAIM, arguments)
+    return _read_runs(reply, session)
 
 
-def _requests(wanted: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
-    said: list[Argument] = []
+def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
+    arguments: list[Argument] = []
     left = _MOST_AT_ONCE
-    for request in wanted:
+    for request in requests:
         limit = min(request.limit, left)
         kinds = dict.fromkeys(request.job_types)
         if limit > 0 and kinds:
             left -= limit
-            said += (limit, len(kinds), _suspects(request, limit), _limits(request, kinds, limit))
+            arguments += (
+                limit,
+                len(kinds),
+                _encode_suspects(request, limit),
+                _encode_limits(request, kinds, limit),
+            )
             for kind in kinds:
-                said += (lane_name(request.queue, kind), int(kind in request.logged))
-    return said, _MOST_AT_ONCE - left
+                arguments += (encode_lane(request.queue, kind), int(kind in request.logged))
+    return arguments, _MOST_AT_ONCE - left
 
 
-def _suspects(request: LaneRequest, limit: int) -> bytes:
+def _encode_suspects(request: LaneRequest, limit: int) -> bytes:
     """How many by number of crashes; empty where no suspects are asked for."""
     if not request.suspects:
         return b""
-    return _packed([request.most_suspects(crashes) for crashes in SUSPECT_CRASHES], limit)
+    return _pack_numbers([request.most_suspects(crashes) for crashes in SUSPECT_CRASHES], limit)
 
 
-def _limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:
+def _encode_limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:
     """How many of each type; empty where none is limited."""
     most = dict(request.at_most)
-    return _packed([most.get(kind, limit) for kind in kinds], limit) if most else b""
+    return _pack_numbers([most.get(kind, limit) for kind in kinds], limit) if most else b""
 
 
-def _packed(numbers: Sequence[int], limit: int) -> bytes:
+def _pack_numbers(numbers: Sequence[int], limit: int) -> bytes:
     return struct.pack(f">{len(numbers)}I", *(max(0, min(number, limit)) for number in numbers))
 
 
@@ -91,18 +110,18 @@ def _masks(count: int) -> tuple[int, int]:
     return ones * _RANDOM, ones * _VERSION
 
 
-def _runs(reply: Reply, session: str) -> list[Run]:
+def _read_runs(reply: Reply, session: str) -> list[Run]:
     now, until, *rest = reply.value
     if until:
-        claimed = Claimed(session, instant(now), instant(until))
+        claimed = Claimed(session, read_instant(now), read_instant(until))
         return [
-            claimed_run(job_id, state, envelope, claimed, (now - due) / _MICROS)
+            read_claimed_run(job_id, state, envelope, claimed, (now - due) / _MICROS)
             for job_id, state, envelope, due in _in_fours(rest)
         ]
     # A repeated claim: each of its leases may have been renewed.
     count = len(rest) // (_WIDTH + 1)
     return [
-        run_from(job_id, state, envelope, renewed)
+        read_run(job_id, state, envelope, renewed)
         for (job_id, state, envelope, _), renewed in zip(
             _in_fours(rest[: _WIDTH * count]), rest[_WIDTH * count :], strict=True
         )

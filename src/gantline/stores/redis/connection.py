@@ -17,8 +17,8 @@ _NOT_ENOUGH: Final = object()
 _CLOSED: Final = "the server has closed the connection"
 
 
-class Answers(asyncio.Protocol):
-    """Gives the answers to one batch of commands at a time, in order."""
+class ResponseReader(asyncio.Protocol):
+    """Gives the responses to one batch of commands at a time, in order."""
 
     def __init__(self, error_of: Callable[[str], Exception]) -> None:
         self._reader = hiredis.Reader(
@@ -37,7 +37,7 @@ class Answers(asyncio.Protocol):
         return not (self.is_lost or is_pending)
 
     def expect(self, count: int) -> asyncio.Future[list[Any]]:
-        """Errors of the server are among the answers; a lost connection is raised."""
+        """Errors of the server are among the responses; a lost connection is raised."""
         if self.is_lost:
             raise ConnectionError(_CLOSED)
         self._waiter = asyncio.get_running_loop().create_future()
@@ -47,8 +47,8 @@ class Answers(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
-            while (answer := self._reader.gets(False)) is not _NOT_ENOUGH:
-                self._read.append(answer)
+            while (response := self._reader.gets(False)) is not _NOT_ENOUGH:
+                self._read.append(response)
         except InvalidResponse as error:
             self._lose(error)
         else:
@@ -74,36 +74,36 @@ _CONNECT_SECONDS: Final = 5.0
 
 
 class Connection:
-    """Sends commands together and reads their answers in order."""
+    """Sends commands together and reads their responses in order."""
 
     def __init__(self, location: Location, node: Node | None) -> None:
         self._driver = _driver(location, node)
         self._transport: asyncio.WriteTransport | None = None
-        self._answers = Answers(self._driver._parser.parse_error)
+        self._responses = ResponseReader(self._driver._parser.parse_error)
         self.node = node
 
     async def open(self) -> None:
         await self._driver.connect()  # type: ignore[no-untyped-call]  # the driver's
         assert self._driver._writer is not None  # noqa: S101  # it is connected
         self._transport = self._driver._writer.transport
-        self._transport.set_protocol(self._answers)
+        self._transport.set_protocol(self._responses)
 
     @property
     def is_reusable(self) -> bool:
-        return self._answers.are_complete
+        return self._responses.are_complete
 
     async def ask(self, *commands: Command) -> list[Any]:
-        """The answers, errors of the server among them; a lost connection is raised."""
+        """The responses, errors of the server among them; a lost connection is raised."""
         assert self._transport is not None  # noqa: S101  # who asks has opened it
-        packed = b"".join(map(_pack, commands))
-        answers = self._answers.expect(len(commands))
+        data = b"".join(map(_pack, commands))
+        responses = self._responses.expect(len(commands))
         # Without waiting for room: what does not fit into the socket is this batch alone.
-        self._transport.write(packed)
-        return await answers
+        self._transport.write(data)
+        return await responses
 
     async def close(self) -> None:
         if self._transport is not None:
-            # Not in order: TLS would say good-bye and wait for the answer.
+            # Not in order: TLS would say good-bye and wait for the response.
             self._transport.abort()
         with suppress(OSError, asyncio.TimeoutError):
             await self._driver.disconnect(nowait=True)
@@ -112,10 +112,10 @@ class Connection:
         """Let go where the loop has ended on which one could close it."""
         writer, self._driver._writer = self._driver._writer, None
         if writer is not None:
-            _let_go(writer.transport)
+            _close_socket(writer.transport)
 
 
-def _let_go(transport: Any) -> None:
+def _close_socket(transport: Any) -> None:
     """Close a socket under its transport. asyncio has no way for that without the loop, and would
     complain of both when they are collected. uvloop has closed them with the loop."""
     under_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)

@@ -7,7 +7,7 @@ from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import read_lane, read_row, tenant_name
+from gantline.stores.redis.rows import encode_tenant, read_lane, read_row
 
 _ROWS_AT_ONCE: Final = 500
 
@@ -16,12 +16,12 @@ async def history(calls: Calls, job_id: UUID, tenant_id: str | None) -> list[Log
     rows: list[LogEntry] = []
     number = 0
     while True:
-        said: list[Argument] = [job_id.bytes, number, _ROWS_AT_ONCE]
-        answer = (await calls.run(scripts.HISTORY, said)).value
-        if not answer:
+        arguments: list[Argument] = [job_id.bytes, number, _ROWS_AT_ONCE]
+        response = (await calls.run(scripts.HISTORY, arguments)).value
+        if not response:
             return []
-        tenant, number, *page = answer
-        if tenant_id is not None and tenant.decode() != tenant_name(tenant_id):
+        tenant, number, *page = response
+        if tenant_id is not None and tenant.decode() != encode_tenant(tenant_id):
             return []
         rows += [read_row(row).entry for row in page]
         if not number:
@@ -32,8 +32,8 @@ async def events(calls: Calls, *, after: int, limit: int) -> list[LoggedEvent]:
     found: list[LoggedEvent] = []
     after = max(0, after)
     while len(found) < limit:
-        said: list[Argument] = [after, min(_ROWS_AT_ONCE, limit - len(found))]
-        looked, names, *page = (await calls.run(scripts.EVENTS, said)).value
+        arguments: list[Argument] = [after, min(_ROWS_AT_ONCE, limit - len(found))]
+        looked, names, *page = (await calls.run(scripts.EVENTS, arguments)).value
         known = dict(zip(names[::2], names[1::2], strict=True))
         for number, row in zip(page[::2], page[1::2], strict=True):
             entry, lane, tenant = read_row(row)

@@ -14,7 +14,13 @@ from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import is_running, pack_progress, read_version, run_from, span
+from gantline.stores.redis.rows import (
+    encode_span,
+    is_running,
+    pack_progress,
+    read_run,
+    read_version,
+)
 
 _BATCH: Final = 500
 _LOST: Final = ord("l")
@@ -31,14 +37,16 @@ async def renew(
 ) -> Renewal:
     letters = b""
     for batch in in_batches(runs, _BATCH):
-        said: list[Argument] = [now, session, span(lease)]
+        arguments: list[Argument] = [now, session, encode_span(lease)]
         for run in batch:
-            said += (run.job_id.bytes, run.token.bytes)
-        letters += (await calls.run(scripts.RENEW, said, purpose=Purpose.CONTROL)).value
-    told = list(zip(runs, letters, strict=True))
+            arguments += (run.job_id.bytes, run.token.bytes)
+        letters += (await calls.run(scripts.RENEW, arguments, purpose=Purpose.CONTROL)).value
+    letters_of_runs = list(zip(runs, letters, strict=True))
     return Renewal(
-        lost=frozenset(run.token for run, letter in told if letter == _LOST),
-        cancel_requested=frozenset(run.token for run, letter in told if letter == _CANCELLED),
+        lost=frozenset(run.token for run, letter in letters_of_runs if letter == _LOST),
+        cancel_requested=frozenset(
+            run.token for run, letter in letters_of_runs if letter == _CANCELLED
+        ),
     )
 
 
@@ -47,20 +55,20 @@ async def expire_session(calls: Calls, session: str, now: bytes) -> int:
 
 
 async def progress(calls: Calls, updates: Sequence[Progress], now: bytes) -> list[ProgressResult]:
-    answers: list[ProgressResult] = []
+    results: list[ProgressResult] = []
     for batch in in_batches(updates, _BATCH):
-        said: list[Argument] = [now]
+        arguments: list[Argument] = [now]
         for one in batch:
-            said += (
+            arguments += (
                 one.run.job_id.bytes,
                 one.run.token.bytes,
                 _PERCENT.pack(one.percent),
                 one.phase,
                 pack_progress(one.percent, one.phase) if one.logged else b"",
             )
-        reply = await calls.run(scripts.PROGRESS, said)
-        answers += [read_version(answer) for answer in reply.value]
-    return answers
+        reply = await calls.run(scripts.PROGRESS, arguments)
+        results += [read_version(item) for item in reply.value]
+    return results
 
 
 async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:
@@ -69,8 +77,8 @@ async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -
         return []
     first, ids = after.bytes if after else b"", list[bytes]()
     while True:
-        said: list[Argument] = [now, len(ids), _PAGE]
-        looked, *page = (await calls.run(scripts.EXPIRED, said)).value
+        arguments: list[Argument] = [now, len(ids), _PAGE]
+        looked, *page = (await calls.run(scripts.EXPIRED, arguments)).value
         ids += page
         if looked < _PAGE:
             break
@@ -81,9 +89,9 @@ async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -
 
 async def _read_runs(calls: Calls, ids: Sequence[bytes]) -> list[Run]:
     reply = await calls.run(scripts.GET, ids)
-    found = [(job_id, *answer) for job_id, answer in zip(ids, reply.value, strict=True) if answer]
+    found = [(job_id, *item) for job_id, item in zip(ids, reply.value, strict=True) if item]
     return [
-        run_from(job_id, state, envelope, until)
+        read_run(job_id, state, envelope, until)
         for job_id, state, envelope, _, until in found
         if is_running(state)
     ]

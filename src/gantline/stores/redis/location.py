@@ -94,31 +94,31 @@ def parse_url(url: str) -> Location:
     next_step = f"Use one of {', '.join(sorted(_OURS))}."
     check_names(options, _OURS, example=_EXAMPLE, next_step=next_step)
     return Location(
-        nodes=() if way == "unix" else _nodes(parts),
+        nodes=() if way == "unix" else _read_nodes(parts),
         socket=Path(unquote(parts.path)) if way == "unix" else None,
         cluster=way == "cluster",
-        tls=_tls(options) if scheme in _OVER_TLS else None,
+        tls=_read_tls(options) if scheme in _OVER_TLS else None,
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
-        database=_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
-        prefix=_prefix(options),
-        replicas=_replicas(options),
+        database=_read_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
+        prefix=_read_prefix(options),
+        replicas=_read_replicas(options),
         connections=int(read_number(options, "connections", 10, least=1)),
         deadline=timedelta(seconds=read_number(options, "deadline", 30, least=0.1)),
         wakeup=read_bool(options, "wakeup"),
     )
 
 
-def _tls(options: dict[str, str]) -> dict[str, str]:
+def _read_tls(options: dict[str, str]) -> dict[str, str]:
     return {name: options[name] for name in _TLS if name in options}
 
 
-def _nodes(parts: SplitResult) -> tuple[Node, ...]:
+def _read_nodes(parts: SplitResult) -> tuple[Node, ...]:
     hosts = parts.netloc.rpartition("@")[2] or "localhost"
-    return tuple(map(_node, hosts.split(",")))
+    return tuple(map(_read_node, hosts.split(",")))
 
 
-def _node(text: str) -> Node:
+def _read_node(text: str) -> Node:
     try:
         parts = urlsplit(f"//{text}")
         node = Node(parts.hostname or "", parts.port or DEFAULT_PORT)
@@ -129,7 +129,7 @@ def _node(text: str) -> Node:
     return node
 
 
-def _database(text: str, way: str) -> int:
+def _read_database(text: str, way: str) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit():
@@ -141,7 +141,7 @@ def _database(text: str, way: str) -> int:
     return int(text)
 
 
-def _prefix(options: dict[str, str]) -> str:
+def _read_prefix(options: dict[str, str]) -> str:
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not _PREFIX.fullmatch(prefix):
         raise StoreMisconfigured(
@@ -151,16 +151,16 @@ def _prefix(options: dict[str, str]) -> str:
     return prefix
 
 
-def _replicas(options: dict[str, str]) -> int:
+def _read_replicas(options: dict[str, str]) -> int:
     """How many replicas to wait for; none unless asked."""
-    wanted = options.get("durability")
-    if wanted not in (None, "replicated"):
+    durability = options.get("durability")
+    if durability not in (None, "replicated"):
         raise StoreMisconfigured(
-            f"durability={wanted} cannot be asked of the server.",
+            f"durability={durability} cannot be asked of the server.",
             next_step="Write durability=replicated, or leave it out: the rest is the server's "
             "configuration (appendonly, appendfsync).",
         )
-    if wanted is None:
+    if durability is None:
         if "replicas" in options:
             raise StoreMisconfigured(
                 "replicas=… in the store URL means nothing by itself.",

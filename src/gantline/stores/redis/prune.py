@@ -10,7 +10,7 @@ from gantline.contract.query import Pruned, PruneRule, in_64_bits
 from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.redis import scripts
-from gantline.stores.redis.apply import guarded_version
+from gantline.stores.redis.apply import encode_version
 from gantline.stores.redis.calls import AT_ONCE, Calls, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import LETTERS, read_version
@@ -23,15 +23,15 @@ _OLD_BATCH: Final = 400
 
 
 async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-    answers: list[DeleteResult] = []
+    results: list[DeleteResult] = []
     for batch in in_batches(jobs, _BATCH):
-        said: list[Argument] = []
+        arguments: list[Argument] = []
         for job_id, guard in batch:
-            letter, version = LETTERS[guard.status], guarded_version(guard)
-            said += (job_id.bytes, guard.tenant_id, letter, version)
-        reply = await calls.run(scripts.DELETE, said)
-        answers += [read_version(answer) for answer in reply.value]
-    return answers
+            letter, version = LETTERS[guard.status], encode_version(guard)
+            arguments += (job_id.bytes, guard.tenant_id, letter, version)
+        reply = await calls.run(scripts.DELETE, arguments)
+        results += [read_version(item) for item in reply.value]
+    return results
 
 
 async def prune(
@@ -43,12 +43,12 @@ async def prune(
     now: bytes,
 ) -> Pruned:
     if not limit:
-        return Pruned(overdue=(await _due(calls, rules)).longest)
+        return Pruned(overdue=(await _find_due(calls, rules)).longest)
     jobs = 0
-    for number, source in (await _due(calls, rules)).sources:
+    for number, source in (await _find_due(calls, rules)).sources:
         jobs += await _prune(calls, source, rules[number], limit - jobs, keep_events_after)
     keys, records = await _prune_rest(calls, limit, now)
-    overdue = (await _due(calls, rules)).longest
+    overdue = (await _find_due(calls, rules)).longest
     return Pruned(jobs, keys, records, overdue, jobs * _JOB_SECONDS)
 
 
@@ -59,11 +59,11 @@ class _Due(NamedTuple):
     sources: list[tuple[int, str]]
 
 
-async def _due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
-    said: list[Argument] = []
+async def _find_due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
+    arguments: list[Argument] = []
     for rule in rules:
-        said += (LETTERS[rule.status], to_micros(rule.ended_before))
-    longest, *rest = (await calls.run(scripts.DUE, said)).value
+        arguments += (LETTERS[rule.status], to_micros(rule.ended_before))
+    longest, *rest = (await calls.run(scripts.DUE, arguments)).value
     keys = [key.decode() for key in rest[1::2]]
     return _Due(timedelta(microseconds=longest), sorted(zip(rest[::2], keys, strict=True)))
 
@@ -71,8 +71,8 @@ async def _due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
 async def _prune_rest(calls: Calls, limit: int, now: bytes) -> tuple[int, int]:
     keys = records = 0
     while True:
-        said: list[Argument] = [now, min(_BATCH, limit - keys), min(_BATCH, limit - records)]
-        more_keys, more_records = (await calls.run(scripts.PRUNE_REST, said)).value
+        arguments: list[Argument] = [now, min(_BATCH, limit - keys), min(_BATCH, limit - records)]
+        more_keys, more_records = (await calls.run(scripts.PRUNE_REST, arguments)).value
         keys, records = keys + more_keys, records + more_records
         if more_keys + more_records == 0:
             return keys, records
@@ -88,10 +88,10 @@ async def _prune(
         some = range(min(_OLD_BATCH * AT_ONCE, limit - removed))
         sizes = [len(batch) for batch in in_batches(some, _OLD_BATCH)]
         # What the first has removed, the second does not meet: so both begin at the same place.
-        said = [(source, before, passed_over, size, keep) for size in sizes]
-        answers = (await calls.run_each(scripts.PRUNE_JOBS, said)).value
-        removed += sum(gone for gone, _ in answers)
-        gone, stayed = answers[-1]
+        arguments = [(source, before, passed_over, size, keep) for size in sizes]
+        results = (await calls.run_each(scripts.PRUNE_JOBS, arguments)).value
+        removed += sum(gone for gone, _ in results)
+        gone, stayed = results[-1]
         passed_over += stayed
         if gone + stayed < sizes[-1]:
             break

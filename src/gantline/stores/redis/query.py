@@ -25,10 +25,10 @@ from gantline.stores.redis.rows import (
     CREATED_SIZE,
     STATUSES,
     Lane,
+    encode_sortable,
+    encode_tenant,
     read_lane,
-    snapshot_from,
-    sortable,
-    tenant_name,
+    read_snapshot,
 )
 
 _READ_AT_ONCE: Final = 200
@@ -44,9 +44,9 @@ async def get(
     found: dict[UUID, JobSnapshot] = {}
     for batch in in_batches([*dict.fromkeys(job_ids)], _READ_AT_ONCE):
         reply = await calls.run(scripts.GET, [one.bytes for one in batch])
-        for job_id, answer in zip(batch, reply.value, strict=True):
-            if answer:
-                found[job_id] = snapshot_from(job_id, *answer)
+        for job_id, item in zip(batch, reply.value, strict=True):
+            if item:
+                found[job_id] = read_snapshot(job_id, *item)
     jobs = [found.get(job_id) for job_id in job_ids]
     return [job if job and tenant_id in (None, job.job.tenant_id) else None for job in jobs]
 
@@ -54,14 +54,14 @@ async def get(
 # -- lists ----------------------------------------------------------------------------------------
 
 
-async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    narrowed = wanted.narrowed()
+async def find(calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+    narrowed = filter.narrowed()
     if narrowed is None or limit == 0:
         return Page((), None)
     found: list[JobSnapshot] = []
-    jobs = _newest_first(calls, narrowed, limit, after)
-    if (first := await _namesake(calls, narrowed, after)) is not None:
-        jobs = _with(first, jobs)
+    jobs = _iterate_newest_first(calls, narrowed, limit, after)
+    if (first := await _find_by_own_id(calls, narrowed, after)) is not None:
+        jobs = _merge_one(first, jobs)
     async for job in jobs:
         if matches(narrowed, job.job, job.status, job.last.reason if job.last else ""):
             found.append(job)
@@ -73,19 +73,21 @@ async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | N
     return Page(items, Cursor(last.created_at, last.job_id) if last and is_more else None)
 
 
-async def _namesake(calls: Calls, wanted: JobFilter, after: Cursor | None) -> JobSnapshot | None:
+async def _find_by_own_id(
+    calls: Calls, filter: JobFilter, after: Cursor | None
+) -> JobSnapshot | None:
     """The job whose own id is the correlation, which is in no list by it."""
-    job_id = _as_id(wanted.correlation_id)
-    if job_id is None or wanted.parent_job_id:
+    job_id = _parse_id(filter.correlation_id)
+    if job_id is None or filter.parent_job_id:
         return None
-    (found,) = await get(calls, [job_id], wanted.tenant_id)
-    if found is None or found.job.correlation_id != wanted.correlation_id:
+    (found,) = await get(calls, [job_id], filter.tenant_id)
+    if found is None or found.job.correlation_id != filter.correlation_id:
         return None
     is_after = after is None or _order(found.job) < (after.created_at, after.job_id)
     return found if is_after else None
 
 
-def _as_id(correlation_id: str | None) -> UUID | None:
+def _parse_id(correlation_id: str | None) -> UUID | None:
     try:
         return UUID(correlation_id) if correlation_id else None
     except ValueError:
@@ -96,7 +98,9 @@ def _order(job: Job) -> tuple[datetime, UUID]:
     return job.created_at, job.job_id
 
 
-async def _with(one: JobSnapshot, others: AsyncIterator[JobSnapshot]) -> AsyncIterator[JobSnapshot]:
+async def _merge_one(
+    one: JobSnapshot, others: AsyncIterator[JobSnapshot]
+) -> AsyncIterator[JobSnapshot]:
     """Put one in its place among others, which come newest first."""
     is_told = False
     async for job in others:
@@ -108,18 +112,18 @@ async def _with(one: JobSnapshot, others: AsyncIterator[JobSnapshot]) -> AsyncIt
         yield one
 
 
-async def _newest_first(
-    calls: Calls, wanted: JobFilter, limit: int, after: Cursor | None
+async def _iterate_newest_first(
+    calls: Calls, filter: JobFilter, limit: int, after: Cursor | None
 ) -> AsyncIterator[JobSnapshot]:
-    lists = await lists_of(calls, wanted)
-    begin, end = _bounds(wanted, after)
+    lists = await find_lists(calls, filter)
+    begin, end = _find_bounds(filter, after)
     while lists:
         share = 2 * (limit + 1) // len(lists)
         most = max(_LEAST_OF_A_LIST, min(limit + 1, share, _MOST_OF_A_LIST))
-        windows = await _windows(calls, lists, begin, end, most)
+        windows = await _read_windows(calls, lists, begin, end, most)
         horizon = max((some[-1] for some in windows if len(some) == most), default=b"")
-        places = dict.fromkeys(merge(*windows, reverse=True))
-        sure = [uuid_from_bytes(one[CREATED_SIZE:]) for one in places if one >= horizon]
+        positions = dict.fromkeys(merge(*windows, reverse=True))
+        sure = [uuid_from_bytes(one[CREATED_SIZE:]) for one in positions if one >= horizon]
         for batch in in_batches(sure, min(limit + 1, _READ_AT_ONCE)):
             for job in await get(calls, batch, None):
                 if job:
@@ -134,91 +138,93 @@ async def _newest_first(
         begin = b"(" + horizon
 
 
-async def _windows(
+async def _read_windows(
     calls: Calls, lists: Sequence[str], begin: bytes, end: bytes, most: int
 ) -> list[list[bytes]]:
     windows: list[list[bytes]] = []
     for batch in in_batches(lists, _LISTS_AT_ONCE):
-        said: list[Argument] = [begin, end, most, *batch]
-        windows += (await calls.run(scripts.WINDOW, said)).value
+        arguments: list[Argument] = [begin, end, most, *batch]
+        windows += (await calls.run(scripts.WINDOW, arguments)).value
     return windows
 
 
-def _bounds(wanted: JobFilter, after: Cursor | None) -> tuple[bytes, bytes]:
+def _find_bounds(filter: JobFilter, after: Cursor | None) -> tuple[bytes, bytes]:
     """Between which places, as they stand in a list, newest first."""
     begin, end = b"+", b"-"
-    if wanted.created_before:
-        begin = b"(" + _place(wanted.created_before)
+    if filter.created_before:
+        begin = b"(" + _encode_instant(filter.created_before)
     if after:
-        behind = b"(" + _place(after.created_at) + after.job_id.bytes
-        begin = behind if begin == b"+" else min(begin, behind)
-    if wanted.created_from:
-        end = b"[" + _place(wanted.created_from)
+        position = b"(" + _encode_instant(after.created_at) + after.job_id.bytes
+        begin = position if begin == b"+" else min(begin, position)
+    if filter.created_from:
+        end = b"[" + _encode_instant(filter.created_from)
     return begin, end
 
 
-def _place(created_at: datetime) -> bytes:
-    return sortable(to_micros(created_at))
+def _encode_instant(created_at: datetime) -> bytes:
+    return encode_sortable(to_micros(created_at))
 
 
-class _Places(NamedTuple):
+class _TenantCounts(NamedTuple):
     """Of one tenant, how many jobs there are by lane and status."""
 
     tenant: int
     jobs: dict[tuple[int, JobStatus], int]
 
 
-async def lists_of(calls: Calls, wanted: JobFilter) -> list[str]:
-    places, lanes = await _all_places(calls, wanted.tenant_id)
-    whose = wanted.whose
-    if wanted.parent_job_id:
-        return [f"by-parent:{one.tenant}:{wanted.parent_job_id.hex}" for one in places]
-    if wanted.correlation_id:
-        return [f"by-correlation:{one.tenant}:{wanted.correlation_id}" for one in places]
-    if wanted.subject_id:
-        return [f"by-subject:{one.tenant}:{wanted.subject_id}" for one in places]
-    if wanted.created_by:
-        return [f"by-owner:{one.tenant}:{wanted.created_by}" for one in places]
+async def find_lists(calls: Calls, filter: JobFilter) -> list[str]:
+    tenants, lanes = await _read_tenant_counts(calls, filter.tenant_id)
+    whose = filter.whose
+    if filter.parent_job_id:
+        return [f"by-parent:{one.tenant}:{filter.parent_job_id.hex}" for one in tenants]
+    if filter.correlation_id:
+        return [f"by-correlation:{one.tenant}:{filter.correlation_id}" for one in tenants]
+    if filter.subject_id:
+        return [f"by-subject:{one.tenant}:{filter.subject_id}" for one in tenants]
+    if filter.created_by:
+        return [f"by-owner:{one.tenant}:{filter.created_by}" for one in tenants]
     if whose is not None:
         names = [f"by-subject:{{}}:{subject}" for subject in sorted(whose.granted)]
         names += [f"by-owner:{{}}:{whose.owner}"] if whose.owner else []
-        return [name.replace("{}", str(one.tenant), 1) for one in places for name in names]
+        return [name.replace("{}", str(one.tenant), 1) for one in tenants for name in names]
     return [
         f"list:{lane}:{one.tenant}:{_LETTER_OF[status]}"
-        for one in places
+        for one in tenants
         for lane, status in one.jobs
-        if (not wanted.statuses or status in wanted.statuses)
-        and (not wanted.job_types or lanes[lane].job_type in wanted.job_types)
-        and (not wanted.queues or lanes[lane].queue in wanted.queues)
+        if (not filter.statuses or status in filter.statuses)
+        and (not filter.job_types or lanes[lane].job_type in filter.job_types)
+        and (not filter.queues or lanes[lane].queue in filter.queues)
     ]
 
 
 _LETTER_OF: Final = {status: letter.decode() for letter, status in STATUSES.items()}
 
 
-async def _all_places(calls: Calls, tenant_id: str | None) -> tuple[list[_Places], dict[int, Lane]]:
-    places: list[_Places] = []
+async def _read_tenant_counts(
+    calls: Calls, tenant_id: str | None
+) -> tuple[list[_TenantCounts], dict[int, Lane]]:
+    found: list[_TenantCounts] = []
     lanes: dict[int, Lane] = {}
     first = 1
     while first:
-        said: list[Argument] = [
-            b"" if tenant_id is None else tenant_name(tenant_id),
+        arguments: list[Argument] = [
+            b"" if tenant_id is None else encode_tenant(tenant_id),
             first,
             _TENANTS_AT_ONCE,
         ]
-        last, *tenants, names = (await calls.run(scripts.PLACES_OF, said)).value
+        last, *tenants, names = (await calls.run(scripts.PLACES_OF, arguments)).value
         for tenant, counted in tenants:
-            places.append(_Places(tenant, _by_lane(counted)))
+            found.append(_TenantCounts(tenant, _by_lane(counted)))
         for number, name in zip(names[::2], names[1::2], strict=True):
             lanes[int(number)] = read_lane(name)
         first = last + 1 if last else 0
-    return places, lanes
+    return found, lanes
 
 
 def _by_lane(counted: Sequence[bytes]) -> dict[tuple[int, JobStatus], int]:
     jobs: dict[tuple[int, JobStatus], int] = {}
-    for place, number in zip(counted[::2], counted[1::2], strict=True):
-        lane, _, letter = place.partition(b":")
+    for field, number in zip(counted[::2], counted[1::2], strict=True):
+        lane, _, letter = field.partition(b":")
         jobs[int(lane), STATUSES[letter]] = int(number)
     return jobs
 

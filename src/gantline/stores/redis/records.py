@@ -11,7 +11,7 @@ from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import RECORD_HEAD, binary, instant, packed, span
+from gantline.stores.redis.rows import RECORD_HEAD, encode_span, pack, pack_binary, read_instant
 
 _BATCH: Final = 250
 # Behind every text that begins with a prefix: no byte of UTF-8 is as large.
@@ -22,27 +22,27 @@ def pack_write(write: RecordWrite) -> tuple[object, ...]:
     return (
         write.namespace,
         write.key,
-        False if write.value is None else binary(write.value),
+        False if write.value is None else pack_binary(write.value),
         False if write.expected is None else in_64_bits(write.expected),
-        False if write.time_to_live is None else span(write.time_to_live),
+        False if write.time_to_live is None else encode_span(write.time_to_live),
     )
 
 
 async def write_checked(
     calls: Calls, writes: Sequence[RecordWrite], now: bytes
 ) -> list[Applied | Conflict]:
-    answers: list[Applied | Conflict] = []
+    results: list[Applied | Conflict] = []
     for batch in in_batches(writes, _BATCH):
         reply = await calls.run(
-            scripts.WRITE_RECORDS, [now, *(packed(pack_write(one)) for one in batch)]
+            scripts.WRITE_RECORDS, [now, *(pack(pack_write(one)) for one in batch)]
         )
-        answers += [
-            Applied(answer)
-            if isinstance(answer, int)
+        results += [
+            Applied(item)
+            if isinstance(item, int)
             else Conflict(by=f"{write.namespace}/{write.key}")
-            for write, answer in zip(batch, reply.value, strict=True)
+            for write, item in zip(batch, reply.value, strict=True)
         ]
-    return answers
+    return results
 
 
 async def read(
@@ -52,8 +52,8 @@ async def read(
     begin = b"(" + start if after and start == after.encode() else b"[" + start
     end = b"[" + prefix.encode() + _BEHIND
     while len(found) < limit:
-        said: list[Argument] = [now, namespace, begin, end, min(_BATCH, limit - len(found))]
-        more, last, *rest = (await calls.run(scripts.READ_RECORDS, said)).value
+        arguments: list[Argument] = [now, namespace, begin, end, min(_BATCH, limit - len(found))]
+        more, last, *rest = (await calls.run(scripts.READ_RECORDS, arguments)).value
         found += [
             read_record(namespace, key, record)
             for key, record in zip(rest[::2], rest[1::2], strict=True)
@@ -66,21 +66,21 @@ async def read(
 
 def read_record(namespace: str, key: bytes, record: bytes) -> Record:
     version, replaced, expires = RECORD_HEAD.unpack_from(record)
-    until = instant(expires) if expires else None
+    until = read_instant(expires) if expires else None
     return Record(namespace, key.decode(), record[RECORD_HEAD.size :], version, until, replaced)
 
 
 async def lead(
     calls: Calls, role: str, owner: str, *, lease: timedelta, now: bytes
 ) -> Leadership | None:
-    said: list[Argument] = [now, role, owner, span(lease)]
-    reply = await calls.run(scripts.LEAD, said, purpose=Purpose.CONTROL)
+    arguments: list[Argument] = [now, role, owner, encode_span(lease)]
+    reply = await calls.run(scripts.LEAD, arguments, purpose=Purpose.CONTROL)
     if not reply.value:
         return None
     term, until = reply.value
-    return Leadership(term, instant(until))
+    return Leadership(term, read_instant(until))
 
 
 async def resign(calls: Calls, role: str, owner: str, term: int) -> None:
-    said: list[Argument] = [role, owner, in_64_bits(term)]
-    await calls.run(scripts.RESIGN, said, purpose=Purpose.CONTROL)
+    arguments: list[Argument] = [role, owner, in_64_bits(term)]
+    await calls.run(scripts.RESIGN, arguments, purpose=Purpose.CONTROL)

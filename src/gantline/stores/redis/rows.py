@@ -60,7 +60,7 @@ class _Envelope(msgspec.Struct, array_like=True, frozen=True):
 _decode: Final = msgspec.msgpack.Decoder(_Envelope).decode
 
 
-def packed(value: object) -> bytes:
+def pack(value: object) -> bytes:
     """Pack plain values for a script, or say that they cannot be kept."""
     try:
         return _encode(value)
@@ -68,7 +68,7 @@ def packed(value: object) -> bytes:
         raise InvalidInput("A text contains a lone surrogate, which is not text.") from None
 
 
-def binary(value: bytes) -> msgspec.Raw:
+def pack_binary(value: bytes) -> msgspec.Raw:
     """Bytes as the scripts can read them: their MessagePack knows texts only, of any bytes."""
     size = len(value)
     if size < 2**5:
@@ -80,14 +80,14 @@ def binary(value: bytes) -> msgspec.Raw:
 
 def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes:
     job = new.job
-    fields = packed(
+    fields = pack(
         (
             job.tenant_id,
             job.job_type,
             job.subject_id,
             job.created_by,
             job.queue,
-            shared_correlation(job),
+            find_shared_correlation(job),
             job.idempotency_key,
             job.parent_job_id.hex if job.parent_job_id else "",
             job.attempt,
@@ -122,21 +122,21 @@ def unpack_job(job_id: UUID, envelope: bytes) -> Job:
         created_by=fields.created_by,
         parent_job_id=UUID(fields.parent) if fields.parent else None,
         trace_context=fields.trace_context,
-        scheduled_at=None if fields.scheduled_at is None else instant(fields.scheduled_at),
+        scheduled_at=None if fields.scheduled_at is None else read_instant(fields.scheduled_at),
     )
 
 
-def shared_correlation(job: Job) -> str | None:
+def find_shared_correlation(job: Job) -> str | None:
     """What a job has in common with others; None where that is its own id."""
     return None if job.correlation_id == uuid_text(job.job_id) else job.correlation_id
 
 
-def lane_name(queue: str, job_type: str) -> str:
+def encode_lane(queue: str, job_type: str) -> str:
     """One text for both, from which both can be read again."""
     return f"q{len(queue)}:{queue}{job_type}"
 
 
-def tenant_name(tenant_id: str) -> str:
+def encode_tenant(tenant_id: str) -> str:
     return f"t{tenant_id}"
 
 
@@ -152,23 +152,23 @@ def read_lane(name: bytes) -> Lane:
     return Lane(rest[: int(length)], rest[int(length) :])
 
 
-def sortable(micros: int) -> bytes:
+def encode_sortable(micros: int) -> bytes:
     """Eight bytes that sort as the instants do, those before 1970 too."""
     return (micros + _SIGN).to_bytes(8, "big")
 
 
-def digest(key: DedupeKey) -> bytes:
+def digest_key(key: DedupeKey) -> bytes:
     """What a key is kept under: short however long its names are."""
-    return sha256(packed(key.identity)).digest()[:DIGEST_SIZE]
+    return sha256(pack(key.identity)).digest()[:DIGEST_SIZE]
 
 
-def instant(micros: float) -> datetime:
+def read_instant(micros: float) -> datetime:
     """What a script tells may be rounded, behind the last instant there is."""
     return from_micros(min(int(micros), LAST_MICROS))
 
 
 @lru_cache(maxsize=256)
-def span(time: timedelta) -> int:
+def encode_span(time: timedelta) -> int:
     """A script cannot take what is below zero; it means at once."""
     return max(0, span_micros(time))
 
@@ -222,7 +222,7 @@ def _run_start(keyed: int) -> int:
     return _STATE.size + (DIGEST_SIZE if keyed else 0)
 
 
-def _read_run(state: bytes, keyed: int) -> _RunPart:
+def _read_run_part(state: bytes, keyed: int) -> _RunPart:
     start = _run_start(keyed)
     token, _, cancel, percent, _, length = _RUN.unpack_from(state, start)
     start += _RUN.size
@@ -239,7 +239,7 @@ class Claimed(NamedTuple):
     lease_until: datetime
 
 
-def claimed_run(
+def read_claimed_run(
     job_id: bytes, state: bytes, envelope: bytes, claimed: Claimed, waited_seconds: float
 ) -> Run:
     """A run that has just started: quicker than `run_from`, by 3 µs."""
@@ -261,9 +261,9 @@ def claimed_run(
     )
 
 
-def run_from(job_id: bytes, state: bytes, envelope: bytes, until: float) -> Run:
+def read_run(job_id: bytes, state: bytes, envelope: bytes, until: float) -> Run:
     fields = State(*_STATE.unpack_from(state))
-    part = _read_run(state, fields.keyed)
+    part = _read_run_part(state, fields.keyed)
     return Run(
         job=unpack_job(uuid_from_bytes(job_id), envelope),
         token=uuid_from_bytes(part.token),
@@ -274,8 +274,8 @@ def run_from(job_id: bytes, state: bytes, envelope: bytes, until: float) -> Run:
         crashes=fields.crashes,
         snoozes=fields.snoozes,
         priority=fields.priority,
-        started_at=instant(fields.at),
-        lease_until=instant(until),
+        started_at=read_instant(fields.at),
+        lease_until=read_instant(until),
         cancel_requested=bool(part.cancel),
     )
 
@@ -284,7 +284,7 @@ def is_running(state: bytes) -> bool:
     return STATUSES[state[:1]] is JobStatus.RUNNING
 
 
-def snapshot_from(
+def read_snapshot(
     job_id: UUID, state: bytes, envelope: bytes, row: bytes, until: float
 ) -> JobSnapshot:
     fields = State(*_STATE.unpack_from(state))
@@ -298,18 +298,18 @@ def snapshot_from(
         snoozes=fields.snoozes,
         fence=fields.fence,
         priority=fields.priority,
-        run_at=instant(fields.at) if status is JobStatus.QUEUED else None,
+        run_at=read_instant(fields.at) if status is JobStatus.QUEUED else None,
         run=_current_run(state, fields, until) if status is JobStatus.RUNNING else None,
         last=read_row(row).entry if row else None,
     )
 
 
 def _current_run(state: bytes, fields: State, until: float) -> CurrentRun:
-    part = _read_run(state, fields.keyed)
+    part = _read_run_part(state, fields.keyed)
     return CurrentRun(
         session=part.session,
-        started_at=instant(fields.at),
-        lease_until=instant(until),
+        started_at=read_instant(fields.at),
+        lease_until=read_instant(until),
         percent=part.percent,
         phase=part.phase,
         cancel_requested=bool(part.cancel),
@@ -335,20 +335,22 @@ def pack_tail(transition: Transition) -> bytes:
     error, result = transition.error, transition.result
     if error is None and result is None and not transition.result_omitted and not transition.actor:
         return b""
-    said = (error.code, error.message, error.detail) if error else None
-    return packed((said, result, transition.result_omitted, transition.actor))
+    packed_error = (error.code, error.message, error.detail) if error else None
+    return pack((packed_error, result, transition.result_omitted, transition.actor))
 
 
 def pack_progress(percent: float, phase: str) -> bytes:
-    return packed((None, None, None, "", percent, phase))
+    return pack((None, None, None, "", percent, phase))
 
 
 def pack_entry(entry: LogEntry) -> bytes:
     """The tail of a row that was written elsewhere."""
     error = entry.error
-    said = (error.code, error.message, error.detail) if error else None
-    tail = _Tail(said, entry.result, entry.result_omitted, entry.actor, entry.percent, entry.phase)
-    return b"" if tail == _NO_TAIL else packed(tail)
+    packed_error = (error.code, error.message, error.detail) if error else None
+    tail = _Tail(
+        packed_error, entry.result, entry.result_omitted, entry.actor, entry.percent, entry.phase
+    )
+    return b"" if tail == _NO_TAIL else pack(tail)
 
 
 class LoggedRow(NamedTuple):
@@ -360,9 +362,9 @@ class LoggedRow(NamedTuple):
 def read_row(row: bytes) -> LoggedRow:
     fields = _ROW.unpack_from(row)
     _, _, job_id, version, status, at, attempt, fence, started, lane, tenant = fields
-    event, start = _text(row, _ROW.size, 1)
-    reason, start = _text(row, start, 1)
-    session, start = _text(row, start, 2)
+    event, start = _read_text(row, _ROW.size, 1)
+    reason, start = _read_text(row, start, 1)
+    session, start = _read_text(row, start, 2)
     tail = _decode_tail(row[start:]) if len(row) > start else _NO_TAIL
     entry = LogEntry(
         job_id=uuid_from_bytes(job_id),
@@ -370,11 +372,11 @@ def read_row(row: bytes) -> LoggedRow:
         event=Event(event),
         status=STATUSES[status],
         reason=reason,
-        at=instant(at),
+        at=read_instant(at),
         attempt=attempt,
         fence=fence,
         session=session,
-        started_at=instant(started) if started else None,
+        started_at=read_instant(started) if started else None,
         error=ErrorInfo(*tail.error) if tail.error else None,
         result=tail.result,
         result_omitted=tail.result_omitted,
@@ -385,13 +387,13 @@ def read_row(row: bytes) -> LoggedRow:
     return LoggedRow(entry, lane, tenant)
 
 
-def _text(row: bytes, start: int, width: int) -> tuple[str, int]:
+def _read_text(row: bytes, start: int, width: int) -> tuple[str, int]:
     first = start + width
-    behind = first + int.from_bytes(row[start:first], "big")
-    return row[first:behind].decode(), behind
+    end = first + int.from_bytes(row[start:first], "big")
+    return row[first:end].decode(), end
 
 
-def change_of(row: bytes) -> UUID | None:
+def read_change_id(row: bytes) -> UUID | None:
     """By which change a row was written; None where nobody repeats it."""
     change = _ROW.unpack_from(row)[1]
     return uuid_from_bytes(change) if any(change) else None
@@ -427,12 +429,12 @@ def pack_row(before: int, change_id: UUID | None, entry: LogEntry) -> bytes:
     )
 
 
-def read_version(answer: int | bytes) -> Applied | Stale | NotFound:
-    """Read a script's answer: the new version, or why nothing was written."""
-    match answer:
+def read_version(reply: int | bytes) -> Applied | Stale | NotFound:
+    """Read a script's reply: the new version, or why nothing was written."""
+    match reply:
         case b"S":
             return Stale()
         case b"N":
             return NotFound()
         case _:
-            return Applied(int(answer))
+            return Applied(int(reply))

@@ -36,8 +36,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_server(calls: Calls) -> Server:
-    facts = _facts(await calls.ask("INFO", "everything"))
-    syncs = _setting(await calls.ask("CONFIG", "GET", "appendfsync"))
+    facts = _read_facts(await calls.ask("INFO", "everything"))
+    syncs = _read_setting(await calls.ask("CONFIG", "GET", "appendfsync"))
     is_valkey = facts.get("server_name") == "valkey" or "valkey_version" in facts
     return Server(
         software="Valkey" if is_valkey else "Redis",
@@ -49,22 +49,22 @@ async def ask_server(calls: Calls) -> Server:
     )
 
 
-def _facts(answer: Any) -> Mapping[str, str]:
-    if isinstance(answer, Refused):
+def _read_facts(response: Any) -> Mapping[str, str]:
+    if isinstance(response, Refused):
         return {}
-    pairs = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
+    pairs = (line.partition(":") for line in response.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in pairs if colon}
 
 
-def _setting(answer: Any) -> str:
-    if isinstance(answer, Refused) or len(answer) < 2:
+def _read_setting(response: Any) -> str:
+    if isinstance(response, Refused) or len(response) < 2:
         return _UNKNOWN
-    return bytes(answer[1]).decode(errors="replace")
+    return bytes(response[1]).decode(errors="replace")
 
 
 def capabilities(server: Server | None, location: Location) -> Capabilities:
     """Before the store is opened, what can be said without the server."""
-    durability, lost_on = _durability(server, location)
+    durability, lost_on = _find_durability(server, location)
     return Capabilities(
         durability=durability,
         ack_lost_on=lost_on,
@@ -80,7 +80,7 @@ def capabilities(server: Server | None, location: Location) -> Capabilities:
     )
 
 
-def _durability(server: Server | None, location: Location) -> tuple[Durability, str]:
+def _find_durability(server: Server | None, location: Location) -> tuple[Durability, str]:
     if location.replicas:
         return "replicated", (
             f"the loss of the primary together with {location.replicas} replicas that had the "

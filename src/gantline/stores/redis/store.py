@@ -59,7 +59,7 @@ from gantline.stores.redis.apply import apply
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.insert import insert
 from gantline.stores.redis.location import Location
-from gantline.stores.redis.rows import instant
+from gantline.stores.redis.rows import read_instant
 from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
 FORMAT: Final = 2
@@ -117,7 +117,7 @@ class RedisStore:
                 return
             calls = Calls(self.location)
             try:
-                await calls.meet_cluster()
+                await calls.find_cluster_nodes()
                 found = int((await calls.run(scripts.FORMAT, [FORMAT])).value)
                 if found != FORMAT:
                     raise SchemaMismatch(
@@ -152,7 +152,7 @@ class RedisStore:
         return b"" if self._clock is None else b"%d" % to_micros(self._clock.now())
 
     async def ping(self) -> datetime:
-        return instant((await self._calls.run(scripts.PING, [self._now()])).value)
+        return read_instant((await self._calls.run(scripts.PING, [self._now()])).value)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class RedisStore:
         return await query.get(self._calls, tuple(job_ids), tenant_id)
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
-        return await dedupe.of_requests(self._calls, tuple(job_ids), self._now())
+        return await dedupe.find_request_keys(self._calls, tuple(job_ids), self._now())
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await query.find(self._calls, wanted, limit=at_most(limit), after=after)
@@ -255,7 +255,7 @@ class RedisStore:
         return int((await self._calls.run(scripts.LAST_EVENT, [])).value)
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
-        return await dedupe.held(self._calls, tuple(keys), self._now())
+        return await dedupe.find_holders(self._calls, tuple(keys), self._now())
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000

@@ -51,7 +51,7 @@ class Head(NamedTuple, Generic[Id]):
 
 class Moves(Protocol):
     def move(
-        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+        self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
         """Count a job out of one status and into another."""
         ...
@@ -68,14 +68,14 @@ class Requeued(NamedTuple, Generic[Id]):
 class ChangedRows(Generic[Id]):
     """Collects. What a transition carries beside its own job is written by the store itself."""
 
-    def __init__(self, now: int, tally: Moves, *, spelt: Callable[[UUID], Id]) -> None:
+    def __init__(self, now: int, tally: Moves, *, encode_id: Callable[[UUID], Id]) -> None:
         self._now = now
         self._tally = tally
-        self._spelt = spelt
+        self._encode_id = encode_id
         self.left_lease: list[Id] = []
         self.left_ready: list[Id] = []
         self.left_end: list[Row] = []
-        self.asked_to_stop: list[Row] = []
+        self.cancel_requests: list[Row] = []
         self.queued: list[Requeued[Id]] = []
         self.logged: list[Row] = []
         self.keys_held: list[Row] = []
@@ -86,7 +86,7 @@ class ChangedRows(Generic[Id]):
         version = head.version + 1
         self.logged.append(self._log_row(transition, head, version))
         if transition.event is Event.CANCEL_REQUESTED:
-            self.asked_to_stop.append((version, head.job_id))
+            self.cancel_requests.append((version, head.job_id))
             return
         self._leave(head)
         self._tally.move(head.tenant, head.lane, head.status, transition.to)
@@ -120,7 +120,7 @@ class ChangedRows(Generic[Id]):
         return (
             head.job_id,
             version,
-            self._spelt(transition.change_id),
+            self._encode_id(transition.change_id),
             head.tenant,
             head.lane,
             transition.event.value,
@@ -180,7 +180,7 @@ def split_deletes(
     return results, removed
 
 
-def reaches_beyond_its_job(transition: Transition) -> bool:
+def has_attachments(transition: Transition) -> bool:
     return bool(
         transition.follow_ups
         or transition.records
@@ -189,10 +189,10 @@ def reaches_beyond_its_job(transition: Transition) -> bool:
     )
 
 
-def rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
+def split_by_job(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
     """A job may come twice in one call: each round takes every job once, and sees the one before.
 
-    Yields the transitions with their places in the sequence.
+    Yields the transitions with their indexes in the sequence.
     """
     rest = list(enumerate(transitions))
     while rest:

@@ -61,7 +61,7 @@ def job_from_row(row: Row, lane: Sequence[str], to_uuid: ToUuid | None = None) -
         scheduled_at=None if row[11] is None else from_micros(row[11]),
         created_by=row[12],
         parent_job_id=to_uuid(parent) if to_uuid and parent is not None else parent,
-        trace_context=trace_context(row[14]),
+        trace_context=read_trace_context(row[14]),
         queue=lane[0],
         job_type=lane[1],
     )
@@ -95,7 +95,7 @@ def record_from_row(row: Row) -> Record:
     return Record(namespace, key, value, version, expires_at, replaced)
 
 
-def trace_context(text: str | None) -> dict[str, str] | None:
+def read_trace_context(text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
     try:
@@ -126,7 +126,7 @@ def log_from_row(row: Row, to_uuid: ToUuid | None = None) -> LogEntry:
     )
 
 
-def current_run(row: Row) -> CurrentRun:
+def read_current_run(row: Row) -> CurrentRun:
     """Read session, started_at, until, percent, phase, cancel_requested."""
     return CurrentRun(
         session=row[0],
@@ -138,7 +138,7 @@ def current_run(row: Row) -> CurrentRun:
     )
 
 
-def snapshot(job: Job, last: LogEntry | None, rest: Row) -> JobSnapshot:
+def make_snapshot(job: Job, last: LogEntry | None, rest: Row) -> JobSnapshot:
     """Read what stands behind the last log row: its crashes, snoozes and priority; then the row of
     the queue (run_at, counters), and that of the lease (counters, run): each empty elsewhere."""
     ready, lease = rest[3:], rest[10:]
@@ -146,7 +146,7 @@ def snapshot(job: Job, last: LogEntry | None, rest: Row) -> JobSnapshot:
     if ready[0] is not None:
         status, counters, more["run_at"] = JobStatus.QUEUED, ready[1:7], from_micros(ready[0])
     elif lease[0] is not None:
-        status, counters, more["run"] = JobStatus.RUNNING, lease[:6], current_run(lease[6:])
+        status, counters, more["run"] = JobStatus.RUNNING, lease[:6], read_current_run(lease[6:])
     elif last is not None and last.status.is_terminal:
         crashes, snoozes, priority = rest[:3]
         status = last.status

@@ -14,7 +14,7 @@ from gantline.contract.status import JobStatus
 from gantline.stores.sql.rows import JOB_COLUMNS, JOB_WIDTH, RUN_COLUMNS, job_from_row, run_from_row
 from gantline.stores.sqlite import ready
 from gantline.stores.sqlite.counts import Tally
-from gantline.stores.sqlite.events import Standing, log_started
+from gantline.stores.sqlite.events import LogState, log_started
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
 
 # Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
@@ -43,16 +43,16 @@ def claim(
     connection: sqlite3.Connection,
     session: str,
     claim_id: UUID,
-    wanted: Sequence[LaneRequest],
+    requests: Sequence[LaneRequest],
     *,
     lease: timedelta,
     now: int,
     tokens: Callable[[], UUID],
 ) -> list[Run]:
-    if known := runs_of_claim(connection, claim_id):
+    if known := find_runs_of_claim(connection, claim_id):
         return known
-    taken = [(row, job, tokens()) for row, job in _take(connection, wanted, now)]
-    logged = {(one.queue, job_type) for one in wanted for job_type in one.logged}
+    taken = [(row, job, tokens()) for row, job in _take(connection, requests, now)]
+    logged = {(one.queue, job_type) for one in requests for job_type in one.logged}
     until, length = later_micros(now, lease), span_micros(lease)
     claimed_by = claim_id.bytes
     insert_rows(
@@ -81,40 +81,40 @@ def claim(
     )
     started_at, lease_until = from_micros(now), from_micros(until)
     runs = [
-        _started(job, row, token, session, started_at, lease_until, (now - row.run_at) / 1e6)
+        _make_run(job, row, token, session, started_at, lease_until, (now - row.run_at) / 1e6)
         for row, job, token in taken
     ]
     if logged:
         started = zip(runs, (row for row, _, _ in taken), strict=True)
-        asked = [_standing(run, row) for run, row in started if _place(run) in logged]
+        asked = [_log_state(run, row) for run, row in started if _lane_of(run) in logged]
         log_started(connection, asked, now)
     return runs
 
 
 def _take(
-    connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int
+    connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int
 ) -> list[tuple[ready.ReadyRow, Row]]:
     """Take due jobs out of the queue, and read them."""
     tally = Tally()
     for _ in range(_ROUNDS):
-        rows = [row for request in wanted for row in ready.take_due(connection, request, now)]
+        rows = [row for request in requests for row in ready.take_due(connection, request, now)]
         jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row in rows])}
         for row in rows:
             # A job that was removed by hand has left its row in the queue.
-            goes_to = JobStatus.RUNNING if row.job_id in jobs else None
-            tally.move(row.tenant, row.lane, JobStatus.QUEUED, goes_to)
+            to_status = JobStatus.RUNNING if row.job_id in jobs else None
+            tally.move(row.tenant, row.lane, JobStatus.QUEUED, to_status)
         if jobs or not rows:
             break
     tally.write(connection)
     return [(row, jobs[row.job_id]) for row in rows if row.job_id in jobs]
 
 
-def _place(run: Run) -> tuple[str, str]:
+def _lane_of(run: Run) -> tuple[str, str]:
     return run.job.queue, run.job.job_type
 
 
-def _standing(run: Run, row: ready.ReadyRow) -> Standing:
-    return Standing(
+def _log_state(run: Run, row: ready.ReadyRow) -> LogState:
+    return LogState(
         row.job_id,
         run.version,
         run.token.bytes,
@@ -131,7 +131,7 @@ def _standing(run: Run, row: ready.ReadyRow) -> Standing:
     )
 
 
-def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
+def find_runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
     """The runs that an earlier call with this claim id started and that are still current."""
     return [
         read_run(row)
@@ -145,7 +145,7 @@ def read_run(row: Row) -> Run:
     return run_from_row(row[JOB_WIDTH + 2 :], job, uuid_from_bytes)
 
 
-def _started(
+def _make_run(
     job: Row,
     row: ready.ReadyRow,
     token: UUID,

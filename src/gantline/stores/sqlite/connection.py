@@ -32,9 +32,9 @@ T = TypeVar("T")
 def connect_writer(location: Location) -> sqlite3.Connection:
     """Open a connection that writes. Its caller retries when busy, so SQLite must not wait."""
     connection = _connect(location)
-    with translated(location, connection):
+    with translate_errors(location, connection):
         # SQLite's own timeout does not cover this: two that switch at once are refused at once.
-        mode = while_busy(
+        mode = retry_while_busy(
             location, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         )
         if mode != "wal":
@@ -52,24 +52,24 @@ def connect_writer(location: Location) -> sqlite3.Connection:
 def connect_reader(location: Location) -> sqlite3.Connection:
     """Open a connection that can only read."""
     connection = _connect(location)
-    with translated(location, connection):
+    with translate_errors(location, connection):
         connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def _connect(location: Location) -> sqlite3.Connection:
-    with translated(location):
+    with translate_errors(location):
         connection = sqlite3.connect(
             location.path,
             isolation_level=None,
             check_same_thread=False,
             timeout=_SET_UP_BUSY_MS / 1000,
         )
-        connection.text_factory = _readable
+        connection.text_factory = _decode_text
     return connection
 
 
-def while_busy(location: Location, attempt: Callable[[], T]) -> T:
+def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:
     """Try again after jittered waits while another process has the lock, as long as allowed."""
     give_up_at = time.monotonic() + location.busy_seconds
     wait = _SHORTEST_WAIT_SECONDS
@@ -84,13 +84,15 @@ def while_busy(location: Location, attempt: Callable[[], T]) -> T:
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
 
-def _readable(text: bytes) -> str:
+def _decode_text(text: bytes) -> str:
     # A row that somebody else wrote must not stop a sweep over all rows.
     return text.decode("utf-8", "replace")
 
 
 @contextmanager
-def translated(location: Location, connection: sqlite3.Connection | None = None) -> Iterator[None]:
+def translate_errors(
+    location: Location, connection: sqlite3.Connection | None = None
+) -> Iterator[None]:
     """Raise our errors for SQLite's, and close a connection that could not be set up."""
     try:
         yield
@@ -99,10 +101,10 @@ def translated(location: Location, connection: sqlite3.Connection | None = None)
             connection.close()
         if isinstance(error, StoreError):
             raise
-        raise translate(error, location) from error
+        raise translate_error(error, location) from error
 
 
-def translate(error: sqlite3.Error, location: Location) -> StoreError:
+def translate_error(error: sqlite3.Error, location: Location) -> StoreError:
     """Name the cause and the next step."""
     path = location.path
     primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -154,17 +156,17 @@ class OpenedFile:
 
     def remember(self) -> None:
         """Take the files that are there now for ours. They are, as soon as we have read."""
-        self._known = self._look()
+        self._known = self._identify()
 
     def check(self) -> None:
         """Raise StoreUnavailable where a file is not the one that was opened."""
-        if harm := self.harm():
-            raise harm
+        if problem := self.problem():
+            raise problem
 
-    def harm(self) -> StoreUnavailable | None:
+    def problem(self) -> StoreUnavailable | None:
         if not self._known:
             return None
-        found = self._look()
+        found = self._identify()
         if found == self._known:
             return None
         pairs = zip(self._names, self._known, found, strict=True)
@@ -174,7 +176,7 @@ class OpenedFile:
             next_step="Put back the same file; or stop all that use it, restore it, start again.",
         )
 
-    def _look(self) -> list[_Identity | None]:
+    def _identify(self) -> list[_Identity | None]:
         database, *others = self._names
         return [_identity(database, True), *(_identity(name, False) for name in others)]
 

@@ -32,7 +32,14 @@ from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Lanes
 from gantline.stores.sqlite.query import get
 from gantline.stores.sqlite.ready import ReadyRow, enqueue
-from gantline.stores.sqlite.rows import LOG_COLUMNS, Row, execute_in, insert_rows, job_to_row, marks
+from gantline.stores.sqlite.rows import (
+    LOG_COLUMNS,
+    Row,
+    execute_in,
+    insert_rows,
+    job_to_row,
+    placeholders,
+)
 
 _IDS = "SELECT id, fingerprint FROM gantline_job WHERE id > ? ORDER BY id LIMIT ?"
 _LOG = f"""
@@ -51,13 +58,13 @@ _TERMS = "SELECT role, term FROM gantline_leader WHERE role > ? ORDER BY role LI
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 _KNOWN = "SELECT id FROM gantline_job WHERE id IN {}"
-_ADD_JOB = f"INSERT INTO gantline_job VALUES {marks(17)}"  # noqa: S608  # constants only
+_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(17)}"  # noqa: S608  # constants only
 _ADD_LOG = f"""
 INSERT INTO gantline_log (
     sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,
     snoozes, fence, priority, session, started_at, error_code, error_message, error_detail, result,
     result_omitted, actor, created_at, is_end, percent, phase)
-VALUES {marks(27)}
+VALUES {placeholders(27)}
 """  # noqa: S608  # constants only
 _ADD_KEY = "INSERT OR IGNORE INTO gantline_dedupe VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ADD_RECORD = """
@@ -78,12 +85,12 @@ _TABLES: Final = ("log", "ready", "floor", "lease", "job", "dedupe", "tally", "r
 
 
 def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> Dumped:
-    place = read_position(after) if after else None
+    position = read_position(after) if after else None
     match part:
         case Part.JOBS:
-            return _dump_jobs(connection, bytes.fromhex(place[0]) if place else b"", limit)
+            return _dump_jobs(connection, bytes.fromhex(position[0]) if position else b"", limit)
         case Part.KEYS:
-            rows = connection.execute(_KEYS, (*(place or [""] * 4), limit)).fetchall()
+            rows = connection.execute(_KEYS, (*(position or [""] * 4), limit)).fetchall()
             return make_page(
                 [key_from_row(row, uuid_from_bytes) for row in rows],
                 rows,
@@ -91,10 +98,10 @@ def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> 
                 limit,
             )
         case Part.RECORDS:
-            rows = connection.execute(_RECORDS, (*(place or [""] * 2), limit)).fetchall()
+            rows = connection.execute(_RECORDS, (*(position or [""] * 2), limit)).fetchall()
             return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)
         case Part.TERMS:
-            rows = connection.execute(_TERMS, (*(place or [""]), limit)).fetchall()
+            rows = connection.execute(_TERMS, (*(position or [""]), limit)).fetchall()
             return make_page([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             numbers = dict(connection.execute(_NUMBERS).fetchall())
@@ -229,4 +236,4 @@ def clear(connection: sqlite3.Connection) -> None:
     """Without a condition SQLite drops whole pages. Lanes stay: they are only names."""
     for table in _TABLES:
         connection.execute(f"DELETE FROM gantline_{table}")  # noqa: S608  # constants only
-    connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {marks(2)}", _NUMBERED)  # noqa: S608
+    connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {placeholders(2)}", _NUMBERED)  # noqa: S608

@@ -20,19 +20,19 @@ class Tally:
         self._moves: Counter[tuple[str, int, JobStatus | None, JobStatus | None]] = Counter()
 
     def move(
-        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+        self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
         """Count a job out of one status and into another; None is outside the store."""
-        self._moves[tenant, lane, came_from, goes_to] += 1
+        self._moves[tenant, lane, from_status, to_status] += 1
 
     def write(self, connection: sqlite3.Connection) -> None:
         changes: Counter[tuple[str, int, str]] = Counter()
-        for (tenant, lane, came_from, goes_to), jobs in self._moves.items():
-            if came_from is not None:
-                changes[tenant, lane, came_from] -= jobs
-            if goes_to is not None:
-                changes[tenant, lane, goes_to] += jobs
-        rows = [(*place, change, change) for place, change in changes.items() if change]
+        for (tenant, lane, from_status, to_status), jobs in self._moves.items():
+            if from_status is not None:
+                changes[tenant, lane, from_status] -= jobs
+            if to_status is not None:
+                changes[tenant, lane, to_status] += jobs
+        rows = [(*key, change, change) for key, change in changes.items() if change]
         connection.executemany(_ADD, rows)
 
 
@@ -52,12 +52,12 @@ def counts(connection: sqlite3.Connection, tenant_id: str | None, now: int) -> l
         setattr(counted, status.lower(), jobs)
     for lane, counted in lanes.items():
         if counted.queued:
-            counted.scheduled, oldest = _waiting(connection, lane, tenant_id, now)
+            counted.scheduled, oldest = _count_waiting(connection, lane, tenant_id, now)
             counted.oldest_due_at = None if oldest is None else from_micros(oldest)
     return list(lanes.values())
 
 
-def _waiting(
+def _count_waiting(
     connection: sqlite3.Connection, lane: int, tenant_id: str | None, now: int
 ) -> tuple[int, int | None]:
     """How many of a lane's Queued jobs are not due yet, and since when the first of them is.

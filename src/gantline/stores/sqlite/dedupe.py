@@ -34,12 +34,12 @@ HOLD = f"UPDATE gantline_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constan
 FREE = f"DELETE FROM gantline_dedupe {_OWNED}"  # noqa: S608  # constants only
 
 
-def holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
+def find_holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
     row = connection.execute(_HOLDER, (*key.identity, now)).fetchone()
     return HeldKey(*row) if row else None
 
 
-def of_requests(
+def find_request_keys(
     connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int
 ) -> list[DedupeKey | None]:
     found: dict[bytes, DedupeKey] = {}

@@ -19,7 +19,7 @@ VALUES ({", ".join("?" * 21)})
 """  # noqa: S608  # constants only
 
 
-class Standing(NamedTuple):
+class LogState(NamedTuple):
     """Where a job stands, in the order of the columns. The last four are of its run."""
 
     job_id: bytes
@@ -39,21 +39,21 @@ class Standing(NamedTuple):
     phase: str | None = None
 
 
-def log_submitted(connection: sqlite3.Connection, jobs: Sequence[Standing], now: int) -> None:
+def log_submitted(connection: sqlite3.Connection, jobs: Sequence[LogState], now: int) -> None:
     _log(connection, jobs, (Event.SUBMITTED, JobStatus.QUEUED, Reason.SUBMITTED), now)
 
 
-def log_started(connection: sqlite3.Connection, runs: Sequence[Standing], now: int) -> None:
+def log_started(connection: sqlite3.Connection, runs: Sequence[LogState], now: int) -> None:
     _log(connection, runs, (Event.STARTED, JobStatus.RUNNING, Reason.STARTED), now)
 
 
-def log_progressed(connection: sqlite3.Connection, run: Standing, now: int) -> None:
+def log_progressed(connection: sqlite3.Connection, run: LogState, now: int) -> None:
     _log(connection, [run], (Event.PROGRESSED, JobStatus.RUNNING, Reason.PROGRESSED), now)
 
 
 def _log(
     connection: sqlite3.Connection,
-    rows: Sequence[Standing],
+    rows: Sequence[LogState],
     what: tuple[Event, JobStatus, Reason],
     now: int,
 ) -> None:

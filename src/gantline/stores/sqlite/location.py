@@ -85,12 +85,12 @@ def parse_url(url: str) -> Location:
     return location
 
 
-def check_place(location: Location, *, mounts: str | None = None) -> None:
+def check_location(location: Location, *, mounts: str | None = None) -> None:
     """Refuse what cannot work, with its reason, before SQLite refuses it with a riddle."""
     if sqlite3.sqlite_version_info < MINIMUM_VERSION:
-        wanted = ".".join(map(str, MINIMUM_VERSION))
+        minimum = ".".join(map(str, MINIMUM_VERSION))
         raise StoreMisconfigured(
-            f"This Python has SQLite {sqlite3.sqlite_version}; {wanted} is needed.",
+            f"This Python has SQLite {sqlite3.sqlite_version}; {minimum} is needed.",
             next_step="Use a newer Python build, or another store.",
         )
     path = location.path.absolute()

@@ -14,7 +14,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.transition import StateGuard
 from gantline.stores.sql.changes import split_deletes
 from gantline.stores.sqlite import dedupe
-from gantline.stores.sqlite.apply import heads
+from gantline.stores.sqlite.apply import read_heads
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.rows import Row, execute_in
 
@@ -42,7 +42,7 @@ _ANY_SEQUENCE = 2**63 - 1
 def delete(
     connection: sqlite3.Connection, jobs: Sequence[tuple[UUID, StateGuard]]
 ) -> list[DeleteResult]:
-    found = heads(connection, [job_id.bytes for job_id, _ in jobs])
+    found = read_heads(connection, [job_id.bytes for job_id, _ in jobs])
     results, removed = split_deletes(jobs, found, attrgetter("bytes"))
     freed = [(key, head.job_id) for head in removed if (key := head.key)]
     connection.executemany(
@@ -81,11 +81,11 @@ def prune(
     _remove(connection, old)
     dropped_keys = connection.execute(_EXPIRED_KEYS, (now, limit)).rowcount
     dropped_records = connection.execute(_EXPIRED_RECORDS, (now, limit)).rowcount
-    late, busy = overdue(connection, rules), time.perf_counter() - start
+    late, busy = measure_overdue(connection, rules), time.perf_counter() - start
     return Pruned(len(old), dropped_keys, dropped_records, late, busy)
 
 
-def overdue(connection: sqlite3.Connection, rules: Sequence[PruneRule]) -> timedelta:
+def measure_overdue(connection: sqlite3.Connection, rules: Sequence[PruneRule]) -> timedelta:
     """How long the oldest job should have been gone."""
     late = timedelta(0)
     for rule in rules:

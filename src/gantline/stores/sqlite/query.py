@@ -18,10 +18,10 @@ from gantline.stores.sql.rows import (
     LOG_WIDTH,
     job_from_row,
     log_from_row,
-    snapshot,
+    make_snapshot,
 )
 from gantline.stores.sqlite.counts import count_queued
-from gantline.stores.sqlite.rows import IS_OUTCOME, LOG_COLUMNS, Row, execute_in, marks
+from gantline.stores.sqlite.rows import IS_OUTCOME, LOG_COLUMNS, Row, execute_in, placeholders
 
 _SNAPSHOT = f"""
 SELECT {JOB_COLUMNS}, lane.queue, lane.job_type,
@@ -44,13 +44,13 @@ WHERE job.id IN {{}}
 # Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
 _MANY_QUEUED: Final = 20_000
 
-_PLACES: Final = {
+_SOURCES: Final = {
     None: "gantline_job AS job",
     JobStatus.QUEUED: "gantline_ready AS ready JOIN gantline_job AS job ON job.id = ready.job_id",
     JobStatus.RUNNING: "gantline_lease AS lease JOIN gantline_job AS job ON job.id = lease.job_id",
 }
 _ENDED: Final = "gantline_log AS log JOIN gantline_job AS job ON job.id = log.job_id"
-_STANDS_IN: Final = {
+_HAS_STATUS: Final = {
     JobStatus.QUEUED: "EXISTS (SELECT 1 FROM gantline_ready WHERE job_id = job.id)",
     JobStatus.RUNNING: "EXISTS (SELECT 1 FROM gantline_lease WHERE job_id = job.id)",
 }
@@ -76,39 +76,40 @@ def get(
     found = {row[0]: row for row in execute_in(connection, _SNAPSHOT, [*dict.fromkeys(ids)])}
     rows = [found.get(job_id) for job_id in ids]
     return [
-        _snapshot(row) if row is not None and tenant_id in (None, row[1]) else None for row in rows
+        _read_snapshot(row) if row is not None and tenant_id in (None, row[1]) else None
+        for row in rows
     ]
 
 
-def _snapshot(row: Row) -> JobSnapshot:
+def _read_snapshot(row: Row) -> JobSnapshot:
     log = row[JOB_WIDTH + 2 :]
     last = log_from_row(log, uuid_from_bytes) if log[0] is not None else None
-    return snapshot(job_from_row(row, row[JOB_WIDTH:], uuid_from_bytes), last, log[LOG_WIDTH:])
+    return make_snapshot(job_from_row(row, row[JOB_WIDTH:], uuid_from_bytes), last, log[LOG_WIDTH:])
 
 
 def find(
-    connection: sqlite3.Connection, wanted: JobFilter, *, limit: int, after: Cursor | None
+    connection: sqlite3.Connection, filter: JobFilter, *, limit: int, after: Cursor | None
 ) -> Page:
     """Keyset scans, merged; then the jobs of the page are read as they stand.
 
     One scan per status, and where somebody sees only what is his own, one per way to see a job: so
     each follows an index in the order of the list.
     """
-    visible = wanted.narrowed()
-    if visible is None:
+    narrowed = filter.narrowed()
+    if narrowed is None:
         return Page((), None)
-    wanted = visible
-    statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
+    filter = narrowed
+    statuses: list[JobStatus | None] = [*sorted(filter.statuses)] or [None]
     scans = [
-        _places_of(connection, wanted, status, limit + 1, after, way)
+        _scan(connection, filter, status, limit + 1, after, way)
         for status in statuses
-        for way in _ways(connection, wanted, status)
+        for way in _find_ways(connection, filter, status)
     ]
-    found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
+    found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
-    jobs = get(connection, ids, wanted.tenant_id)
+    jobs = get(connection, ids, filter.tenant_id)
     # Looked at once more: an id may have been taken by another's job meanwhile.
-    items = tuple(job for job in jobs if job and wanted.admits(job.job))
+    items = tuple(job for job in jobs if job and filter.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
 
@@ -120,14 +121,14 @@ class _Way(NamedTuple):
     value: str
 
 
-def _ways(
-    connection: sqlite3.Connection, wanted: JobFilter, status: JobStatus | None
+def _find_ways(
+    connection: sqlite3.Connection, filter: JobFilter, status: JobStatus | None
 ) -> list[_Way | None]:
     """How to find what is visible; None for looking at every job of the status."""
-    whose = wanted.whose
-    if whose is None or wanted.subject_id or wanted.created_by:
+    whose = filter.whose
+    if whose is None or filter.subject_id or filter.created_by:
         return [None]
-    if status and _are_few(connection, wanted.tenant_id, status):
+    if status and _are_few(connection, filter.tenant_id, status):
         return [None]
     ways: list[_Way | None] = [_Way(_IS_OF_SUBJECT, subject) for subject in sorted(whose.granted)]
     if whose.owner:
@@ -138,8 +139,8 @@ def _ways(
 def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobStatus) -> bool:
     """Whether there are so few jobs in a status that looking at each costs nothing."""
     values: list[object] = []
-    if status in _PLACES:
-        found = _PLACES[status].split(" JOIN ")[0]
+    if status in _SOURCES:
+        found = _SOURCES[status].split(" JOIN ")[0]
     else:
         found = "gantline_log WHERE is_end = 1 AND status = ?"
         values.append(status)
@@ -151,32 +152,32 @@ def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobS
     return int(row[0]) <= _FEW
 
 
-def _places_of(
+def _scan(
     connection: sqlite3.Connection,
-    wanted: JobFilter,
+    filter: JobFilter,
     status: JobStatus | None,
     limit: int,
     after: Cursor | None,
     way: _Way | None,
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
-    source, order = _PLACES.get(status, _ENDED), "job"
-    conditions, values = _conditions(wanted, way)
+    source, order = _SOURCES.get(status, _ENDED), "job"
+    conditions, values = _conditions(filter, way)
     if way:
-        source = _PLACES[None]
+        source = _SOURCES[None]
         if status:
-            conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
-            values += [] if status in _STANDS_IN else [status]
-    elif status is JobStatus.QUEUED and count_queued(connection, wanted.tenant_id) > _MANY_QUEUED:
-        source = _PLACES[None]
-        conditions.append(_STANDS_IN[status])
+            conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
+            values += [] if status in _HAS_STATUS else [status]
+    elif status is JobStatus.QUEUED and count_queued(connection, filter.tenant_id) > _MANY_QUEUED:
+        source = _SOURCES[None]
+        conditions.append(_HAS_STATUS[status])
     elif source == _ENDED:
         order = "log"
         conditions.append("log.is_end = 1 AND log.status = ?")
         values.append(status)
-        if wanted.tenant_id is not None:
+        if filter.tenant_id is not None:
             conditions.append("log.tenant = ?")
-            values.append(wanted.tenant_id)
+            values.append(filter.tenant_id)
     created_at, job_id = f"{order}.created_at", f"{order}.{'job_id' if order == 'log' else 'id'}"
     if after:
         conditions.append(f"({created_at}, {job_id}) < (?, ?)")
@@ -190,37 +191,37 @@ def _places_of(
     return connection.execute(statement, (*values, limit)).fetchall()
 
 
-def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
+def _conditions(filter: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
-        "job.tenant = ?": wanted.tenant_id,
-        "job.subject = ?": wanted.subject_id,
-        "job.created_by = ?": wanted.created_by,
-        "job.correlation = ?": wanted.correlation_id,
-        "job.parent = ?": wanted.parent_job_id and wanted.parent_job_id.bytes,
-        "job.created_at >= ?": wanted.created_from and to_micros(wanted.created_from),
-        "job.created_at < ?": wanted.created_before and to_micros(wanted.created_before),
+        "job.tenant = ?": filter.tenant_id,
+        "job.subject = ?": filter.subject_id,
+        "job.created_by = ?": filter.created_by,
+        "job.correlation = ?": filter.correlation_id,
+        "job.parent = ?": filter.parent_job_id and filter.parent_job_id.bytes,
+        "job.created_at >= ?": filter.created_from and to_micros(filter.created_from),
+        "job.created_at < ?": filter.created_before and to_micros(filter.created_before),
     }
     among = {
-        "lane.job_type": wanted.job_types,
-        "lane.queue": wanted.queues,
-        _LAST_REASON: wanted.reasons,
+        "lane.job_type": filter.job_types,
+        "lane.queue": filter.queues,
+        _LAST_REASON: filter.reasons,
     }
     conditions = [condition for condition, value in equal.items() if value is not None]
     values: list[object] = [value for value in equal.values() if value is not None]
     for column, choices in among.items():
         if choices:
-            conditions.append(f"{column} IN {marks(len(choices))}")
+            conditions.append(f"{column} IN {placeholders(len(choices))}")
             values += sorted(choices)
     # The terms with <> let the partial indexes be used.
-    if wanted.subject_id:
+    if filter.subject_id:
         conditions.append("job.subject <> ''")
-    if wanted.created_by:
+    if filter.created_by:
         conditions.append("job.created_by <> ''")
     if way:
         conditions.append(way.condition)
         values.append(way.value)
-    elif whose := wanted.whose:
+    elif whose := filter.whose:
         granted = sorted(whose.granted)
-        conditions.append(f"({_IS_OWNED} OR job.subject IN {marks(len(granted))})")
+        conditions.append(f"({_IS_OWNED} OR job.subject IN {placeholders(len(granted))})")
         values += [whose.owner, *granted]
     return conditions, values

@@ -33,7 +33,9 @@ SET owner = excluded.owner, term = excluded.term, until = excluded.until
 """
 
 
-def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) -> Record | None:
+def read_current(
+    connection: sqlite3.Connection, namespace: str, key: str, now: int
+) -> Record | None:
     row = connection.execute(_CURRENT, (namespace, key, now)).fetchone()
     return record_from_row(row) if row else None
 
@@ -41,11 +43,11 @@ def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) 
 def read(
     connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: int
 ) -> list[Record]:
-    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    values, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
     rows = (
-        connection.execute(_ALL, (*asked, limit))
+        connection.execute(_ALL, (*values, limit))
         if end is None
-        else connection.execute(_WITHIN, (*asked, end, limit))
+        else connection.execute(_WITHIN, (*values, end, limit))
     )
     return [record_from_row(row) for row in rows]
 
@@ -55,7 +57,7 @@ def write_checked(
 ) -> list[Applied | Conflict]:
     return [
         Applied(_write(connection, write, now))
-        if write_is_allowed(write, current(connection, write.namespace, write.key, now))
+        if write_is_allowed(write, read_current(connection, write.namespace, write.key, now))
         else Conflict(by=f"{write.namespace}/{write.key}")
         for write in writes
     ]
@@ -68,12 +70,12 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[RecordWrite], now
 
 
 def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
-    before = current(connection, write.namespace, write.key, now)
+    before = read_current(connection, write.namespace, write.key, now)
     if is_repeat(write, before):
         return before.version if before else 0
     if write.value is None:
-        place = (write.namespace, write.key)
-        connection.execute("DELETE FROM gantline_record WHERE namespace = ? AND key = ?", place)
+        name = (write.namespace, write.key)
+        connection.execute("DELETE FROM gantline_record WHERE namespace = ? AND key = ?", name)
         return 0
     until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
     replaced = before.version if before else 0

@@ -1,4 +1,4 @@
-"""Between rows and structs: the one place that knows how a job is spelt in columns."""
+"""Between rows and structs: the one place that knows how a job is encode_id in columns."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -55,12 +55,12 @@ def execute_in(
     """Run a statement that ends in `IN (…)`, written as `IN {}`, over any number of values."""
     rows: list[Row] = []
     for start in range(0, len(values), _LONGEST_LIST):
-        some = _filled_up(values[start : start + _LONGEST_LIST])
-        rows += connection.execute(statement.format(marks(len(some))), some).fetchall()
+        some = _pad(values[start : start + _LONGEST_LIST])
+        rows += connection.execute(statement.format(placeholders(len(some))), some).fetchall()
     return rows
 
 
-def _filled_up(values: Sequence[object]) -> list[object]:
+def _pad(values: Sequence[object]) -> list[object]:
     """Repeat the last until there are 1, 2, 4, 8 …: a statement of a new length costs 40 µs."""
     missing = (1 << (len(values) - 1).bit_length()) - len(values)
     return [*values, *repeat(values[-1], missing)]
@@ -82,5 +82,5 @@ def insert_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[R
         connection.executemany(statement, rows[done:])
 
 
-def marks(count: int) -> str:
+def placeholders(count: int) -> str:
     return f"({', '.join('?' * count)})"

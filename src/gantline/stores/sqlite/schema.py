@@ -9,8 +9,13 @@ from typing import Final
 
 from gantline.contract.errors import StoreMisconfigured
 from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
-from gantline.stores.sqlite.connection import connect_reader, connect_writer, translated, while_busy
-from gantline.stores.sqlite.location import Location, check_place
+from gantline.stores.sqlite.connection import (
+    connect_reader,
+    connect_writer,
+    retry_while_busy,
+    translate_errors,
+)
+from gantline.stores.sqlite.location import Location, check_location
 
 PACKAGE: Final = "gantline.stores.sqlite"
 
@@ -32,19 +37,17 @@ def migrate(
     """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
     known = load_migrations(PACKAGE) if known is None else known
     connection.execute(HISTORY)
-    missing = plan(known, applied_migrations(connection))
+    missing = plan(known, read_applied(connection))
     for step in missing:
-        for statement in _statements(step.sql):
+        for statement in _split_statements(step.sql):
             connection.execute(statement)
         connection.execute(_DONE, (step.number, step.name, step.checksum, step.works_with))
     return missing
 
 
-def lacks_nothing(connection: sqlite3.Connection) -> bool:
+def is_up_to_date(connection: sqlite3.Connection) -> bool:
     """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
-    return has_history(connection) and not plan(
-        load_migrations(PACKAGE), applied_migrations(connection)
-    )
+    return has_history(connection) and not plan(load_migrations(PACKAGE), read_applied(connection))
 
 
 def has_history(connection: sqlite3.Connection) -> bool:
@@ -52,14 +55,14 @@ def has_history(connection: sqlite3.Connection) -> bool:
     return names.fetchone() is not None
 
 
-def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
+def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
     rows = connection.execute(
         "SELECT number, name, checksum, works_with FROM gantline_migration ORDER BY number"
     )
     return [AppliedMigration(*row) for row in rows]
 
 
-def applied_to(file: Path) -> list[AppliedMigration]:
+def read_applied_to(file: Path) -> list[AppliedMigration]:
     """Which steps a file has had; none where it is not there or not ours yet."""
     try:
         if not file.is_file():
@@ -67,11 +70,11 @@ def applied_to(file: Path) -> list[AppliedMigration]:
     except OSError as error:
         raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
     location = Location(file)
-    with translated(location), closing(connect_reader(location)) as connection:
-        return applied_migrations(connection) if has_history(connection) else []
+    with translate_errors(location), closing(connect_reader(location)) as connection:
+        return read_applied(connection) if has_history(connection) else []
 
 
-def _statements(script: str) -> list[str]:
+def _split_statements(script: str) -> list[str]:
     """Split a script where SQLite sees complete statements; executescript would commit first."""
     statements, start = [], ""
     for line in script.splitlines(keepends=True):
@@ -108,16 +111,16 @@ class SqliteMigrator:
         return load_migrations(PACKAGE)
 
     async def applied(self) -> list[AppliedMigration]:
-        return await asyncio.to_thread(applied_to, self._location.path)
+        return await asyncio.to_thread(read_applied_to, self._location.path)
 
     async def migrate(self) -> list[Migration]:
         return await asyncio.to_thread(self._migrate)
 
     def _migrate(self) -> list[Migration]:
         location = self._location
-        check_place(location)
-        with closing(connect_writer(location)) as connection, translated(location):
-            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+        check_location(location)
+        with closing(connect_writer(location)) as connection, translate_errors(location):
+            retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
             done = migrate(connection)
             connection.execute("COMMIT")
         return done

@@ -47,17 +47,17 @@ from gantline.stores.sqlite import claim as claims
 from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
 from gantline.stores.sqlite.apply import apply
 from gantline.stores.sqlite.connection import OpenedFile
-from gantline.stores.sqlite.dedupe import holder, of_requests
+from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
 from gantline.stores.sqlite.insert import insert
-from gantline.stores.sqlite.location import Location, check_place
-from gantline.stores.sqlite.schema import SqliteMigrator, lacks_nothing, migrate
+from gantline.stores.sqlite.location import Location, check_location
+from gantline.stores.sqlite.schema import SqliteMigrator, is_up_to_date, migrate
 from gantline.stores.sqlite.threads import Readers, Writer
 from gantline.stores.sqlite.transaction import (
     SqliteTransaction,
-    Turns,
+    TransactionQueue,
     check_caller,
-    joined,
-    made_in_thread,
+    join_transaction,
+    make_in_thread,
 )
 
 _READ: Final = "SELECT 1 FROM sqlite_schema LIMIT 1"
@@ -71,18 +71,18 @@ class _Opened:
     """What an open store holds: the writer, a writer of its own for leases, the readers."""
 
     def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
-        check_place(location)
+        check_location(location)
         self.file = OpenedFile(location.path)
         self.writer = Writer(
             location, self.file, name="gantline-writer", before_commit=before_commit
         )
         try:
             # Renewals never wait behind a long queue of other writes of this process.
-            self.keeper = Writer(location, self.file, name="gantline-keeper")
+            self.lease_writer = Writer(location, self.file, name="gantline-lease-writer")
             try:
                 self.readers = Readers(location, self.file)
             except BaseException:
-                self.keeper.end()
+                self.lease_writer.end()
                 raise
         except BaseException:
             self.writer.end()
@@ -94,13 +94,13 @@ class _Opened:
         await asyncio.shield(loop.run_in_executor(None, self._close))
 
     def _close(self) -> None:
-        for part in (self.readers, self.keeper, self.writer):
+        for part in (self.readers, self.lease_writer, self.writer):
             part.close()
 
     def end(self) -> None:
         """The same without waiting for the writers; the readers must have nothing to do."""
         self.readers.close()
-        self.keeper.end()
+        self.lease_writer.end()
         self.writer.end()
 
 
@@ -120,7 +120,7 @@ class SqliteStore:
         self._clock = clock
         self._tokens = tokens
         self._before_commit = before_commit
-        self._turns = Turns(location)
+        self._transactions = TransactionQueue(location)
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
         self._look_first = False
@@ -164,12 +164,12 @@ class SqliteStore:
                 self._opened = await self._make()
 
     async def _make(self) -> _Opened:
-        opened = await made_in_thread(
-            lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
+        opened = await make_in_thread(
+            lambda: _Opened(self._location, self._before_commit), release=_Opened.end
         )
         try:
             # Who submits in a transaction of its own holds the lock that a migration needs.
-            if not await opened.readers.run(lacks_nothing):
+            if not await opened.readers.run(is_up_to_date):
                 await opened.writer.run(migrate)
             opened.file.remember()
         except asyncio.CancelledError:
@@ -215,11 +215,11 @@ class SqliteStore:
         self._parts.file.check()
         check_caller(connection, self.path)
         jobs = tuple(jobs)
-        with joined(connection, self._location):
+        with join_transaction(connection, self._location):
             return insert(connection, jobs, self._now())
 
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
-        return self._turns.begun(self._parts.file, self._now)
+        return self._transactions.begin(self._parts.file, self._now)
 
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
@@ -247,20 +247,20 @@ class SqliteStore:
     async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
         return await self._parts.readers.run(
             lambda connection: (
-                bool(claims.runs_of_claim(connection, claim_id))
+                bool(claims.find_runs_of_claim(connection, claim_id))
                 or ready.has_due(connection, wanted, self._now())
             )
         )
 
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
         runs = tuple(runs)
-        return await self._parts.keeper.run(
+        return await self._parts.lease_writer.run(
             lambda connection: leases.renew(connection, session, runs, lease=lease, now=self._now())
         )
 
     async def expire_session(self, session: str) -> int:
-        return await self._parts.keeper.run(
-            lambda connection: leases.end_session(connection, session, self._now())
+        return await self._parts.lease_writer.run(
+            lambda connection: leases.expire_session(connection, session, self._now())
         )
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
@@ -285,7 +285,7 @@ class SqliteStore:
         rules, limit = tuple(rules), at_most(limit)
         if not limit:
             return await self._parts.readers.run(
-                lambda connection: Pruned(overdue=prune.overdue(connection, rules))
+                lambda connection: Pruned(overdue=prune.measure_overdue(connection, rules))
             )
         return await self._parts.writer.run(
             lambda connection: prune.prune(
@@ -301,12 +301,12 @@ class SqliteStore:
         return 0  # there is one writer at a time, so rows are numbered in the order of commits
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
-        return await self._parts.keeper.run(
+        return await self._parts.lease_writer.run(
             lambda connection: records.lead(connection, role, owner, lease, self._now())
         )
 
     async def resign(self, role: str, owner: str, term: int) -> None:
-        await self._parts.keeper.run(
+        await self._parts.lease_writer.run(
             lambda connection: records.resign(
                 connection, role, owner, in_64_bits(term), self._now()
             )
@@ -329,7 +329,7 @@ class SqliteStore:
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
         return await self._parts.readers.run(
-            lambda connection: of_requests(connection, job_ids, self._now())
+            lambda connection: find_request_keys(connection, job_ids, self._now())
         )
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
@@ -370,8 +370,8 @@ class SqliteStore:
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         # A sweep asks for the write lock only where there is something to repair.
-        if await self._parts.readers.run(lambda found: leases.need_repair(found, self._now())):
-            await self._parts.keeper.run(lambda found: leases.repair(found, self._now()))
+        if await self._parts.readers.run(lambda found: leases.needs_repair(found, self._now())):
+            await self._parts.lease_writer.run(lambda found: leases.repair(found, self._now()))
         return await self._parts.readers.run(
             lambda connection: leases.expired(
                 connection, limit=at_most(limit), after=after, now=self._now()
@@ -381,7 +381,9 @@ class SqliteStore:
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         found = await self._parts.readers.run(
             lambda connection: [
-                holder(connection, key, self._now()) if is_storable("".join(key.identity)) else None
+                find_holder(connection, key, self._now())
+                if is_storable("".join(key.identity))
+                else None
                 for key in keys
             ]
         )
@@ -392,10 +394,10 @@ class SqliteStore:
     ) -> list[Record]:
         if not is_storable(namespace + prefix):
             return []
-        behind = storable_start(after)
+        start = storable_start(after)
         return await self._parts.readers.run(
             lambda connection: records.read(
-                connection, namespace, prefix, behind, at_most(limit), self._now()
+                connection, namespace, prefix, start, at_most(limit), self._now()
             )
         )
 

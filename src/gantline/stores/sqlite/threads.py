@@ -22,9 +22,9 @@ from gantline.stores.sqlite.connection import (
     OpenedFile,
     connect_reader,
     connect_writer,
-    translate,
-    translated,
-    while_busy,
+    retry_while_busy,
+    translate_error,
+    translate_errors,
 )
 from gantline.stores.sqlite.location import Location
 
@@ -110,7 +110,7 @@ class Writer:
             tasks = [task for task in batch if task is not None]
             if tasks:
                 self._commit(tasks)
-                _deliver(tasks)
+                _deliver_results(tasks)
         self._connection.close()
 
     def _next_batch(self) -> list[_Task | None]:
@@ -124,7 +124,7 @@ class Writer:
 
     def _commit(self, tasks: list[_Task]) -> None:
         try:
-            while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
+            retry_while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
             for task in tasks:
                 # Whoever gave up before we began wants nothing: a claim would only be lost.
                 if not task.future.cancelled():
@@ -134,14 +134,14 @@ class Writer:
             self._file.check()
             self._connection.execute("COMMIT")
         except BaseException as error:  # whatever it is, the callers must hear it
-            cause = self._file.harm() or error
+            cause = self._file.problem() or error
             for task in tasks:
-                task.error = self._translated(cause)
-            self._start_anew()
+                task.error = self._translate_error(cause)
+            self._recover()
         else:
-            self._keep_the_log_short()
+            self._truncate_log()
 
-    def _start_anew(self) -> None:
+    def _recover(self) -> None:
         """Leave the failed transaction; by a new connection where this one is beyond help."""
         try:
             if self._connection.in_transaction:
@@ -152,7 +152,7 @@ class Writer:
                 self._file.check()
                 self._connection = connect_writer(self._location)
 
-    def _keep_the_log_short(self) -> None:
+    def _truncate_log(self) -> None:
         """Readers that overlap keep SQLite from starting its log anew: it would grow for ever."""
         self._commits += 1
         if self._commits % _COMMITS_PER_LOOK:
@@ -173,12 +173,12 @@ class Writer:
             if not self._connection.in_transaction:
                 raise  # SQLite gave up the whole transaction (disk full, I/O error)
             self._connection.execute("ROLLBACK TO task")
-            task.error = self._translated(error)
+            task.error = self._translate_error(error)
         self._connection.execute("RELEASE task")
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate_error(self, error: BaseException) -> BaseException:
         if isinstance(error, sqlite3.Error):
-            return translate(error, self._location)
+            return translate_error(error, self._location)
         if isinstance(error, UnicodeEncodeError | OverflowError):
             return InvalidInput(f"SQLite cannot keep this ({error}).")
         if isinstance(error, StopIteration):
@@ -186,17 +186,17 @@ class Writer:
         return error
 
 
-def _deliver(tasks: list[_Task]) -> None:
+def _deliver_results(tasks: list[_Task]) -> None:
     """Wake each event loop once, however many of its callers are answered."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Task]] = defaultdict(list)
     for task in tasks:
         by_loop[task.loop].append(task)
     for loop, answered in by_loop.items():
         with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_resolve, answered)
+            loop.call_soon_threadsafe(_resolve_futures, answered)
 
 
-def _resolve(tasks: list[_Task]) -> None:
+def _resolve_futures(tasks: list[_Task]) -> None:
     for task in tasks:
         if task.future.done():
             continue  # its caller was cancelled
@@ -234,7 +234,7 @@ class Readers:
         self._file.check()
         connection = self._idle.get()
         try:
-            with translated(self._location):
+            with translate_errors(self._location):
                 connection.execute("BEGIN")
                 try:
                     return work(connection)

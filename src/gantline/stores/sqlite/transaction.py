@@ -16,14 +16,19 @@ from gantline.contract.errors import StoreBusy, StoreMisconfigured
 from gantline.contract.results import ApplyResult
 from gantline.contract.transition import Transition
 from gantline.stores.sqlite.apply import apply
-from gantline.stores.sqlite.connection import OpenedFile, connect_writer, translated, while_busy
+from gantline.stores.sqlite.connection import (
+    OpenedFile,
+    connect_writer,
+    retry_while_busy,
+    translate_errors,
+)
 from gantline.stores.sqlite.location import Location
 
 
 def check_caller(connection: Any, file: Path) -> None:
     """Raise StoreMisconfigured unless a job can be written to the jobs' file through it."""
     if not isinstance(connection, sqlite3.Connection):
-        raise _not_sqlite3(connection, file)
+        raise _wrong_driver(connection, file)
     try:
         is_there = _is_open_on(connection, file)
     except sqlite3.ProgrammingError as error:  # closed, or made in another thread
@@ -39,7 +44,7 @@ def check_caller(connection: Any, file: Path) -> None:
         )
 
 
-def _not_sqlite3(connection: Any, file: Path) -> StoreMisconfigured:
+def _wrong_driver(connection: Any, file: Path) -> StoreMisconfigured:
     kind = type(connection)
     if kind.__module__.partition(".")[0] == "sqlalchemy":
         next_step = (
@@ -61,7 +66,7 @@ def _is_open_on(connection: sqlite3.Connection, file: Path) -> bool:
 
 
 @contextmanager
-def joined(connection: sqlite3.Connection, location: Location) -> Iterator[None]:
+def join_transaction(connection: sqlite3.Connection, location: Location) -> Iterator[None]:
     """Write in somebody else's transaction: all of it or nothing, and isolated from the look on."""
     if not connection.in_transaction:
         if connection.isolation_level is None:
@@ -69,11 +74,11 @@ def joined(connection: sqlite3.Connection, location: Location) -> Iterator[None]
                 "The connection has no transaction to join.", next_step="Execute BEGIN first."
             )
         # Python would begin one at the first write only, too late for what is looked up before.
-        with translated(location):
-            while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+        with translate_errors(location):
+            retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
     connection.execute("SAVEPOINT gantline")
     try:
-        with translated(location):
+        with translate_errors(location):
             yield
     except BaseException:
         connection.execute("ROLLBACK TO gantline")
@@ -93,7 +98,7 @@ class SqliteTransaction:
         return apply(self.connection, [transition], self._now())[0]
 
 
-class Turns:
+class TransactionQueue:
     """Lets the transactions of an event loop wait for each other here, not for the file's lock.
 
     Who waits for that one does so in a thread of the loop's pool; if all of its threads waited,
@@ -102,16 +107,16 @@ class Turns:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+        self._transactions: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             WeakKeyDictionary()
         )
 
     @asynccontextmanager
-    async def begun(
+    async def begin(
         self, file: OpenedFile, now: Callable[[], int]
     ) -> AsyncIterator[SqliteTransaction]:
         """Begin when it is one's turn; raise StoreBusy where that takes too long."""
-        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        turn = self._transactions.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         try:
             async with asyncio.timeout(self._location.busy_seconds):
                 await turn.acquire()
@@ -122,19 +127,19 @@ class Turns:
                 next_step="Fetch and compute before a transaction, and only write in it.",
             ) from None
         try:
-            async with _begun(self._location, file, now) as transaction:
+            async with _begin_alone(self._location, file, now) as transaction:
                 yield transaction
         finally:
             turn.release()
 
 
 @asynccontextmanager
-async def _begun(
+async def _begin_alone(
     location: Location, file: OpenedFile, now: Callable[[], int]
 ) -> AsyncIterator[SqliteTransaction]:
     """Begin on a connection of its own; commit at the end, roll back on an error."""
-    connection = await made_in_thread(lambda: _begin(location, file), let_go=_roll_back)
-    with translated(location):
+    connection = await make_in_thread(lambda: _begin(location, file), release=_roll_back)
+    with translate_errors(location):
         try:
             yield SqliteTransaction(connection, now)
         except BaseException:
@@ -148,8 +153,8 @@ async def _begun(
 def _begin(location: Location, file: OpenedFile) -> sqlite3.Connection:
     file.check()  # first: where there is no file, SQLite would make one
     connection = connect_writer(location)
-    with translated(location, connection):
-        while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+    with translate_errors(location, connection):
+        retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
     return connection
 
 
@@ -171,9 +176,9 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 T = TypeVar("T")
 
 
-async def made_in_thread(make: Callable[[], T], *, let_go: Callable[[T], None]) -> T:
+async def make_in_thread(make: Callable[[], T], *, release: Callable[[T], None]) -> T:
     """Make something in a thread. If the caller is cancelled meanwhile, release what was made."""
-    handover = _Handover(make, let_go)
+    handover = _Handover(make, release)
     try:
         return await asyncio.to_thread(handover.make)
     except asyncio.CancelledError:
@@ -184,9 +189,9 @@ async def made_in_thread(make: Callable[[], T], *, let_go: Callable[[T], None]) 
 class _Handover(Generic[T]):
     """Needs no event loop to tidy up: at the end of a program the loop goes first."""
 
-    def __init__(self, make: Callable[[], T], let_go: Callable[[T], None]) -> None:
+    def __init__(self, make: Callable[[], T], release: Callable[[T], None]) -> None:
         self._make = make
-        self._let_go = let_go
+        self._release = release
         self._lock = Lock()
         self._made: list[T] = []
         self._given_up = False
@@ -205,4 +210,4 @@ class _Handover(Generic[T]):
 
     def _tidy_up(self) -> None:
         while self._given_up and self._made:
-            self._let_go(self._made.pop())
+            self._release(self._made.pop())
