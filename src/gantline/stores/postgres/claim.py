@@ -287,10 +287,7 @@ class Claims:
             return self._floors.ranges_of(lanes)
         if not (candidates := self._floors.candidates(lanes)):
             every = self._floors.ranges_of(lanes)
-            columns = (
-                Bigints([one.lane for one in every]),
-                Integers([one.rank for one in every]),
-            )
+            columns = (Bigints([one.lane for one in every]), Integers([one.rank for one in every]))
             heads = await sql.rows(_HEADS, *columns, now)
             self._floors.add_candidates((row[0], row[1], (row[2], row[3])) for row in heads)
             candidates = self._floors.candidates(lanes)
@@ -331,10 +328,7 @@ def _add_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int], 
     """What both together may take of a type: where only one has a limit, all that the other may."""
     of_one, of_other = dict(one.at_most), dict(other.at_most)
     return tuple(
-        (
-            kind,
-            max(0, of_one.get(kind, one.limit)) + max(0, of_other.get(kind, other.limit)),
-        )
+        (kind, max(0, of_one.get(kind, one.limit)) + max(0, of_other.get(kind, other.limit)))
         for kind in of_one | of_other
     )
 

@@ -176,11 +176,7 @@ async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
 
 
 def _scan(
-    filter: JobFilter,
-    status: JobStatus | None,
-    limit: int,
-    after: Cursor | None,
-    way: _Way | None,
+    filter: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None, way: _Way | None
 ) -> tuple[str, list[object]]:
     """Say how to find the (created_at, id) of matching jobs in one status, newest first."""
     source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)

@@ -292,8 +292,7 @@ class PostgresStore:
 
     async def resign(self, role: str, owner: str, term: int) -> None:
         await self.calls.run(
-            lambda sql: records.resign(sql, role, owner, term, self._now()),
-            purpose=Purpose.CONTROL,
+            lambda sql: records.resign(sql, role, owner, term, self._now()), purpose=Purpose.CONTROL
         )
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:

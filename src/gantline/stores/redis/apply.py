@@ -37,17 +37,17 @@ _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 async def apply(calls: Calls, transitions: Sequence[Transition], now: bytes) -> list[ApplyResult]:
     results: list[ApplyResult] = []
     for some in in_batches(transitions, BATCH * AT_ONCE):
-        arguments = [_arguments(batch, now) for batch in in_batches(some, BATCH)]
-        reply = await calls.run_each(scripts.APPLY, arguments)
+        argv = [_make_argv(batch, now) for batch in in_batches(some, BATCH)]
+        reply = await calls.run_each(scripts.APPLY, argv)
         results += [_read_result(item) for batch in reply.value for item in batch]
     return results
 
 
-def _arguments(transitions: Sequence[Transition], now: bytes) -> list[Argument]:
-    arguments: list[Argument] = [now]
+def _make_argv(transitions: Sequence[Transition], now: bytes) -> list[Argument]:
+    argv: list[Argument] = [now]
     for transition in transitions:
-        arguments += (_pack_meta(transition), pack_tail(transition), _pack_extras(transition))
-    return arguments
+        argv += (_pack_meta(transition), pack_tail(transition), _pack_extras(transition))
+    return argv
 
 
 def _pack_meta(change: Transition) -> bytes:

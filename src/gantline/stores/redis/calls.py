@@ -73,12 +73,9 @@ class Calls:
         self._nodes = Nodes(location)
         self._pools = Pools(self._connect, location.connections)
 
-    async def run(
-        self, script: Script, arguments: Sequence[Argument], *, purpose: Purpose = Purpose.VERBS
-    ) -> Reply:
-        """Call a script of the prefix."""
-        values, is_repeated = await self.run_each(script, [arguments], purpose=purpose)
-        return Reply(values[0], is_repeated)
+    async def run(self, script: Script, *argv: Argument, purpose: Purpose = Purpose.VERBS) -> Any:
+        """Call a script of the prefix; return its reply."""
+        return (await self.run_each(script, [argv], purpose=purpose)).value[0]
 
     async def run_each(
         self,
@@ -88,7 +85,7 @@ class Calls:
         purpose: Purpose = Purpose.VERBS,
     ) -> Reply:
         """Call a script for each batch, in order; all are sent before the first is answered."""
-        rests = [(1, self._location.tag, *arguments) for arguments in batches]
+        rests = [(1, self._location.tag, *argv) for argv in batches]
 
         async def call(connection: Connection) -> Any:
             responses = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))

@@ -12,7 +12,7 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.stores.ranks import SUSPECT_CRASHES
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, Reply
+from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
     Claimed,
@@ -48,35 +48,29 @@ async def claim(
     encoded, most = _encode_requests(requests)
     if not most:
         return []
-    arguments: list[Argument] = [
-        now,
-        session,
-        claim_id.bytes,
-        encode_span(lease),
-        tokens(most),
-        *encoded,
-    ]
-    reply = await calls.run(scripts.CLAIM, arguments)
+    reply = await calls.run(
+        scripts.CLAIM, now, session, claim_id.bytes, encode_span(lease), tokens(most), *encoded
+    )
     return _read_runs(reply, session)
 
 
 def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
-    arguments: list[Argument] = []
+    argv: list[Argument] = []
     left = _MOST_AT_ONCE
     for request in requests:
         limit = min(request.limit, left)
         kinds = dict.fromkeys(request.job_types)
         if limit > 0 and kinds:
             left -= limit
-            arguments += (
+            argv += (
                 limit,
                 len(kinds),
                 _encode_suspects(request, limit),
                 _encode_limits(request, kinds, limit),
             )
             for kind in kinds:
-                arguments += (encode_lane(request.queue, kind), int(kind in request.logged))
-    return arguments, _MOST_AT_ONCE - left
+                argv += (encode_lane(request.queue, kind), int(kind in request.logged))
+    return argv, _MOST_AT_ONCE - left
 
 
 def _encode_suspects(request: LaneRequest, limit: int) -> bytes:
@@ -110,8 +104,8 @@ def _masks(count: int) -> tuple[int, int]:
     return ones * _RANDOM, ones * _VERSION
 
 
-def _read_runs(reply: Reply, session: str) -> list[Run]:
-    now, until, *rest = reply.value
+def _read_runs(reply: list[Any], session: str) -> list[Run]:
+    now, until, *rest = reply
     if until:
         claimed = Claimed(session, read_instant(now), read_instant(until))
         return [

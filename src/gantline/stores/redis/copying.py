@@ -75,12 +75,12 @@ async def dump(calls: Calls, part: Part, after: str, limit: int) -> Dumped:
         case Part.RECORDS:
             return await _dump_records(calls, position, min(limit, _BATCH))
         case Part.TERMS:
-            _, _, _, *leaders = (await calls.run(scripts.DUMP_REST, [])).value
+            _, _, _, *leaders = await calls.run(scripts.DUMP_REST)
             named = zip(leaders[::2], leaders[1::2], strict=True)
             terms = [StoredTerm(role.decode(), _LEADER.unpack_from(one)[0]) for role, one in named]
             return Dumped(tuple(terms))
         case Part.MARKS:
-            last_event, last_record, *_ = (await calls.run(scripts.DUMP_REST, [])).value
+            last_event, last_record, *_ = await calls.run(scripts.DUMP_REST)
             return Dumped((Marks(last_event, last_record),))
         case _:
             assert_never(part)
@@ -104,14 +104,10 @@ async def _dump_jobs(calls: Calls, position: list[Any] | None, limit: int) -> Du
     name, last = position or ["", ""]
     items: list[StoredJob] = []
     for one in lists[_find_index(lists, name) :]:
-        arguments: list[Argument] = [
-            one,
-            _encode_start(last if one == name else ""),
-            limit - len(items),
-        ]
-        found = (await calls.run(scripts.DUMP_JOBS, arguments)).value
+        argv: list[Argument] = [one, _encode_start(last if one == name else ""), limit - len(items)]
+        found = await calls.run(scripts.DUMP_JOBS, *argv)
         items += [_stored_job(*job) for job in found if len(job) > 1]
-        if found and len(found) == arguments[-1]:
+        if found and len(found) == argv[-1]:
             return Dumped(tuple(items), _encode_position(one, found[-1][0].hex()))
     return Dumped(tuple(items))
 
@@ -142,7 +138,7 @@ async def _dump_keys(calls: Calls, position: list[Any] | None, limit: int) -> Du
     """First those that are held for a time; then those that live jobs hold."""
     if position is None or isinstance(position[0], int):
         first = position[0] if position else 0
-        looked, *found = (await calls.run(scripts.DUMP_KEYS, [first, limit])).value
+        looked, *found = await calls.run(scripts.DUMP_KEYS, first, limit)
         is_over = looked < limit
         end = _encode_position("", "") if is_over else _encode_position(first + looked)
         return Dumped(tuple(_stored_key(*one) for one in found), end)
@@ -150,8 +146,9 @@ async def _dump_keys(calls: Calls, position: list[Any] | None, limit: int) -> Du
     lists = sorted(await find_lists(calls, _LIVE))
     items: list[StoredKey] = []
     for one in lists[_find_index(lists, name) :]:
-        arguments: list[Argument] = [one, _encode_start(last if one == name else ""), limit]
-        looked, end, *found = (await calls.run(scripts.DUMP_LIVE_KEYS, arguments)).value
+        looked, end, *found = await calls.run(
+            scripts.DUMP_LIVE_KEYS, one, _encode_start(last if one == name else ""), limit
+        )
         items += [_stored_key(hash_, held, b"", job, b"") for hash_, held, job in found]
         if looked == limit:
             return Dumped(tuple(items), _encode_position(one, end.hex()))
@@ -196,18 +193,18 @@ def _names(
 
 
 async def _dump_records(calls: Calls, position: list[Any] | None, limit: int) -> Dumped:
-    _, _, spaces, *_ = (await calls.run(scripts.DUMP_REST, [])).value
+    _, _, spaces, *_ = await calls.run(scripts.DUMP_REST)
     name, last = position or ["", ""]
     items: list[StoredRecord] = []
     for space in sorted(one.decode() for one in spaces):
         if space < name:
             continue
-        arguments: list[Argument] = [
+        found = await calls.run(
+            scripts.DUMP_RECORDS,
             space,
             b"(" + last.encode() if last and space == name else b"-",
             limit - len(items),
-        ]
-        found = (await calls.run(scripts.DUMP_RECORDS, arguments)).value
+        )
         items += [
             StoredRecord(read_record(space, key, record))
             for key, record in zip(found[::2], found[1::2], strict=True)
@@ -234,28 +231,28 @@ async def _load(calls: Calls, items: Sequence[Stored]) -> None:
     for item in items:
         match item:
             case StoredJob():
-                jobs += _job_arguments(item)
+                jobs += _job_argv(item)
             case StoredKey():
-                keys += _key_arguments(item)
+                keys += _key_argv(item)
             case StoredRecord(record):
-                records += _record_arguments(record)
+                records += _record_argv(record)
             case StoredTerm(role, term):
                 terms += (role, _LEADER.pack(term, 0))
             case Marks():
                 marks = item
             case _:
                 assert_never(item)
-    for script, arguments in (
+    for script, argv in (
         (scripts.LOAD_JOBS, jobs),
         (scripts.LOAD_KEYS, keys),
         (scripts.LOAD_RECORDS, records),
     ):
-        if arguments:
-            await calls.run(script, arguments)
-    await calls.run(scripts.LOAD_REST, [marks.last_event, marks.last_record, *terms])
+        if argv:
+            await calls.run(script, *argv)
+    await calls.run(scripts.LOAD_REST, marks.last_event, marks.last_record, *terms)
 
 
-def _job_arguments(stored: StoredJob) -> list[Argument]:
+def _job_argv(stored: StoredJob) -> list[Argument]:
     job, log = stored.job, stored.log
     outcomes = [row for row in log if row.entry.event not in ON_REQUEST]
     last = outcomes[-1] if outcomes else None
@@ -278,7 +275,7 @@ def _job_arguments(stored: StoredJob) -> list[Argument]:
         keyed=int(new.job_key is not None),
         listed=int(any(find_list_names(job))),
     )
-    arguments: list[Argument] = [
+    argv: list[Argument] = [
         job.job_id.bytes,
         encode_lane(job.queue, job.job_type),
         encode_tenant(job.tenant_id),
@@ -294,12 +291,12 @@ def _job_arguments(stored: StoredJob) -> list[Argument]:
     ]
     before = 0
     for row in log:
-        arguments += (row.sequence, pack_row(before, row.change_id, row.entry))
+        argv += (row.sequence, pack_row(before, row.change_id, row.entry))
         before = row.sequence
-    return arguments
+    return argv
 
 
-def _key_arguments(key: StoredKey) -> list[Argument]:
+def _key_argv(key: StoredKey) -> list[Argument]:
     named = DedupeKey(key.kind, key.tenant_id, key.scope, key.key, key.fingerprint)
     name = digest_key(named)
     request = names = b""
@@ -311,7 +308,7 @@ def _key_arguments(key: StoredKey) -> list[Argument]:
     return [name, key.job_id.bytes, until, key.fingerprint, request, names]
 
 
-def _record_arguments(record: Record) -> list[Argument]:
+def _record_argv(record: Record) -> list[Argument]:
     expires = 0 if record.expires_at is None else to_micros(record.expires_at)
     body = RECORD_HEAD.pack(record.version, record.replaced, expires) + record.value
     return [record.namespace, record.key, expires or b"", body]
@@ -320,6 +317,6 @@ def _record_arguments(record: Record) -> list[Argument]:
 async def clear(calls: Calls) -> None:
     cursor: bytes = b"0"
     while True:
-        cursor = (await calls.run(scripts.CLEAR, [cursor])).value
+        cursor = await calls.run(scripts.CLEAR, cursor)
         if cursor == b"0":
             return

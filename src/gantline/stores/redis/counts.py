@@ -8,7 +8,6 @@ from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import STATUSES, encode_tenant, read_instant, read_lane
 
 _LOOK_AT_ONCE: Final = 2000
@@ -16,8 +15,7 @@ _NAMES: Final = {letter: status.value.lower() for letter, status in STATUSES.ite
 
 
 async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCounts]:
-    arguments: list[Argument] = [now, b"" if tenant_id is None else encode_tenant(tenant_id)]
-    tenant, at, *lanes = (await calls.run(scripts.COUNTS, arguments)).value
+    tenant, at, *lanes = await calls.run(scripts.COUNTS, now, encode_tenant(tenant_id))
     counted: list[LaneCounts] = []
     for number, name, statuses, scheduled, oldest, queued_by_all, ranks in lanes:
         queue, job_type = read_lane(name)
@@ -41,8 +39,9 @@ async def _count_waiting(
     for rank in ranks:
         first = 0
         while True:
-            arguments: list[Argument] = [now, lane, rank, tenant, first, _LOOK_AT_ONCE]
-            looked, later, due = (await calls.run(scripts.WAITING, arguments)).value
+            looked, later, due = await calls.run(
+                scripts.WAITING, now, lane, rank, tenant, first, _LOOK_AT_ONCE
+            )
             scheduled += later
             oldest += [due] if due >= 0 else []
             first += looked
@@ -52,11 +51,10 @@ async def _count_waiting(
 
 
 async def dead_counts(calls: Calls, tenant_id: str | None) -> list[DeadCount]:
-    arguments: list[Argument] = [b"" if tenant_id is None else encode_tenant(tenant_id)]
     groups: defaultdict[tuple[str, JobStatus, str], list[tuple[int, int]]] = defaultdict(list)
-    for name, letter, reason, jobs, newest in (
-        await calls.run(scripts.DEAD_COUNTS, arguments)
-    ).value:
+    for name, letter, reason, jobs, newest in await calls.run(
+        scripts.DEAD_COUNTS, encode_tenant(tenant_id)
+    ):
         group = (read_lane(name).job_type, STATUSES[letter], reason.decode())
         groups[group].append((jobs, newest))
     return [

@@ -21,8 +21,8 @@ async def find_holders(calls: Calls, keys: Sequence[DedupeKey], now: bytes) -> l
     possible = {key.identity: digest_key(key) for key in keys if is_storable("".join(key.identity))}
     found: dict[bytes, UUID] = {}
     for batch in in_batches([*possible.values()], _BATCH):
-        reply = await calls.run(scripts.HELD, [now, *batch])
-        pairs = zip(batch, reply.value, strict=True)
+        reply = await calls.run(scripts.HELD, now, *batch)
+        pairs = zip(batch, reply, strict=True)
         found |= {one: uuid_from_bytes(job_id) for one, job_id in pairs if job_id}
     digests = [possible.get(key.identity) for key in keys]
     return [found.get(one) if one else None for one in digests]
@@ -33,5 +33,5 @@ async def find_request_keys(
 ) -> list[DedupeKey | None]:
     names: list[bytes] = []
     for batch in in_batches(job_ids, _BATCH):
-        names += (await calls.run(scripts.REQUEST_KEYS, [now, *(one.bytes for one in batch)])).value
+        names += await calls.run(scripts.REQUEST_KEYS, now, *(one.bytes for one in batch))
     return [DedupeKey(KeyKind.REQUEST, *_read_names(one)) if one else None for one in names]

@@ -6,7 +6,6 @@ from uuid import UUID
 from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import encode_tenant, read_lane, read_row
 
 _ROWS_AT_ONCE: Final = 500
@@ -16,8 +15,7 @@ async def history(calls: Calls, job_id: UUID, tenant_id: str | None) -> list[Log
     rows: list[LogEntry] = []
     number = 0
     while True:
-        arguments: list[Argument] = [job_id.bytes, number, _ROWS_AT_ONCE]
-        response = (await calls.run(scripts.HISTORY, arguments)).value
+        response = await calls.run(scripts.HISTORY, job_id.bytes, number, _ROWS_AT_ONCE)
         if not response:
             return []
         tenant, number, *page = response
@@ -32,8 +30,9 @@ async def events(calls: Calls, *, after: int, limit: int) -> list[LoggedEvent]:
     found: list[LoggedEvent] = []
     after = max(0, after)
     while len(found) < limit:
-        arguments: list[Argument] = [after, min(_ROWS_AT_ONCE, limit - len(found))]
-        looked, names, *page = (await calls.run(scripts.EVENTS, arguments)).value
+        looked, names, *page = await calls.run(
+            scripts.EVENTS, after, min(_ROWS_AT_ONCE, limit - len(found))
+        )
         known = dict(zip(names[::2], names[1::2], strict=True))
         for number, row in zip(page[::2], page[1::2], strict=True):
             entry, lane, tenant = read_row(row)

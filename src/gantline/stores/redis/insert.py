@@ -42,9 +42,9 @@ async def insert(
     for some in in_batches(jobs, BATCH * AT_ONCE):
         channel = bell.ring() if len(results) + len(some) == len(jobs) else ""
         batches = list(in_batches(some, BATCH))
-        arguments = [_arguments(batch, now, "") for batch in batches[:-1]]
-        arguments.append(_arguments(batches[-1], now, channel))
-        reply = await calls.run_each(scripts.INSERT, arguments)
+        argv = [_make_argv(batch, now, "") for batch in batches[:-1]]
+        argv.append(_make_argv(batches[-1], now, channel))
+        reply = await calls.run_each(scripts.INSERT, argv)
         read = [read_refusal(item) or _INSERTED for batch in reply.value for item in batch]
         results += accept_own_duplicates(read, some) if reply.is_repeated else read
         if channel:
@@ -62,20 +62,20 @@ def accept_own_duplicates(
     ]
 
 
-def _arguments(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
+def _make_argv(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
     targets: dict[tuple[str, str, str], int] = {}
-    arguments: list[Argument] = []
+    argv: list[Argument] = []
     for new in jobs:
         job = new.job
         target = targets.setdefault((job.queue, job.job_type, job.tenant_id), len(targets) + 1)
         extras = make_extras(new)
-        arguments += (target, *pack_meta_and_envelope(new), pack(extras) if extras else b"")
+        argv += (target, *pack_meta_and_envelope(new), pack(extras) if extras else b"")
     names = [
         name
         for queue, job_type, tenant in targets
         for name in (encode_lane(queue, job_type), encode_tenant(tenant))
     ]
-    return [now, channel, len(targets), *names, *arguments]
+    return [now, channel, len(targets), *names, *argv]
 
 
 def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:

@@ -37,37 +37,35 @@ async def renew(
 ) -> Renewal:
     letters = b""
     for batch in in_batches(runs, _BATCH):
-        arguments: list[Argument] = [now, session, encode_span(lease)]
+        argv: list[Argument] = [now, session, encode_span(lease)]
         for run in batch:
-            arguments += (run.job_id.bytes, run.token.bytes)
-        letters += (await calls.run(scripts.RENEW, arguments, purpose=Purpose.CONTROL)).value
-    letters_of_runs = list(zip(runs, letters, strict=True))
+            argv += (run.job_id.bytes, run.token.bytes)
+        letters += await calls.run(scripts.RENEW, *argv, purpose=Purpose.CONTROL)
+    states = list(zip(runs, letters, strict=True))
     return Renewal(
-        lost=frozenset(run.token for run, letter in letters_of_runs if letter == _LOST),
-        cancel_requested=frozenset(
-            run.token for run, letter in letters_of_runs if letter == _CANCELLED
-        ),
+        lost=frozenset(run.token for run, letter in states if letter == _LOST),
+        cancel_requested=frozenset(run.token for run, letter in states if letter == _CANCELLED),
     )
 
 
 async def expire_session(calls: Calls, session: str, now: bytes) -> int:
-    return int((await calls.run(scripts.EXPIRE_SESSION, [now, session])).value)
+    return int(await calls.run(scripts.EXPIRE_SESSION, now, session))
 
 
 async def progress(calls: Calls, updates: Sequence[Progress], now: bytes) -> list[ProgressResult]:
     results: list[ProgressResult] = []
     for batch in in_batches(updates, _BATCH):
-        arguments: list[Argument] = [now]
+        argv: list[Argument] = [now]
         for one in batch:
-            arguments += (
+            argv += (
                 one.run.job_id.bytes,
                 one.run.token.bytes,
                 _PERCENT.pack(one.percent),
                 one.phase,
                 pack_progress(one.percent, one.phase) if one.logged else b"",
             )
-        reply = await calls.run(scripts.PROGRESS, arguments)
-        results += [read_version(item) for item in reply.value]
+        reply = await calls.run(scripts.PROGRESS, *argv)
+        results += [read_version(item) for item in reply]
     return results
 
 
@@ -77,8 +75,7 @@ async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -
         return []
     first, ids = after.bytes if after else b"", list[bytes]()
     while True:
-        arguments: list[Argument] = [now, len(ids), _PAGE]
-        looked, *page = (await calls.run(scripts.EXPIRED, arguments)).value
+        looked, *page = await calls.run(scripts.EXPIRED, now, len(ids), _PAGE)
         ids += page
         if looked < _PAGE:
             break
@@ -88,8 +85,8 @@ async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -
 
 
 async def _read_runs(calls: Calls, ids: Sequence[bytes]) -> list[Run]:
-    reply = await calls.run(scripts.GET, ids)
-    found = [(job_id, *item) for job_id, item in zip(ids, reply.value, strict=True) if item]
+    reply = await calls.run(scripts.GET, *ids)
+    found = [(job_id, *item) for job_id, item in zip(ids, reply, strict=True) if item]
     return [
         read_run(job_id, state, envelope, until)
         for job_id, state, envelope, _, until in found

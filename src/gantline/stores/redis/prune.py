@@ -25,12 +25,12 @@ _OLD_BATCH: Final = 400
 async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
     results: list[DeleteResult] = []
     for batch in in_batches(jobs, _BATCH):
-        arguments: list[Argument] = []
+        argv: list[Argument] = []
         for job_id, guard in batch:
             letter, version = LETTERS[guard.status], encode_version(guard)
-            arguments += (job_id.bytes, guard.tenant_id, letter, version)
-        reply = await calls.run(scripts.DELETE, arguments)
-        results += [read_version(item) for item in reply.value]
+            argv += (job_id.bytes, guard.tenant_id, letter, version)
+        reply = await calls.run(scripts.DELETE, *argv)
+        results += [read_version(item) for item in reply]
     return results
 
 
@@ -60,10 +60,10 @@ class _Due(NamedTuple):
 
 
 async def _find_due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
-    arguments: list[Argument] = []
+    argv: list[Argument] = []
     for rule in rules:
-        arguments += (LETTERS[rule.status], to_micros(rule.ended_before))
-    longest, *rest = (await calls.run(scripts.DUE, arguments)).value
+        argv += (LETTERS[rule.status], to_micros(rule.ended_before))
+    longest, *rest = await calls.run(scripts.DUE, *argv)
     keys = [key.decode() for key in rest[1::2]]
     return _Due(timedelta(microseconds=longest), sorted(zip(rest[::2], keys, strict=True)))
 
@@ -71,8 +71,9 @@ async def _find_due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
 async def _prune_rest(calls: Calls, limit: int, now: bytes) -> tuple[int, int]:
     keys = records = 0
     while True:
-        arguments: list[Argument] = [now, min(_BATCH, limit - keys), min(_BATCH, limit - records)]
-        more_keys, more_records = (await calls.run(scripts.PRUNE_REST, arguments)).value
+        more_keys, more_records = await calls.run(
+            scripts.PRUNE_REST, now, min(_BATCH, limit - keys), min(_BATCH, limit - records)
+        )
         keys, records = keys + more_keys, records + more_records
         if more_keys + more_records == 0:
             return keys, records
@@ -88,8 +89,8 @@ async def _prune(
         some = range(min(_OLD_BATCH * AT_ONCE, limit - removed))
         sizes = [len(batch) for batch in in_batches(some, _OLD_BATCH)]
         # What the first has removed, the second does not meet: so both begin at the same place.
-        arguments = [(source, before, passed_over, size, keep) for size in sizes]
-        results = (await calls.run_each(scripts.PRUNE_JOBS, arguments)).value
+        argv = [(source, before, passed_over, size, keep) for size in sizes]
+        results = (await calls.run_each(scripts.PRUNE_JOBS, argv)).value
         removed += sum(gone for gone, _ in results)
         gone, stayed = results[-1]
         passed_over += stayed

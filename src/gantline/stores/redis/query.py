@@ -20,7 +20,6 @@ from gantline.contract.status import JobStatus
 from gantline.stores.filters import matches
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
-from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
     CREATED_SIZE,
     STATUSES,
@@ -43,8 +42,8 @@ async def get(
 ) -> list[JobSnapshot | None]:
     found: dict[UUID, JobSnapshot] = {}
     for batch in in_batches([*dict.fromkeys(job_ids)], _READ_AT_ONCE):
-        reply = await calls.run(scripts.GET, [one.bytes for one in batch])
-        for job_id, item in zip(batch, reply.value, strict=True):
+        reply = await calls.run(scripts.GET, *(one.bytes for one in batch))
+        for job_id, item in zip(batch, reply, strict=True):
             if item:
                 found[job_id] = read_snapshot(job_id, *item)
     jobs = [found.get(job_id) for job_id in job_ids]
@@ -143,8 +142,7 @@ async def _read_windows(
 ) -> list[list[bytes]]:
     windows: list[list[bytes]] = []
     for batch in in_batches(lists, _LISTS_AT_ONCE):
-        arguments: list[Argument] = [begin, end, most, *batch]
-        windows += (await calls.run(scripts.WINDOW, arguments)).value
+        windows += await calls.run(scripts.WINDOW, begin, end, most, *batch)
     return windows
 
 
@@ -207,12 +205,9 @@ async def _read_tenant_counts(
     lanes: dict[int, Lane] = {}
     first = 1
     while first:
-        arguments: list[Argument] = [
-            b"" if tenant_id is None else encode_tenant(tenant_id),
-            first,
-            _TENANTS_AT_ONCE,
-        ]
-        last, *tenants, names = (await calls.run(scripts.PLACES_OF, arguments)).value
+        last, *tenants, names = await calls.run(
+            scripts.PLACES_OF, encode_tenant(tenant_id), first, _TENANTS_AT_ONCE
+        )
         for tenant, counted in tenants:
             found.append(_TenantCounts(tenant, _by_lane(counted)))
         for number, name in zip(names[::2], names[1::2], strict=True):

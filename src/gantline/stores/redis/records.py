@@ -10,7 +10,6 @@ from gantline.contract.results import Applied, Conflict, Leadership
 from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
-from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import RECORD_HEAD, encode_span, pack, pack_binary, read_instant
 
 _BATCH: Final = 250
@@ -34,13 +33,13 @@ async def write_checked(
     results: list[Applied | Conflict] = []
     for batch in in_batches(writes, _BATCH):
         reply = await calls.run(
-            scripts.WRITE_RECORDS, [now, *(pack(pack_write(one)) for one in batch)]
+            scripts.WRITE_RECORDS, now, *(pack(pack_write(one)) for one in batch)
         )
         results += [
             Applied(item)
             if isinstance(item, int)
             else Conflict(by=f"{write.namespace}/{write.key}")
-            for write, item in zip(batch, reply.value, strict=True)
+            for write, item in zip(batch, reply, strict=True)
         ]
     return results
 
@@ -52,8 +51,9 @@ async def read(
     begin = b"(" + start if after and start == after.encode() else b"[" + start
     end = b"[" + prefix.encode() + _BEHIND
     while len(found) < limit:
-        arguments: list[Argument] = [now, namespace, begin, end, min(_BATCH, limit - len(found))]
-        more, last, *rest = (await calls.run(scripts.READ_RECORDS, arguments)).value
+        more, last, *rest = await calls.run(
+            scripts.READ_RECORDS, now, namespace, begin, end, min(_BATCH, limit - len(found))
+        )
         found += [
             read_record(namespace, key, record)
             for key, record in zip(rest[::2], rest[1::2], strict=True)
@@ -73,14 +73,14 @@ def read_record(namespace: str, key: bytes, record: bytes) -> Record:
 async def lead(
     calls: Calls, role: str, owner: str, *, lease: timedelta, now: bytes
 ) -> Leadership | None:
-    arguments: list[Argument] = [now, role, owner, encode_span(lease)]
-    reply = await calls.run(scripts.LEAD, arguments, purpose=Purpose.CONTROL)
-    if not reply.value:
+    reply = await calls.run(
+        scripts.LEAD, now, role, owner, encode_span(lease), purpose=Purpose.CONTROL
+    )
+    if not reply:
         return None
-    term, until = reply.value
+    term, until = reply
     return Leadership(term, read_instant(until))
 
 
 async def resign(calls: Calls, role: str, owner: str, term: int) -> None:
-    arguments: list[Argument] = [role, owner, in_64_bits(term)]
-    await calls.run(scripts.RESIGN, arguments, purpose=Purpose.CONTROL)
+    await calls.run(scripts.RESIGN, role, owner, in_64_bits(term), purpose=Purpose.CONTROL)

@@ -136,8 +136,9 @@ def encode_lane(queue: str, job_type: str) -> str:
     return f"q{len(queue)}:{queue}{job_type}"
 
 
-def encode_tenant(tenant_id: str) -> str:
-    return f"t{tenant_id}"
+def encode_tenant(tenant_id: str | None) -> str:
+    """Empty for all tenants."""
+    return "" if tenant_id is None else f"t{tenant_id}"
 
 
 class Lane(NamedTuple):

@@ -118,7 +118,7 @@ class RedisStore:
             calls = Calls(self.location)
             try:
                 await calls.find_cluster_nodes()
-                found = int((await calls.run(scripts.FORMAT, [FORMAT])).value)
+                found = int(await calls.run(scripts.FORMAT, FORMAT))
                 if found != FORMAT:
                     raise SchemaMismatch(
                         f"The jobs under this prefix are kept in format {found}; this Gantline "
@@ -152,7 +152,7 @@ class RedisStore:
         return b"" if self._clock is None else b"%d" % to_micros(self._clock.now())
 
     async def ping(self) -> datetime:
-        return read_instant((await self._calls.run(scripts.PING, [self._now()])).value)
+        return read_instant(await self._calls.run(scripts.PING, self._now()))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class RedisStore:
         return await events.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
 
     async def last_event(self) -> int:
-        return int((await self._calls.run(scripts.LAST_EVENT, [])).value)
+        return int(await self._calls.run(scripts.LAST_EVENT))
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         return await dedupe.find_holders(self._calls, tuple(keys), self._now())

@@ -91,12 +91,7 @@ def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> 
             return _dump_jobs(connection, bytes.fromhex(position[0]) if position else b"", limit)
         case Part.KEYS:
             rows = connection.execute(_KEYS, (*(position or [""] * 4), limit)).fetchall()
-            return make_page(
-                [key_from_row(row, uuid_from_bytes) for row in rows],
-                rows,
-                4,
-                limit,
-            )
+            return make_page([key_from_row(row, uuid_from_bytes) for row in rows], rows, 4, limit)
         case Part.RECORDS:
             rows = connection.execute(_RECORDS, (*(position or [""] * 2), limit)).fetchall()
             return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)

@@ -90,8 +90,7 @@ def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
         if key not in first or row < first[key]:
             first[key] = row
     connection.executemany(
-        _LOWER_FLOOR,
-        [(rank, row.run_at, row.job_id, lane) for (lane, rank), row in first.items()],
+        _LOWER_FLOOR, [(rank, row.run_at, row.job_id, lane) for (lane, rank), row in first.items()]
     )
 
 

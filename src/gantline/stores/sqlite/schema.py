@@ -127,6 +127,5 @@ class SqliteMigrator:
 
     def script(self, steps: Sequence[Migration]) -> str:
         return _SCRIPT.format(
-            history=HISTORY.strip(),
-            steps="".join(_STEP.format(step=step) for step in steps),
+            history=HISTORY.strip(), steps="".join(_STEP.format(step=step) for step in steps)
         )
