@@ -255,7 +255,7 @@ async def test_the_log_stays_short_while_reads_overlap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_threads, "_LONGEST_LOG_BYTES", 1_000_000)
-    monkeypatch.setattr(sqlite_threads, "_COMMITS_PER_LOOK", 5)
+    monkeypatch.setattr(sqlite_threads, "_COMMITS_PER_CHECK", 5)
     path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path, sync="normal"), clock=SystemClock())
     await store.open()

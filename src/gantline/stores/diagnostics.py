@@ -7,7 +7,7 @@ from gantline.contract.store import JobStore
 
 
 class Advice(NamedTuple):
-    """One thing that was looked at, whether it is as it should be, and what to do if not."""
+    """One thing that was checked, whether it is good, and what to do if not."""
 
     what: str
     is_good: bool
@@ -16,18 +16,18 @@ class Advice(NamedTuple):
 
 @runtime_checkable
 class GivesAdvice(Protocol):
-    """A store that looks at its server's configuration. It must be open."""
+    """A store that checks the configuration of its server. It must be open."""
 
     async def advice(self) -> Sequence[Advice]: ...
 
 
 async def advice_of(store: JobStore) -> Sequence[Advice]:
-    """What a store advises; nothing where it does not."""
+    """Ask a store for advice; nothing where it gives none."""
     return await store.advice() if isinstance(store, GivesAdvice) else ()
 
 
 @runtime_checkable
-class TellsSoftware(Protocol):
+class NamesSoftware(Protocol):
     """A store that can name its server or library, and its driver. It must be open."""
 
     async def software(self) -> Mapping[str, str]:
@@ -36,5 +36,5 @@ class TellsSoftware(Protocol):
 
 
 async def software_of(store: JobStore) -> Mapping[str, str]:
-    """What a store tells about itself; nothing where it does not."""
-    return await store.software() if isinstance(store, TellsSoftware) else {}
+    """Ask a store for its software; nothing where it does not say."""
+    return await store.software() if isinstance(store, NamesSoftware) else {}

@@ -1,4 +1,4 @@
-"""Ranks: by which order a claim takes the Queued jobs of a lane (see `rank` in the contract)."""
+"""Ranks: the order in which a claim takes the Queued jobs of a lane (`rank` in the contract)."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CR
 
 PRIORITIES: Final = 4
 SUSPECT_CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1)
-"""The numbers of crashes that tell suspects apart."""
+"""The numbers of crashes by which suspects are grouped."""
 RANKS: Final = {
     crashes: range(rank(0, crashes), rank(0, crashes) + PRIORITIES)
     for crashes in (0, *SUSPECT_CRASHES)

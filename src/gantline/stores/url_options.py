@@ -39,7 +39,7 @@ def check_names(
 
 
 def read_bool(options: Mapping[str, str], name: str) -> bool:
-    """True where it is not said."""
+    """Read a switch; true by default."""
     text = options.get(name, "true").lower()
     if text not in _TRUTHS:
         raise StoreMisconfigured(

@@ -1,4 +1,4 @@
-"""One job in memory: where it stands, and how it looks to the world."""
+"""One job in memory: its state, and how others see it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -60,7 +60,7 @@ class Entry:
 
     @property
     def position(self) -> tuple[datetime, UUID]:
-        """Where it stands in lists."""
+        """Its position in lists."""
         return (self.job.created_at, self.job.job_id)
 
     @property
@@ -69,11 +69,11 @@ class Entry:
 
     @property
     def ended_at(self) -> datetime:
-        """Of one that has ended."""
+        """Only of a job that has ended."""
         return self.log[-1].entry.at
 
     def has_applied(self, transition: Transition) -> bool:
-        """Whether this very change is in the log."""
+        """Whether this change is in the log."""
         made = (transition.change_id, transition.event)
         return any((row.change_id, row.entry.event) == made for row in self.log)
 
@@ -133,7 +133,7 @@ class Entry:
         )
 
     def event_entry(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
-        """A row that tells where the job stands now."""
+        """Make a row of the log with the current state of the job."""
         lease = self.lease
         is_progress = lease is not None and event is Event.PROGRESSED
         return LogEntry(

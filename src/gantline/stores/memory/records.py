@@ -9,7 +9,7 @@ from gantline.contract.results import Applied, Conflict, Leadership
 
 
 class Records:
-    """What is kept beside the jobs. Its owner holds the lock."""
+    """Records, and the leaders of roles. The owner of this object holds the lock."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -41,7 +41,7 @@ class Records:
         ]
 
     def write(self, write: RecordWrite, now: datetime) -> int:
-        """Write what was found to be allowed; return the new version."""
+        """Write what the caller has checked; return the new version."""
         current = self._current(write.namespace, write.key, now)
         if is_repeat(write, current):
             return current.version if current else 0

@@ -98,7 +98,7 @@ class _HeldKey:
     until: datetime | None
 
 
-# What stands in the heap of a lane and rank. It stays there when its job moves: see `_is_current`.
+# An item in the heap of a lane and rank. It stays there when its job changes: see `_is_current`.
 _Waiting = tuple[datetime, UUID, int]
 
 
@@ -134,7 +134,7 @@ class MemoryStore:
         """Nothing to open."""
 
     async def close(self) -> None:
-        """Nothing to close; the jobs stay for whoever else holds this object."""
+        """Nothing to close; the jobs stay for others who have this object."""
 
     async def ping(self) -> datetime:
         return self._clock.now()
@@ -413,7 +413,7 @@ class MemoryStore:
     def _refuse_attachments(
         self, transition: Transition, entry: Entry, now: datetime
     ) -> Conflict | None:
-        """All that a transition carries must fit before any of it is written."""
+        """Check all that a transition carries before any of it is written."""
         if transition.event is Event.REDRIVEN and (key := entry.key):
             held = self._held(key.identity, now)
             if held and held.job_id != entry.job.job_id:
@@ -424,7 +424,7 @@ class MemoryStore:
         return self._refuse_follow_ups(transition.follow_ups, now)
 
     def _refuse_follow_ups(self, jobs: Sequence[NewJob], now: datetime) -> Conflict | None:
-        """They may clash with what is stored, and with each other."""
+        """Check follow-ups for conflicts with what is stored, and with each other."""
         names: dict[UUID | KeyIdentity, object] = {}
         for new in jobs:
             refused = self._refuse_insert(new, now)

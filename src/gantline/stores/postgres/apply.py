@@ -76,12 +76,12 @@ FROM gantline.log
 WHERE log.is_end AND log.job_id = ANY (%s) ORDER BY log.job_id FOR UPDATE OF log
 """  # noqa: S608  # constants only
 _KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
-# A job may move on between two looks; it cannot do so this often unless it is nowhere.
+# A job may change its status between two reads, but not this often: then it has no status.
 _MOST_LOOKS: Final = 20
 
 
 async def read_heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
-    """Read where jobs stand, and lock them there until the transaction ends.
+    """Read the state of jobs, and lock it until the transaction ends.
 
     A job that is not in the result does not exist.
     """
@@ -108,7 +108,7 @@ async def apply(
 ) -> list[ApplyResult]:
     """Apply in the caller's transaction; where all are plain, none is needed.
 
-    The lanes of follow-ups must have been learnt.
+    The lanes of follow-ups must have been loaded.
     """
     if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
         return await settle(sql, transitions, now)
@@ -172,7 +172,7 @@ class _Change:
         self._rows = ChangedRows(self._now, self._tally, encode_id=lambda uuid: uuid)
 
     async def refuse(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
-        """Say why a transition cannot be written, or that it has been; None when it can."""
+        """Say why a transition cannot be written, or that it was written before; None if it can."""
         if head is None:
             return NotFound()
         refused = refusal(
@@ -191,7 +191,7 @@ class _Change:
     async def insert_together(self, transitions: Sequence[Transition]) -> bool:
         """Write the follow-ups of many transitions at once, if that is all they carry.
 
-        False, and nothing is written, where one of them clashes: then each is tried alone.
+        False, and nothing is written, where one of them conflicts: then each is tried alone.
         """
         carry_more = any(
             one.records or one.once or one.event is Event.REDRIVEN for one in transitions
@@ -204,7 +204,7 @@ class _Change:
         self, transition: Transition, head: Head[UUID], *, is_inserted: bool
     ) -> ApplyResult:
         if has_attachments(transition) and not is_inserted:
-            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+            # It reads keys, records and other jobs, which may be among the rows not yet written.
             await self.write()
             conflict = await self._write_attachments(transition, head)
             if conflict is not None:
@@ -216,7 +216,7 @@ class _Change:
         return Applied(head.version + 1)
 
     async def _is_repeated(self, transition: Transition) -> bool:
-        """Tell a lost result from a lost run: by its own name the change is in the log already."""
+        """Whether the log has this change already: then only its result was lost, not the run."""
         values = (transition.job_id, transition.change_id, transition.event.value)
         return await self._sql.row(_REPEATED, *values) is not None
 
@@ -237,12 +237,12 @@ class _Change:
         self._clear()
 
     async def _write_attachments(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
-        """Write follow-ups and records at once, or say what of them does not fit."""
+        """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
             held = await dedupe.find_holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
-        # Locked in the order of their names, so that nobody waits in a circle.
+        # Locked in the order of their names, which avoids deadlocks.
         names = sorted({(write.namespace, write.key) for write in transition.records})
         stored = {name: await records.read_current(self._sql, *name, self._now) for name in names}
         for write in transition.records:
@@ -256,7 +256,7 @@ class _Change:
         return None
 
     async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
-        """All of them or, by a savepoint, none."""
+        """Insert all of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
                 results = await insert(
@@ -265,8 +265,8 @@ class _Change:
                 for result in results:
                     if isinstance(result, Conflict):
                         raise _FollowUpConflict(result)
-        except _FollowUpConflict as clash:
-            return clash.result
+        except _FollowUpConflict as conflict:
+            return conflict.result
         return None
 
     def _ready_row(self, requeued: Requeued[UUID]) -> Row:

@@ -1,6 +1,6 @@
-"""Calls: every verb goes through here, with a deadline, further attempts and errors in our words.
+"""Calls: every verb runs through here, with a deadline, retries and our errors.
 
-An attempt whose result was lost is simply made again: all verbs survive that.
+A call whose response was lost is repeated: all verbs allow that.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Bounded(AbstractAsyncContextManager[T_co]):
-    """Enter and leave another context, or raise `too_late`."""
+    """Enters and leaves another context, each with a deadline; what is between has none."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class Bounded(AbstractAsyncContextManager[T_co]):
         except TimeoutError:
             if error is None:
                 raise self._too_late() from None
-            return None  # what was raised in the block tells more
+            return None  # what was raised in the block says more
 
 
 async def do_nothing(sql: Sql) -> None:
-    """The work of a call for which all that is to be done comes before."""
+    """The work of a call that does everything in `before`."""
 
 
 class Calls:
-    """Runs pieces of work on connections of the loop that calls."""
+    """Runs pieces of work on connections of the calling event loop."""
 
     def __init__(
         self, location: Location, *, before_commit: Callable[[], None] | None = None
@@ -77,7 +77,7 @@ class Calls:
         self._pools = Pools(self._connect, location.connections)
         self._connected = 0
         self.are_durable = True
-        """Whether every connection so far keeps what it has committed."""
+        """Whether commits on every connection so far survive a crash of the server."""
 
     async def run(
         self,
@@ -87,10 +87,9 @@ class Calls:
         atomic: bool = False,
         before: Work[None] | None = None,
     ) -> T:
-        """Do `work`; as one transaction where it takes several statements.
+        """Do `work`; in one transaction where `atomic`.
 
-        What has to be done `before`, is done in every attempt: on the same connection, but not in
-        that transaction.
+        `before` is done in every attempt, on the same connection, but not in that transaction.
         """
         pool = self._pools.get(purpose)
         failed: list[psycopg.Error] = []
@@ -165,7 +164,7 @@ class Calls:
         raise failures.translate_with_cause(failed)
 
     async def run_in_time(self, work: Awaitable[T]) -> T:
-        """Wait for something that is done on a handler's connection no longer than for a call."""
+        """Wait for work on a handler's connection, with the deadline of a call."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await work
@@ -196,7 +195,7 @@ class Calls:
 
     async def _connect(self) -> Connection:
         connection = await connect(self._location)
-        # Counted when it is there: one that took long may have reached another server by then.
+        # Numbered once it is open: a slow one may have reached another server by then.
         self._connected += 1
         connection.number = self._connected
         self.are_durable &= connection.is_durable

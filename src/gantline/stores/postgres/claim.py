@@ -21,7 +21,7 @@ from gantline.stores.postgres.sql import Row, Sql
 from gantline.stores.ranks import RANKS, crashes_of
 from gantline.stores.sql.rows import RUN_WIDTH, job_from_row, run_from_row
 
-# Of suspects there are few: no floor is remembered for their ranks.
+# There are few suspects: their ranks have no floors.
 _RANKS: Final = RANKS[0]
 START: Final = (0, UUID(int=0))
 # Up to so many ranges are opened in one claim; 64 cost 0.3 ms.
@@ -34,7 +34,7 @@ Position = tuple[int, UUID]
 
 
 class Range(NamedTuple):
-    """A lane and a rank, and from where on to look."""
+    """A lane and a rank, and the position from which to search."""
 
     lane: int
     rank: int
@@ -58,8 +58,10 @@ class Floors:
         self._full_search_at = 0.0
 
     def begin(self, *, found_nothing: bool = False) -> float | None:
-        """Start a claim. One that looks behind the floors, as one does that found nothing, is given
-        when it began."""
+        """Begin a claim. If it is a full search, without floors, return when it began.
+
+        A claim that found nothing is repeated as a full search.
+        """
         now = self._monotonic()
         if now < self._full_search_at and not found_nothing:
             return None
@@ -68,7 +70,7 @@ class Floors:
         return now
 
     def finish_full_search(self, since: float) -> None:
-        """The look that began then is done; decide when the next one is due."""
+        """End the full search that began then, and set when the next one is due."""
         now = self._monotonic()
         self._full_search_at = now + max(_FULL_SEARCH_SECONDS, _SHARE_OF_TIME * (now - since))
 
@@ -86,7 +88,7 @@ class Floors:
     def raise_to(self, taken: Iterable[tuple[int, int, Position]]) -> None:
         """Raise the floors to the last rows taken, given in order.
 
-        A claim beside this one may have raised them further.
+        A concurrent claim may have raised them further.
         """
         last = {(lane, rank): position for lane, rank, position in taken}
         for key, position in last.items():
@@ -94,14 +96,14 @@ class Floors:
             if key in self._candidates:
                 self._candidates[key] = max(position, self._candidates[key])
 
-    # -- with many lanes, only those are opened that are known to have work ------------------------
+    # -- with many lanes, a claim opens only candidates: ranges that are known to have due rows ----
 
     def add_candidates(self, heads: Iterable[tuple[int, int, Position]]) -> None:
-        """These ranges have due rows, beginning with these."""
+        """Add ranges that have due rows, with the position of the first."""
         self._candidates |= {(lane, rank): position for lane, rank, position in heads}
 
     def candidates(self, lanes: Sequence[int]) -> list[Range]:
-        """The ranges whose rows come next, as many as one claim opens."""
+        """Give the ranges whose rows come next, as many as one claim opens."""
         among = set(lanes)
         known = (
             (rank, position, lane)
@@ -112,7 +114,7 @@ class Floors:
         return [Range(lane, rank, position) for rank, position, lane in first]
 
     def remove_candidates(self, ranges: Iterable[Range]) -> None:
-        """These ranges gave less than was asked for."""
+        """Remove ranges that had fewer rows than were requested."""
         for one in ranges:
             self._candidates.pop((one.lane, one.rank), None)
 
@@ -128,8 +130,8 @@ CROSS JOIN LATERAL (
     ORDER BY run_at, job_id LIMIT 1
 ) AS head
 """
-# Also what this very claim has started, if it is a repeated one: in one look, so that a suspect is
-# seen in one of the two places.
+# Also what this claim has started, if it is repeated. In one statement, so that a suspect is seen
+# either as due or as started.
 _SUSPECTS = """
 SELECT lane, rank FROM gantline.due_suspects(%s)
 UNION ALL
@@ -141,16 +143,16 @@ _IN_ORDER = itemgetter(_PRIORITY, _RUN_AT, _JOB)
 
 
 class _QueueRequest(NamedTuple):
-    """What a claim wants of one queue, by lane."""
+    """A request for one queue, with its lanes."""
 
     request: LaneRequest
     lanes: list[int]
     at_most: dict[int, int]
-    """Of the jobs of these lanes no more than so many."""
+    """How many jobs of these lanes may be taken at most."""
 
 
 class _Claim(NamedTuple):
-    """Whose claim it is, and what for."""
+    """One call of claim."""
 
     session: str
     claim_id: UUID
@@ -170,14 +172,14 @@ class _Claim(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """From these ranges together at most so many jobs."""
+    """Ranges from which, together, at most so many jobs are taken."""
 
     limit: int
     ranges: list[Range]
 
 
 class Claims:
-    """The claims of one process, with what it remembers between them."""
+    """The claims of one process, with what it keeps between them."""
 
     def __init__(self, calls: Calls, lanes: Lanes) -> None:
         self._calls = calls
@@ -236,7 +238,7 @@ class Claims:
         return rows
 
     async def _start_existing(self, sql: Sql, claim: _Claim) -> list[Row]:
-        """Start runs. Of jobs that were removed by hand nothing is left then."""
+        """Start runs. Removes what is left of jobs that were removed by hand."""
         while True:
             rows = await self._start(sql, claim)
             removed = [row[_JOB] for row in rows if row[_TENANT] is None]
@@ -309,7 +311,7 @@ class Claims:
 
 
 def _merge(requests: Sequence[LaneRequest]) -> list[LaneRequest]:
-    """One request per queue and set of types: rows that we lock twice would be taken twice."""
+    """Merge requests of the same queue and types: rows that we lock twice would be taken twice."""
     merged: dict[tuple[str, tuple[str, ...], tuple[int, ...]], LaneRequest] = {}
     for request in requests:
         if request.limit > 0 and request.job_types:
@@ -325,7 +327,7 @@ def _merge(requests: Sequence[LaneRequest]) -> list[LaneRequest]:
 
 
 def _add_limits(one: LaneRequest, other: LaneRequest) -> tuple[tuple[str, int], ...]:
-    """What both together may take of a type: where only one has a limit, all that the other may."""
+    """Add the limits of two requests by type; a request without one has its overall limit."""
     of_one, of_other = dict(one.at_most), dict(other.at_most)
     return tuple(
         (kind, max(0, of_one.get(kind, one.limit)) + max(0, of_other.get(kind, other.limit)))
@@ -343,7 +345,7 @@ def _is_suspect(row: Row) -> bool:
 
 
 def _open_suspects(one: _QueueRequest, due: Iterable[tuple[int, int]]) -> _Opened:
-    """The ranges of those that were in the most crashes, as far as any of them may be taken."""
+    """Open the ranges of the suspects with the most crashes of which any may be taken."""
     by_crashes: defaultdict[int, list[Range]] = defaultdict(list)
     for lane, rank in due:
         if lane in one.lanes:
@@ -366,7 +368,7 @@ def _columns(opened: list[_Opened]) -> tuple[Integers, Bigints, Integers, Bigint
 
 
 def _limits(requests: list[_QueueRequest], opened: list[_Opened]) -> Integers | None:
-    """For each range how many of its lane may be taken; None where nothing is limited."""
+    """For each range, how many jobs of its lane may be taken; None where nothing is limited."""
     if not any(one.at_most for one in requests):
         return None
     return Integers(

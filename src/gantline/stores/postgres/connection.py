@@ -18,7 +18,7 @@ from gantline.stores.postgres.location import Location
 Row = tuple[Any, ...]
 RV = TypeVar("RV")
 
-# So that a host that is gone is noticed in seconds, not hours. The URL may say otherwise.
+# So that a lost host is noticed in seconds, not hours. The URL may override these.
 _DEFAULTS: Final[dict[str, Any]] = {
     "application_name": "gantline",
     "connect_timeout": 10,
@@ -35,7 +35,7 @@ _SETTINGS: Final = """
 SELECT current_setting('default_transaction_isolation') = 'read committed',
        current_setting('synchronous_commit') <> 'off' AND current_setting('fsync')::boolean
 """
-# All that DISCARD ALL does but forgetting the plans of our functions, which are nobody's secret.
+# All of DISCARD ALL except DISCARD PLANS: the plans of our functions can be kept.
 # Measured per transaction: 0.3 ms; with the plans 0.6 ms; a new connection instead 8 ms.
 _RESET: Final = """
 CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *;
@@ -44,7 +44,7 @@ DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()
 
 
 class Connection(AsyncConnection[Row]):
-    """One that a call can leave at once."""
+    """A connection that a cancelled call can leave at once."""
 
     number = 0
     """Which of the store's connections it is, in the order in which they were opened."""
@@ -67,10 +67,10 @@ class Connection(AsyncConnection[Row]):
         interval: float = _POLL_SECONDS,
         timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
     ) -> RV:
-        """Wait for the server; when cancelled, ask it to stop too and hang up.
+        """Wait for the server; when cancelled, cancel the statement and close the connection.
 
-        psycopg would wait for its answer, and a server that stands still gives none for as long as
-        it likes. For the same reason a call that is being cancelled does not wait for its rollback.
+        psycopg would wait for the response, which a server that hangs does not send. For the same
+        reason a call that is being cancelled does not wait for its rollback.
         """
         if is_being_cancelled():
             return await self._wait_briefly(gen, interval)
@@ -92,16 +92,16 @@ class Connection(AsyncConnection[Row]):
             raise asyncio.CancelledError from None
 
     async def read_settings(self) -> None:
-        """Learn how the server treats us; a role or a database may have defaults of its own."""
+        """Read the settings of the session; a role or a database may have its own defaults."""
         cursor = await self.execute(_SETTINGS, prepare=False, binary=True)
         ((self.is_read_committed, self.is_durable),) = await cursor.fetchall()
 
     async def reset(self) -> None:
-        """Undo whatever a handler has left in the session."""
+        """Undo all that a handler has changed in the session."""
         await self.execute(_RESET, prepare=False)
 
     async def lend(self) -> "Connection":
-        """Give a handler a connection object of its own: what it sets on it, it sets for itself."""
+        """Make a connection object for a handler: what it sets there does not affect ours."""
         lent = Connection(self.pgconn)
         lent.number = self.number
         lent.prepare_threshold = self.prepare_threshold
@@ -109,8 +109,8 @@ class Connection(AsyncConnection[Row]):
         return lent
 
     def detach(self) -> None:
-        """Take the server away from an object that was lent; to its user it is closed."""
-        gone = PGconn.connect_start(b"port=none")  # so nobody is asked
+        """Detach a lent object from the server; for its user it is closed."""
+        gone = PGconn.connect_start(b"port=none")  # connects to nothing
         gone.finish()
         self.pgconn = gone
 
@@ -120,7 +120,7 @@ def full_conninfo(location: Location) -> str:
 
 
 async def connect(location: Location) -> Connection:
-    """Open one connection; it commits by itself unless told otherwise."""
+    """Open one connection, in autocommit mode."""
     connection = await Connection.connect(
         full_conninfo(location),
         autocommit=True,
@@ -137,13 +137,13 @@ async def connect(location: Location) -> Connection:
 
 async def _set_up(connection: Connection) -> None:
     arrays.register(connection.adapters)
-    # Whatever the server's default is: our verbs look again at what others have committed.
+    # Whatever the server's default is: our verbs must see what others commit meanwhile.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
 
 @asynccontextmanager
 async def lend(pool: Pool[Connection]) -> AsyncIterator[Connection]:
-    """Lend a connection to code that is not ours: like new for each, whatever was done before."""
+    """Lend a connection to code that is not ours; each gets it as if it were new."""
     async with pool.connection() as connection:
         lent = await connection.lend()
         try:
@@ -154,7 +154,7 @@ async def lend(pool: Pool[Connection]) -> AsyncIterator[Connection]:
 
 
 async def _reset(connection: Connection) -> None:
-    """Reset the session, or hang up where that does not work: what was done stays done."""
+    """Reset the session, or close it where that fails. What was committed stays."""
     if not connection.is_reusable:
         return
     try:

@@ -1,4 +1,4 @@
-"""dump, load and clear: all that a schema holds, page by page, on its way to or from elsewhere."""
+"""dump, load and clear: copying all content of a schema, page by page."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ SELECT namespace, key, value, version, expires_at, replaced FROM gantline.record
 WHERE (namespace, key) > (%s, %s) ORDER BY namespace, key LIMIT %s
 """
 _TERMS = "SELECT role, term FROM gantline.leader WHERE role > %s ORDER BY role LIMIT %s"
-# What a sequence has handed out is told only to those who may use it.
+# Only a role with rights on a sequence may read its last value.
 _MARKS = """
 SELECT (SELECT last FROM gantline.event_cursor WHERE only_row = 1),
        greatest(0, (SELECT max(version) FROM gantline.record),
@@ -105,9 +105,9 @@ _ADD_TERM = """
 INSERT INTO gantline.leader (role, owner, term, until) VALUES (%s, '', %s, 0)
 ON CONFLICT (role) DO NOTHING
 """
-# Nobody numbers these rows: they have their numbers, which Marks make known.
+# The sequencer must not number these rows: they have numbers, which come with Marks.
 _KEEP_NUMBERS = "UPDATE gantline.event_cursor SET high = greatest(high, %s) WHERE only_row = 1"
-# An event has its number for an id. Of a row that is gone there is no id any more, nor ever again.
+# The id of a loaded row is its event number. The ids of removed rows are never used again.
 _NUMBER = """
 INSERT INTO gantline.event_batch (first, last, log_ids)
 SELECT batch.first, batch.last, ARRAY(SELECT generate_series(batch.first, batch.last))
@@ -204,7 +204,7 @@ async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, lis
 
 
 async def load(sql: Sql, items: Sequence[Stored], lanes: Lanes) -> None:
-    """In the caller's transaction. The lanes must have been learnt."""
+    """Load in the caller's transaction. The lanes must have been loaded before."""
     await _load_jobs(sql, [item for item in items if isinstance(item, StoredJob)], lanes)
     await _load_keys(sql, [item for item in items if isinstance(item, StoredKey)])
     await _load_records(sql, [item.record for item in items if isinstance(item, StoredRecord)])
@@ -261,7 +261,7 @@ def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Arra
 
 
 def _log_columns(rows: Sequence[tuple[StoredJob, int, StoredEntry]]) -> list[Array]:
-    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    """Crashes, snoozes and priority are read only from the row that ends a job."""
     jobs = [stored for stored, _, _ in rows]
     entries = [row.entry for _, _, row in rows]
     errors = [entry.error for entry in entries]
@@ -327,7 +327,7 @@ async def _load_records(sql: Sql, records: Sequence[Record]) -> None:
 
 
 async def clear_some(sql: Sql) -> bool:
-    """Remove some rows; tell whether there may be more. Lanes stay: others remember them."""
+    """Remove some rows; return whether there may be more. Lanes stay: processes cache them."""
     left = _ROWS_AT_ONCE
     for table in _CLEAR:
         left -= await sql.run(_REMOVE.format(table, table), left) if left else 0

@@ -99,7 +99,7 @@ class Tally:
     def move(
         self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
-        """Count a job out of one status and into another; None is outside the store."""
+        """Count a job that changes its status; None means outside the store."""
         change = self._changes[(lane, tenant)]
         if from_status is not None:
             change[_column(from_status)] -= 1
@@ -132,7 +132,7 @@ class _Kept(NamedTuple):
 
 
 class Counts:
-    """Give an answer again for twenty times as long as it took, if it took long."""
+    """Caches slow counts, for twenty times as long as counting took."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -141,10 +141,10 @@ class Counts:
     async def get(
         self, tenant_id: str | None, count: Callable[["Stopwatch"], Awaitable[list[LaneCounts]]]
     ) -> list[LaneCounts]:
-        """Count, or tell what was counted; `count` is to time what the server does for it.
+        """Count, or give what was counted before; `count` must time the work of the server.
 
-        To wait for a connection is none of that: else counts would be old just when many submit,
-        and depth caps are told by them.
+        Waiting for a connection does not count: otherwise counts would be old when many submit,
+        and depth caps depend on them.
         """
         kept = self._kept.get(tenant_id)
         if kept is None or kept.until <= self._monotonic():

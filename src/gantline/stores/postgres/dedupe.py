@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends.
+"""Dedupe keys: who holds one, how a job takes one, and what happens to it when the job ends.
 
 Everywhere keys are locked in the order of tenant, scope, key and kind, by their bytes. Python's
 order of texts is that of their UTF-8; the server's functions say COLLATE "C".
@@ -47,7 +47,7 @@ CROSS JOIN LATERAL (
     OFFSET 0 FOR UPDATE
 ) AS held
 """
-# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+# Only the owner may change a key: after a job failed, the key can belong to a newer job.
 _OWNED = "WHERE kind = 'job' AND tenant = %s AND scope = %s AND key = %s AND job_id = %s"
 HOLD = f"UPDATE gantline.dedupe SET until = %s {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline.dedupe {_OWNED}"  # noqa: S608  # constants only
@@ -60,7 +60,7 @@ async def find_holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | No
 
 
 async def lock(sql: Sql, keys: Iterable[DedupeKey]) -> None:
-    """Lock those that are held by anyone, so that they can be written in whatever order."""
+    """Lock the keys that are held, so that they can be written in any order."""
     ordered = sort_for_locking(set(keys))
     if len(ordered) > 1:
         tenants, scopes, names, kinds = (Texts(column) for column in zip(*ordered, strict=True))
@@ -80,7 +80,7 @@ async def find_request_keys(
 
 
 async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> None:
-    """Give keys to jobs. The caller has looked; who was faster since then wins, and we go again."""
+    """Give keys to jobs. The caller has checked; if a key was taken since then, it must retry."""
     for key, job_id in sorted(keys, key=lambda item: sort_for_locking(item[:1])):
         kind, tenant, scope, name = key.identity
         until = None if key.hold is None else later_micros(now, key.hold)
@@ -90,7 +90,7 @@ async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> No
 
 
 async def free(sql: Sql, keys: Mapping[UUID, DedupeKey]) -> None:
-    """Take keys from their jobs."""
+    """Free the keys of jobs."""
     await lock(sql, keys.values())
     await sql.each(
         FREE, [(key.tenant_id, key.scope, key.key, job_id) for job_id, key in keys.items()]

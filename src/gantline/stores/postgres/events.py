@@ -15,8 +15,8 @@ from gantline.stores.postgres.rows import LOG_COLUMNS
 from gantline.stores.postgres.sql import Row, Sql, left_join_one
 from gantline.stores.sql.rows import log_from_row
 
-# Most calls find nothing, since every worker makes them: those take no lock and write nothing. The
-# look is as good as the function's own, for whatever was committed before the statement began.
+# Every worker calls this, so most calls find nothing: these take no lock and write nothing. The
+# check sees what was committed before the statement began, as the function itself would.
 _SEQUENCE: Final = """
 SELECT CASE
     WHEN coalesce((SELECT max(log.id) FROM gantline.log AS log), 0) > cursor.high
@@ -33,7 +33,7 @@ _HISTORY = f"""
 SELECT {LOG_COLUMNS} FROM gantline.log
 WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
 """  # noqa: S608  # constants only
-# Batches whose rows were pruned give nothing, so their number is told apart from that of the rows.
+# A batch whose rows were pruned gives no events, so the number of batches is limited separately.
 _EVENTS = f"""
 SELECT batch.last, batch.first + item.index - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
 FROM (
@@ -50,7 +50,7 @@ _SPANS = "SELECT last, first FROM gantline.event_batch WHERE last > %s ORDER BY 
 
 
 class Sequencer:
-    """Number rows. Now and then, those who do add up what was counted meanwhile."""
+    """Numbers rows, and from time to time adds up the counts."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -58,7 +58,7 @@ class Sequencer:
 
     async def number_rows(self, sql: Sql, limit: int) -> int:
         numbered = int((await sql.rows(_SEQUENCE, limit))[0][0])
-        # Without new rows there is little to add up; what there is, `prune` does.
+        # Without new rows there is little to add up, and `prune` does that.
         if numbered and self._monotonic() >= self._fold_at:
             self._fold_at = self._monotonic() + _FOLD_EVERY_SECONDS
             await fold(sql)
@@ -101,17 +101,17 @@ class Numbers:
         self._ends = array("q")
 
     async def read(self, sql: Sql) -> None:
-        """Learn the batches as they are now."""
+        """Read the batches as they are now."""
         self._lasts, self._ends = array("q"), array("q")
         last, end = 0, 0
         while rows := await sql.rows(_ENDS, last, _AT_ONCE):
             for last, last_id in rows:
-                end = max(end, last_id)  # one of late rows only ends before those before it
+                end = max(end, last_id)  # a batch of late rows ends below the batches before it
                 self._lasts.append(last)
                 self._ends.append(end)
 
     async def find(self, sql: Sql, log_ids: Sequence[int]) -> dict[int, int]:
-        """The numbers of rows; raise StoreBusy where one has none yet."""
+        """Find the numbers of rows; raise StoreBusy where one has none yet."""
         likely = [(log_id, bisect_left(self._ends, log_id)) for log_id in log_ids]
         likely = [(log_id, self._lasts[at]) for log_id, at in likely if at < len(self._lasts)]
         ids, lasts = Bigints([one[0] for one in likely]), Bigints([one[1] for one in likely])
@@ -133,7 +133,7 @@ async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntr
 
 
 async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
-    """Quiet, a batch is one event; busy, a thousand: first see how many batches are enough."""
+    """Read events. A batch has one event or a thousand: first find how many batches are enough."""
     found: list[LoggedEvent] = []
     while len(found) < limit:
         spans = await sql.rows(_SPANS, after, limit - len(found))
@@ -150,7 +150,7 @@ async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
 
 
 def _find_end(spans: list[Row], limit: int) -> int:
-    """The last number of the batch with which so many events are read."""
+    """Find the last number of the batch that completes so many events."""
     size = 0
     for last, first in spans:
         size += last - first + 1

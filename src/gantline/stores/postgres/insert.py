@@ -29,7 +29,7 @@ async def insert(
 ) -> list[InsertResult]:
     """Insert in the caller's transaction, which is needed where there is more than one round.
 
-    The lanes must have been learnt.
+    The lanes must have been loaded.
     """
     results: list[InsertResult] = [Applied(1)] * len(jobs)
     for indexes in in_rounds:
@@ -44,7 +44,7 @@ def lanes_of(jobs: Iterable[NewJob]) -> Iterator[Lane]:
 
 
 def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
-    """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
+    """Split into rounds with each id and key once, so that a later job sees the earlier."""
     rest = list(range(len(jobs)))
     if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):
         yield rest
@@ -58,7 +58,7 @@ def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
             names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
             is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
             (this if is_first else later).append(index)
-            seen.update(names)  # what waits is met by those behind it as well
+            seen.update(names)  # those after it wait for a later round as well
         yield this
         rest = later
 
@@ -70,7 +70,7 @@ def _are_all_different(jobs: Sequence[NewJob]) -> bool:
 
 
 def read_refusal(row: Row) -> InsertResult:
-    """Read what the server's function says of a job that it did not insert."""
+    """Read why the server's function did not insert a job."""
     _, outcome, existing, kind = row
     by = None if kind is None else KeyKind(kind)
     return Conflict(by=by) if outcome == "conflict" else Duplicate(existing, by=by)
@@ -94,7 +94,7 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
 def accept_own_duplicates(
     results: list[InsertResult], jobs: Sequence[NewJob]
 ) -> list[InsertResult]:
-    """What a repeated insert means: a job that is there under its own id is the one we inserted."""
+    """After a repeated insert: a duplicate with the job's own id is the job that we inserted."""
     return [
         Applied(1) if result == _own(new.job.job_id) else result
         for result, new in zip(results, jobs, strict=True)

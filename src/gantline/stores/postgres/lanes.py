@@ -1,4 +1,4 @@
-"""Lanes: the number of each queue and type, looked up once and remembered. They never change."""
+"""Lanes: the number of each queue and job type, read once and cached. They never change."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,11 +28,11 @@ _MOST_REQUESTED: Final = 100
 
 
 class Lanes:
-    """What this process knows of the lanes of one database.
+    """The lanes of one database that this process has cached.
 
-    Learnt outside of transactions: in one that is rolled back later, a new lane would be remembered
-    that nobody else ever sees. And learnt again for each new connection: after a failover a number
-    that was not yet replicated may be another lane's.
+    They are loaded outside of transactions: after a rollback, the cache would have a lane that does
+    not exist. And they are loaded again for each new connection: after a failover, a number that
+    was not yet replicated may belong to another lane.
     """
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class Lanes:
         return all(lane in self._numbers for lane in lanes)
 
     async def load(self, sql: Sql, lanes: Iterable[Lane]) -> None:
-        """Know the numbers of these lanes; those that are new to the database are added."""
+        """Load the numbers of these lanes; add those that are new to the database."""
         if new := await self._find(sql, lanes):
             await sql.run(_ADD, *_columns(new))
             await self._find(sql, new)
 
     async def load_unlocked(self, sql: Sql, lanes: Iterable[Lane]) -> None:
-        """The same, but for lanes whose first job is in a transaction that somebody has open."""
+        """Load all but the lanes whose first job is in an open transaction of somebody else."""
         if new := await self._find(sql, lanes):
             with suppress(LockNotAvailable):
                 async with sql.connection.transaction():
@@ -66,7 +66,7 @@ class Lanes:
                 await self._find(sql, new)
 
     async def _find(self, sql: Sql, lanes: Iterable[Lane]) -> list[Lane]:
-        """Learn what the database knows; return the lanes that it does not."""
+        """Load the lanes that the database has; return those that it has not."""
         unknown = self._unknown(sql, lanes)
         if unknown:
             for queue, job_type, number in await sql.rows(_FIND, *_columns(unknown)):
@@ -80,12 +80,12 @@ class Lanes:
         return sorted({lane for lane in lanes if loaded_on.get(lane, -1) < now_on})
 
     async def find_numbers(self, sql: Sql, queue: str, job_types: tuple[str, ...]) -> list[int]:
-        """The lanes of a queue, but for those whose first job is in an open transaction.
+        """Find the lanes of a queue, except those whose first job is in an open transaction.
 
-        A worker asks for the same types with every claim: a thousand cost 0.3 ms if not remembered.
+        A worker requests the same types with every claim: a thousand cost 0.3 ms if not cached.
         """
-        asked = (queue, job_types)
-        loaded_on, known = self._requested.get(asked, (-1, []))
+        request = (queue, job_types)
+        loaded_on, known = self._requested.get(request, (-1, []))
         if loaded_on >= sql.connection.number:
             return known
         lanes = [(queue, job_type) for job_type in job_types]
@@ -95,7 +95,7 @@ class Lanes:
         if not unknown:
             if len(self._requested) >= _MOST_REQUESTED:
                 self._requested.clear()
-            self._requested[asked] = (sql.connection.number, known)
+            self._requested[request] = (sql.connection.number, known)
         return known
 
 

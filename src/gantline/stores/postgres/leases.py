@@ -10,8 +10,8 @@ from gantline.stores.postgres.arrays import Uuids
 from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
 from gantline.stores.sql.rows import JOB_COLUMNS, RUN_COLUMNS, RUN_WIDTH, job_from_row, run_from_row
 
-# Whoever has the row locked is about to end the run (or to ask it to stop): it is held, and waiting
-# for that would make the other leases late.
+# A locked row belongs to a run that is about to end or to be cancelled: it counts as held. To wait
+# for the lock would delay the other leases.
 _RENEW = """
 WITH given AS (
     SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS given (job_id, token)
@@ -38,10 +38,10 @@ SELECT held.token, held.cancel_requested,
        held.job_id = ANY (ARRAY(SELECT job_id FROM free)) AS was_free
 FROM held
 """
-# How long to wait for a lock that may be a reaper's: if it is, the run is lost and we want to know.
+# How long to wait for a lock that the reaper may hold: if so, the run is lost, and we must know.
 LOCK_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
-# A row that somebody has locked is a run that is being renewed or ended: left to the next look, or
-# to its own end.
+# A locked row belongs to a run that is being renewed or ended: the next attempt, or its end, takes
+# care of it.
 _EXPIRE_SESSION = """
 WITH free AS (
     SELECT job_id FROM gantline.lease WHERE session = %(session)s FOR UPDATE SKIP LOCKED
@@ -52,7 +52,7 @@ WITH free AS (
 SELECT lease.job_id = ANY (ARRAY(SELECT job_id FROM free)) FROM gantline.lease
 WHERE lease.session = %(session)s
 """
-# A lease that was given later than now was given before the clock was set back.
+# A lease that began later than now was given before the clock was set back.
 _TOO_LONG = """
 SELECT job_id FROM gantline.lease WHERE until - length > coalesce(%s, gantline.micros())
 """
@@ -97,7 +97,7 @@ SELECT version FROM moved
 """
 
 
-# The key of a job that is gone is known only to the table of keys.
+# The key of a removed job is only in the table of keys.
 FORGET = """
 WITH gone AS (
     DELETE FROM gantline.{0}
@@ -154,7 +154,7 @@ async def expire_session(sql: Sql, session: str, now: int | None) -> int:
 
 
 async def expired(sql: Sql, *, limit: int, after: UUID | None, now: int | None) -> list[Run]:
-    """Of jobs that were removed by hand nothing is left then."""
+    """Read expired runs. Removes what is left of jobs that were removed by hand."""
     if after is None:
         too_long = await sql.rows(_TOO_LONG, now)
         if too_long:
@@ -189,5 +189,5 @@ async def _progress(sql: Sql, update: Progress, now: int | None) -> ProgressResu
 
 
 async def forget(sql: Sql, job_ids: Sequence[UUID]) -> None:
-    """Remove the leases of jobs whose rows are gone, and all that is left of them."""
+    """Remove the leases of jobs whose rows were removed by hand, and all that is left of them."""
     await sql.run(_FORGET_LEASES, Uuids(job_ids))

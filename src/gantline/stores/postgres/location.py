@@ -1,4 +1,4 @@
-"""Where the jobs are: what a postgresql:// URL says about the server, the schema and our ways."""
+"""Where the jobs are: the server, the schema and the options of a postgresql:// URL."""
 
 import re
 from datetime import timedelta
@@ -49,7 +49,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Location with schema {self.schema!r}>"
 
     def sql(self, text: str) -> bytes:
-        """Our statements name the schema `gantline`; say them of this one."""
+        """Replace the schema `gantline`, which our statements name, by this one."""
         return _put_in_schema(text, self.schema)
 
 
@@ -59,12 +59,12 @@ def _put_in_schema(text: str, schema: str) -> bytes:
 
 
 def parse_url(url: str) -> Location:
-    """Read a URL; what is not ours goes to the driver (sslmode, connect_timeout …)."""
+    """Read a URL; options that are not ours go to the driver (sslmode, connect_timeout …)."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     ours = {name: value for name, value in options.items() if name in _OURS}
     rest = {name: value for name, value in options.items() if name not in _OURS}
-    # Not as a form has it: the driver would take a plus for a plus.
+    # Not as in a form: the driver would not read a plus as a space.
     query = urlencode(rest, quote_via=quote)
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     check_names(

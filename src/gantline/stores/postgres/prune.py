@@ -17,8 +17,8 @@ from gantline.stores.postgres.leases import FORGET
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.sql.changes import Head, split_deletes
 
-# Whoever redrives a job locks the row that ends it first, so to lock that one is enough. One
-# statement for all, since a busy event loop comes to each answer late.
+# A redrive locks the row that ends the job first, so locking that row is enough. One statement does
+# it all, because a busy event loop reads each response late.
 _REMOVE_OLD = """
 WITH old AS MATERIALIZED (
     SELECT found.* FROM unnest(%(statuses)s::text[], %(limits)s::bigint[]) AS rule (status, before)
@@ -63,8 +63,8 @@ CROSS JOIN LATERAL (
     SELECT at FROM gantline.log
     WHERE is_end AND status = rule.status::gantline.job_status ORDER BY at LIMIT 1) AS oldest
 """
-# The first row that somebody has still to read: of what is numbered behind `read`, or not at all.
-# The ids of a batch ascend, so its first unread one is its least.
+# The first row that was not read yet: numbered after `read`, or not numbered at all. The ids of a
+# batch ascend, so its first unread id is its lowest.
 _FIRST_UNREAD = """
 SELECT least(
     (SELECT high + 1 FROM gantline.event_cursor),
@@ -87,11 +87,11 @@ _FORGET_QUEUED = FORGET.format("ready", "job_id > %s AND job_id <= %s")
 _END_OF_PAGE = (
     "SELECT job_id FROM gantline.ready WHERE job_id > %s ORDER BY job_id OFFSET %s LIMIT 1"
 )
-# So many of the queue are looked at whenever the pruner has caught up: 10 ms.
+# So many rows of the queue are checked whenever the pruner has caught up: 10 ms.
 _PAGE: Final = 5_000
 _ANY_ROW: Final = 2**63 - 1
-# How many events are looked at for each job that goes. The empty batches that wait for their turn
-# are then a quarter of the others at most, eight bytes an event.
+# How many events are checked for each removed job. So at most a quarter as many batches are empty
+# as are not: eight bytes an event.
 _EVENTS_PER_JOB: Final = 4
 
 
@@ -115,9 +115,9 @@ async def _remove(sql: Sql, jobs: Sequence[Head[UUID]]) -> None:
 
 
 class QueueCheck:
-    """Goes through the queue page by page, and removes what is left of jobs whose rows are gone.
+    """Checks the queue page by page, and removes what is left of jobs that were removed by hand.
 
-    A claim removes what it meets; but not all of a queue is claimed from.
+    A claim removes what it finds, but not every lane is claimed from.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class QueueCheck:
 
 
 class EmptyBatches:
-    """Remove the batches of events whose rows have all gone.
+    """Removes the batches of events whose rows were all removed.
 
     Looks at some of them at a time, round and round: one dead job that is kept for long keeps its
     batch, and to begin with the oldest each time would be to look at all such batches first.
@@ -141,7 +141,7 @@ class EmptyBatches:
         self._after = 0
 
     async def remove(self, sql: Sql, *, events: int) -> None:
-        """Look at the batches of so many events."""
+        """Check the batches of so many events."""
         row = await sql.row(_LAST_TO_LOOK_AT, events, self._after)
         if row is not None:
             await sql.run(_REMOVE_EMPTY_BATCHES, self._after, row[0])
@@ -158,7 +158,7 @@ async def prune(
     keep_events_after: int | None,
     now: int | None,
 ) -> Pruned:
-    """The row that ends a job is its newest, so its place alone tells whether all were read."""
+    """The row that ends a job is its newest, so its id shows whether all rows were read."""
     if not limit:
         return Pruned(overdue=await _measure_overdue(sql, rules))
     first_unread = _ANY_ROW
@@ -177,7 +177,7 @@ async def prune(
 
 
 async def _measure_overdue(sql: Sql, rules: Sequence[PruneRule]) -> timedelta:
-    """How long the oldest job should have been gone."""
+    """Say how long ago the oldest job should have been removed."""
     late = (await sql.named(_OVERDUE, _values_of(rules)))[0][0]
     return timedelta(microseconds=max(0, late or 0))
 

@@ -42,7 +42,7 @@ WHERE job.id = ANY ({{}})
 _BY_ID = _SNAPSHOT.format("%s")
 
 
-# Where jobs of a status are, and the columns by which they are kept in the order of a list.
+# The table with the jobs of a status, and its columns that have an index in the order of a list.
 _JOBS: Final = ("gantline.job", "job.tenant", "job.created_at", "job.id")
 _SOURCES: Final = {
     None: _JOBS,
@@ -74,8 +74,8 @@ _HAS_ENDED_AS: Final = (
     "AND ended.status = %s::text::gantline.job_status OFFSET 0)"
 )
 _IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subject = ANY (%s))"
-# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
-# are led by an index of owners or subjects.
+# Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
+# finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT last.reason FROM gantline.log AS last "  # noqa: S608  # constants only
@@ -100,7 +100,7 @@ def _read_snapshot(row: Row) -> JobSnapshot:
 
 
 async def find(sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """One keyset scan per status, merged, and the jobs of the page.
+    """Merge keyset scans, one per status, and read the jobs of the page.
 
     Where somebody sees only what is his own, one per way to see a job: so each follows an index in
     the order of the list. All in one statement, which has one snapshot: else a job that moves would
@@ -133,14 +133,14 @@ def _position(job: JobSnapshot) -> tuple[datetime, UUID]:
 
 
 class _Way(NamedTuple):
-    """One way to see a job: a condition that an index of the jobs answers, and who or what."""
+    """One way to see a job: a condition for which there is an index, and its values."""
 
     condition: str
     names: Sequence[str]
 
 
 async def _find_ways(sql: Sql, filter: JobFilter, status: JobStatus | None) -> list[_Way | None]:
-    """How to find what is visible; None for looking at every job of the status."""
+    """Choose the ways to find what is visible; None means checking every job of the status."""
     whose = filter.whose
     if whose is None or filter.subject_id or filter.created_by:
         return [None]
@@ -155,7 +155,7 @@ async def _find_ways(sql: Sql, filter: JobFilter, status: JobStatus | None) -> l
 
 
 async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
-    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    """Whether a status has so few jobs that each can be checked."""
     table, tenant, _, _ = _SOURCES.get(status, _ENDED)
     conditions, values = ["true"], list[object]()
     if status not in _SOURCES:
@@ -178,7 +178,7 @@ async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
 def _scan(
     filter: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None, way: _Way | None
 ) -> tuple[str, list[object]]:
-    """Say how to find the (created_at, id) of matching jobs in one status, newest first."""
+    """Make the query for the (created_at, id) of matching jobs in one status, newest first."""
     source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)
     conditions, values = _conditions(filter, way)
     if way and status:

@@ -15,7 +15,7 @@ _COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM gantline.record WHERE namespace = %s AND key = %s FOR UPDATE
 """  # noqa: S608  # constants only
-# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
+# Only the range of the prefix is read: a filter would read on to the end of the namespace.
 _LIST = f"""
 SELECT {_COLUMNS} FROM gantline.record
 WHERE namespace = %s AND key >= %s AND key <> %s
@@ -23,7 +23,7 @@ WHERE namespace = %s AND key >= %s AND key <> %s
 """  # noqa: S608  # constants only
 _ALL = f"{_LIST} ORDER BY key LIMIT %s"
 _WITHIN = f"{_LIST} AND key < %s ORDER BY key LIMIT %s"
-# A row that is there was locked when it was looked at; one that was not may be there by now.
+# An existing row was locked when it was read; a missing one may exist by now.
 _ADD = """
 INSERT INTO gantline.record (namespace, key, value, expires_at, replaced)
 VALUES (%s, %s, %s, %s, 0) ON CONFLICT (namespace, key) DO NOTHING RETURNING version
@@ -88,7 +88,7 @@ async def write_checked(
 
 
 async def write_all(sql: Sql, writes: Sequence[RecordWrite], now: int) -> None:
-    """Write what the caller has found to be allowed."""
+    """Write what the caller has checked."""
     for write in writes:
         before = await read_current(sql, write.namespace, write.key, now)
         await _write(sql, write, before, now)
@@ -98,7 +98,7 @@ async def _write(sql: Sql, write: RecordWrite, before: Record | None, now: int) 
     if is_repeat(write, before):
         return before.version if before else 0
     name = (write.namespace, write.key)
-    # What was not there when we looked, and so is not locked, may be somebody's by now.
+    # A record that did not exist when we read is not locked, and may exist by now.
     as_seen = (before is not None, now)
     if write.value is None:
         await sql.run(_DELETE, *name, *as_seen)
@@ -160,7 +160,7 @@ ON CONFLICT (namespace, key) DO NOTHING RETURNING namespace, key, version
 
 
 def are_different(writes: Sequence[RecordWrite]) -> bool:
-    """Whether no two are about one record, so that their order does not matter."""
+    """Whether no two are for the same record, so that their order does not matter."""
     return len({_name_of(write) for write in writes}) == len(writes)
 
 
@@ -209,7 +209,7 @@ async def write_together(
 
 
 class _Stored:
-    """A row as it is, also of a record that has expired."""
+    """A stored row, also of a record that has expired."""
 
     def __init__(self, record: Record, until: int | None) -> None:
         self._record = record

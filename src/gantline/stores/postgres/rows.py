@@ -1,4 +1,4 @@
-"""Between rows and structs: the one place that knows how a job is spelt in columns."""
+"""Between rows and structs, as far as PostgreSQL differs."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ LOG_COLUMNS: Final = (
     "log.result, log.result_omitted, log.actor, log.percent, log.phase"
 )
 IS_OUTCOME: Final = "event NOT IN ('submitted', 'started', 'progressed')"
-"""Whether a row of the log says how a job stands, and not only what it went through."""
+"""Whether a row of the log is an outcome, and not an event on request."""
 
 
 def job_columns(jobs: Sequence[NewJob], lanes: Sequence[int]) -> list[Array | None]:

@@ -28,7 +28,7 @@ _APPLIED = "SELECT number, name, checksum, works_with FROM gantline.migration OR
 
 
 async def read_applied(sql: Sql, location: Location) -> list[AppliedMigration]:
-    """Which steps the database has had; none where our schema is not there yet."""
+    """Read which steps the database has had; none where our schema does not exist yet."""
     name = location.schema
     ((history, is_plain),) = await sql.rows(_IS_THERE, f"{name}.migration", name, name)
     if not is_plain:
@@ -44,7 +44,7 @@ async def read_applied(sql: Sql, location: Location) -> list[AppliedMigration]:
 async def find_pending(
     sql: Sql, location: Location, known: list[Migration] | None = None
 ) -> list[Migration]:
-    """Say what is still to be applied."""
+    """Find what is still to be applied."""
     known = load_migrations(PACKAGE) if known is None else known
     return plan(known, await read_applied(sql, location))
 
@@ -56,7 +56,7 @@ async def migrate(
     if not await find_pending(sql, location, known):
         return []
     await sql.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", location.schema)
-    # Not IF NOT EXISTS, which asks for the right to create one even where a DBA has done so.
+    # Not IF NOT EXISTS, which needs the right to create one even where a DBA has created it.
     ((name,),) = await sql.rows("SELECT to_regnamespace(%s)::text", location.schema)
     if name is None:
         await sql.script(f"CREATE SCHEMA {location.schema}")
@@ -69,7 +69,7 @@ async def migrate(
 
 
 async def check(sql: Sql, location: Location) -> None:
-    """Refuse a database that lacks something, where it is not ours to change it."""
+    """Refuse a database that lacks a migration, where we must not apply it."""
     if missing := await find_pending(sql, location):
         raise SchemaMismatch(
             f"The schema {location.schema!r} lacks the migrations from {missing[0].number} "
@@ -94,7 +94,7 @@ VALUES ({step.number}, '{step.name}', '{step.checksum}', {step.works_with});
 
 
 class PostgresMigrator:
-    """Looks at and changes one schema, on a connection of its own."""
+    """Reads and changes one schema, on a connection of its own. For operators and DBAs."""
 
     def __init__(self, location: Location) -> None:
         self._location = location

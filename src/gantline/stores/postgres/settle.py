@@ -60,7 +60,7 @@ async def settle(sql: Sql, transitions: Sequence[Transition], now: int | None) -
 async def _attempt(
     sql: Sql, transitions: Sequence[Transition], now: int | None
 ) -> list[ApplyResult | None]:
-    """None for a lapsed lease that somebody else has locked: it may be about to change."""
+    """None for a lapsed lease that another transaction has locked: it may be about to change."""
     results: list[ApplyResult | None] = [None] * len(transitions)
     completed: list[int] = []
     others: list[int] = []
@@ -100,7 +100,7 @@ async def _explain(
 
 
 class _RunState(NamedTuple):
-    """How a job stands to a run that given to end it."""
+    """The state of a job, as seen from the run that tried to end it."""
 
     is_there: bool
     is_current: bool
@@ -126,7 +126,7 @@ def _explain_one(transition: Transition, standing: _RunState) -> ApplyResult | N
         has_expired=standing.is_lapsed,
         cancel_requested=standing.cancel_requested,
     )
-    # A guard that holds was refused because somebody else had the lease locked.
+    # A guard that holds was refused because another transaction had locked the lease.
     return refused or (None if guard.only_expired else Stale())
 
 

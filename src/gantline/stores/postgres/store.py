@@ -57,12 +57,12 @@ from gantline.stores.postgres.settle import is_plain
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.postgres.transaction import PostgresTransaction, insert_through
 
-# How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
+# How long a batch of submits waits for a key in an open transaction; then each waits alone.
 _PATIENCE_MS: Final = 200
 
 
 class _Opened:
-    """What an open store holds, and what it remembers of its database."""
+    """What an open store holds, and what it has cached of its database."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -86,7 +86,7 @@ class PostgresStore:
         before_commit: Callable[[], None] | None = None,
         make_calls: Callable[..., Calls] = Calls,
     ) -> None:
-        """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
+        """Without a clock, time is the server's. Tests stop a commit in `before_commit`."""
         self.location = location
         self._clock = clock
         self._before_commit = before_commit
@@ -199,7 +199,7 @@ class PostgresStore:
             )
             return accept_own_duplicates(results, jobs) if sql.is_repeated else results
 
-        # A round is one statement, atomic by itself: BEGIN and COMMIT would be two more ways to go.
+        # A round is one atomic statement: BEGIN and COMMIT would be two more round trips.
         return await self.calls.run(
             write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.load(sql, lanes_of(jobs))
         )
@@ -208,7 +208,7 @@ class PostgresStore:
         lanes = self._parts.lanes
         names = tuple(lanes_of(jobs))
         if not lanes.knows(names):
-            # Not in the caller's transaction: others would wait for its end to know the lane.
+            # Not in the caller's transaction: others would wait for its end to load the lane.
             await self.calls.run(do_nothing, before=lambda sql: lanes.load_unlocked(sql, names))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 

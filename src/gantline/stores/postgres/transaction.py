@@ -32,8 +32,8 @@ from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.location import Location
 from gantline.stores.postgres.sql import Row, Sql
 
-# The id as text, because each driver has an own idea of a UUID. The payload was measured and the
-# job admitted already.
+# The id as text, because drivers represent a UUID differently. The size of the payload and the
+# admission were checked before.
 _SUBMIT: Final = (
     "SELECT place, outcome, job_id::text, by_kind FROM gantline.submit({}, {}, NULL, true)"
 )
@@ -65,7 +65,7 @@ def _read_result(row: Row) -> InsertResult:
 
 
 def _driver_of(connection: Any) -> str:
-    """By its class or those below it: SQLModel's session is one of SQLAlchemy's."""
+    """Find the driver by the class or its bases: SQLModel's session is one of SQLAlchemy's."""
     packages = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
     for package in packages:
         if package in _CALLS:
@@ -133,7 +133,7 @@ async def _through_sqlalchemy(
     )
 
 
-# Those that block do so in a thread: they may wait for another transaction of the same process.
+# Blocking drivers run in a thread: they may wait for another transaction of the same process.
 _CALLS: Final = {
     "psycopg": _through_psycopg,
     "asyncpg": _through_asyncpg,
@@ -161,7 +161,7 @@ def _submit_statement(location: Location, jobs: str, now: str) -> str:
 
 
 def _exact_seconds(span: timedelta) -> str:
-    """As text: a float would round the microseconds of a long span."""
+    """Write a span as text: a float would round the microseconds of a long one."""
     seconds, micros = divmod(span_micros(span), 1_000_000)
     return f"{seconds}.{micros:06}"
 

@@ -1,4 +1,4 @@
-"""apply: transitions as the script wants them, and its results."""
+"""apply: transitions as arguments of the script, and its results."""
 
 import struct
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ def _pack_names(event: Event, reason: Reason) -> bytes:
 
 
 def encode_version(guard: StateGuard) -> int:
-    """As scripts want it: 0 for any; one that cannot be, for what no job can have."""
+    """Encode a version for scripts: 0 for any; an impossible one for what no job can have."""
     if guard.version is None:
         return 0
     return guard.version if 0 < guard.version < _NO_VERSION else _NO_VERSION

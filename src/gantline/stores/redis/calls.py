@@ -1,4 +1,7 @@
-"""Which of several servers to talk to: the same, until it fails or names another."""
+"""Calls: every verb runs through here, with a deadline, retries and our errors.
+
+A call is one script. A call whose response was lost is repeated: all verbs allow that.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,7 +18,7 @@ from gantline.stores.redis.scripts import Script
 
 
 class Nodes:
-    """The servers of the URL, and those that a cluster has told of."""
+    """The servers of the URL and of the cluster. One is used until it fails or names another."""
 
     def __init__(self, location: Location) -> None:
         self._known = list(location.nodes)
@@ -26,18 +29,18 @@ class Nodes:
     def add(self, nodes: list[Node]) -> None:
         self._known += [node for node in nodes if node not in self._known]
 
-    def choose_next(self, error: Exception, asked: Node | None) -> bool:
-        """Choose whom to ask next after an error; True where it is to be asked at once."""
-        if asked is None or asked != self.current:
-            return False  # another call has learnt it already
+    def choose_next(self, error: Exception, failed: Node | None) -> bool:
+        """Choose the next server after an error; True where it can be called at once."""
+        if failed is None or failed != self.current:
+            return False  # another call has chosen already
         there = failures.find_moved_node(error)
         if there is not None and self._is_cluster:
             host, port = there
-            self.current = Node(host or asked.host, port)
+            self.current = Node(host or failed.host, port)
             self.add([self.current])
             return True
         if failures.is_lost(error) or isinstance(error, ReadOnlyError):
-            self.current = self._next_after(asked)
+            self.current = self._next_after(failed)
         return False
 
     def _next_after(self, node: Node) -> Node:
@@ -49,9 +52,9 @@ T = TypeVar("T")
 Call = Callable[[Connection], Awaitable[Any]]
 
 BATCH: Final = 250
-"""How many jobs a script writes: 3 ms in which nobody else is served."""
+"""How many jobs a script writes: 3 ms in which the server serves no other client."""
 AT_ONCE: Final = 2
-"""How many of these are sent together; while the first is answered, the second is worked on."""
+"""How many batches are sent together: while we read the first response, the server goes on."""
 _REPLICA_SECONDS: Final = 5.0
 # A script, since a plain SET is refused when the memory is full.
 _MARK: Final = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1] .. ':replicated', 1)"
@@ -61,11 +64,11 @@ _MILLIS: Final = 1000
 class Reply(NamedTuple):
     value: Any
     is_repeated: bool
-    """Whether an earlier attempt may have done the same, its response lost."""
+    """Whether an earlier attempt may have done the same, and its response was lost."""
 
 
 class Calls:
-    """Runs scripts on connections of the loop that calls."""
+    """Runs scripts on connections of the calling event loop."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -84,7 +87,7 @@ class Calls:
         *,
         purpose: Purpose = Purpose.VERBS,
     ) -> Reply:
-        """Call a script for each batch, in order; all are sent before the first is answered."""
+        """Call a script for each batch, in order; all are sent before a response is read."""
         rests = [(1, self._location.tag, *argv) for argv in batches]
 
         async def call(connection: Connection) -> Any:
@@ -112,7 +115,7 @@ class Calls:
         return (await self._run_in_time(call, Purpose.VERBS)).value
 
     async def find_cluster_nodes(self) -> None:
-        """Learn all servers of a cluster, so that any of them can tell where the slot is."""
+        """Find all servers of a cluster: any of them knows which one has the slot."""
         if not self._location.cluster:
             return
         response = await self.ask("CLUSTER", "SLOTS")
@@ -129,7 +132,7 @@ class Calls:
         itself: so something is written.
         """
         replicas, mark = self._location.replicas, ("EVAL", _MARK, 1, self._location.tag)
-        # Within the deadline, so that it is told what was waited for.
+        # Within the deadline, so that the error can say what was waited for.
         millis = int(min(_REPLICA_SECONDS, self._seconds / 2) * _MILLIS)
         marked, count = await connection.ask(mark, ("WAIT", replicas, millis))
         if isinstance(marked, Exception) or isinstance(count, Exception):

@@ -26,11 +26,11 @@ from gantline.stores.redis.rows import (
 Tokens = Callable[[int], bytes]
 
 _MOST_AT_ONCE: Final = 1000
-"""More are not claimed by one call, however many are requested."""
+"""The most that one call claims, however many are requested."""
 _TOKEN_SIZE: Final = 16
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
-# Of a random 128-bit number, what makes it a UUID of version 4.
+# Masks that make a random 128-bit number a UUID of version 4.
 _RANDOM: Final = (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
 _VERSION: Final = (0x4 << 76) | (0b10 << 62)
 
@@ -74,14 +74,14 @@ def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], i
 
 
 def _encode_suspects(request: LaneRequest, limit: int) -> bytes:
-    """How many by number of crashes; empty where no suspects are asked for."""
+    """Encode how many by number of crashes; empty where no suspects are requested."""
     if not request.suspects:
         return b""
     return _pack_numbers([request.most_suspects(crashes) for crashes in SUSPECT_CRASHES], limit)
 
 
 def _encode_limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:
-    """How many of each type; empty where none is limited."""
+    """Encode how many of each type; empty where none is limited."""
     most = dict(request.at_most)
     return _pack_numbers([most.get(kind, limit) for kind in kinds], limit) if most else b""
 
@@ -91,7 +91,7 @@ def _pack_numbers(numbers: Sequence[int], limit: int) -> bytes:
 
 
 def new_tokens(count: int) -> bytes:
-    """Run tokens, all at once: each as `new_run_token` makes it."""
+    """Make run tokens, all at once: each like those of `new_run_token`."""
     random, version = _masks(count)
     drawn = int.from_bytes(os.urandom(_TOKEN_SIZE * count), "big")
     return (drawn & random | version).to_bytes(_TOKEN_SIZE * count, "big")

@@ -18,7 +18,7 @@ _CLOSED: Final = "the server has closed the connection"
 
 
 class ResponseReader(asyncio.Protocol):
-    """Gives the responses to one batch of commands at a time, in order."""
+    """Reads the responses to one batch of commands at a time, in order. Replaces the driver's."""
 
     def __init__(self, error_of: Callable[[str], Exception]) -> None:
         self._reader = hiredis.Reader(
@@ -37,7 +37,7 @@ class ResponseReader(asyncio.Protocol):
         return not (self.is_lost or is_pending)
 
     def expect(self, count: int) -> asyncio.Future[list[Any]]:
-        """Errors of the server are among the responses; a lost connection is raised."""
+        """Wait for responses. Errors of the server are among them; a lost connection raises."""
         if self.is_lost:
             raise ConnectionError(_CLOSED)
         self._waiter = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class ResponseReader(asyncio.Protocol):
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
 
-# Its annotation knows tuples of one element only.
+# Its annotation allows only tuples of one element.
 _pack: Final = cast("Callable[[Command], bytes]", hiredis.pack_command)
 _CONNECT_SECONDS: Final = 5.0
 
@@ -93,31 +93,32 @@ class Connection:
         return self._responses.are_complete
 
     async def ask(self, *commands: Command) -> list[Any]:
-        """The responses, errors of the server among them; a lost connection is raised."""
-        assert self._transport is not None  # noqa: S101  # who asks has opened it
+        """Send commands and read the responses. Errors of the server are among them; a lost
+        connection raises."""
+        assert self._transport is not None  # noqa: S101  # the caller has opened it
         data = b"".join(map(_pack, commands))
         responses = self._responses.expect(len(commands))
-        # Without waiting for room: what does not fit into the socket is this batch alone.
+        # Without flow control: at most this one batch is buffered.
         self._transport.write(data)
         return await responses
 
     async def close(self) -> None:
         if self._transport is not None:
-            # Not in order: TLS would say good-bye and wait for the response.
+            # Not gracefully: TLS would send a close and wait for the response.
             self._transport.abort()
         with suppress(OSError, asyncio.TimeoutError):
             await self._driver.disconnect(nowait=True)
 
     def abandon(self) -> None:
-        """Let go where the loop has ended on which one could close it."""
+        """Close it where its event loop has ended."""
         writer, self._driver._writer = self._driver._writer, None
         if writer is not None:
             _close_socket(writer.transport)
 
 
 def _close_socket(transport: Any) -> None:
-    """Close a socket under its transport. asyncio has no way for that without the loop, and would
-    complain of both when they are collected. uvloop has closed them with the loop."""
+    """Close the socket of a transport. asyncio cannot do that without the loop, and would warn when
+    both are collected. uvloop has closed them with the loop."""
     under_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     if under_tls is not None:
         transport._closed = True

@@ -1,4 +1,4 @@
-"""dump, load and clear: all that a prefix holds, page by page, on its way to or from elsewhere.
+"""dump, load and clear: copying all content of a prefix, page by page.
 
 Jobs are read by the lists that they are in, keys by their ends or by the job that holds them: a
 hash could only be scanned, which may give the same item twice.
@@ -91,7 +91,7 @@ def _encode_position(*position: object) -> str:
 
 
 def _encode_start(position: str) -> bytes:
-    """Behind this member of a list, given in hex; from the first on where it is empty."""
+    """Encode the start after this member of a list, in hex; before the first where it is empty."""
     return b"(" + bytes.fromhex(position) if position else b"-"
 
 
@@ -99,7 +99,7 @@ def _encode_start(position: str) -> bytes:
 
 
 async def _dump_jobs(calls: Calls, position: list[Any] | None, limit: int) -> Dumped:
-    """A page is of one list; of several, where they are short."""
+    """Read a page of one list, or of several where they are short."""
     lists = sorted(await find_lists(calls, JobFilter(tenant_id=None)))
     name, last = position or ["", ""]
     items: list[StoredJob] = []
@@ -174,7 +174,7 @@ def _stored_key(
 def _names(
     name: bytes, job_id: bytes, request: bytes, envelope: bytes, names: bytes
 ) -> tuple[KeyKind, str, str, str]:
-    """What a digest was made of, as told by whoever has it."""
+    """Find what a digest was made of: in the request, the names or the job that has it."""
     if request[:DIGEST_SIZE] == name:
         return (KeyKind.REQUEST, *_read_request(request[DIGEST_SIZE:])[:3])
     if names:
@@ -184,7 +184,7 @@ def _names(
         if key and digest_key(key) == name:
             return (KeyKind.JOB, key.tenant_id, key.scope, key.key)
     raise StoreCorrupt(
-        f"A key of job {uuid_from_bytes(job_id)} is held, but nothing tells its name.",
+        f"A key of job {uuid_from_bytes(job_id)} is held, but its name is not known.",
         next_step="Wait until it has run out.",
     )
 

@@ -34,7 +34,7 @@ async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCo
 async def _count_waiting(
     calls: Calls, lane: int, ranks: Sequence[int], tenant: int, now: int
 ) -> tuple[int, int]:
-    """How many are not due yet, and since when the oldest is: among the waiting jobs of others."""
+    """Count a tenant's jobs that are not due yet, and find since when its oldest is due."""
     scheduled, oldest = 0, []
     for rank in ranks:
         first = 0

@@ -1,4 +1,4 @@
-"""Redis's errors in our words, and which of them another attempt may mend."""
+"""Redis's errors as ours, and which of them are worth a retry."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from gantline.contract.errors import (
     StoreUnavailable,
 )
 
-# What the connection or the server raises, and what packing a text that is no text does.
+# What the connection or the server raises, and what packing a lone surrogate raises.
 RAISED: Final = (driver_errors.RedisError, OSError, UnicodeEncodeError)
 
 _REFUSALS: Final = (
@@ -22,8 +22,8 @@ _REFUSALS: Final = (
     driver_errors.NoPermissionError,
 )
 _BAD_CERTIFICATE: Final = "certificate_verify_failed"
-# The server is there, but not for us, for now: it loads its data, is a replica, waits for its
-# primary, lacks a part of the cluster, moves the slot, or a script of somebody else goes on.
+# The server cannot serve us for now: it loads its data, is a replica, waits for its primary, lacks
+# a part of the cluster, moves the slot, or another client's script runs.
 _NOT_NOW: Final = (
     driver_errors.BusyLoadingError,
     driver_errors.ReadOnlyError,
@@ -36,17 +36,17 @@ _NOT_NOW_WORDS: Final = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED", "CLUS
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether the server, or its certificate, says no, so that asking again will not help."""
+    """Whether the server refused us, or its certificate is bad, so that a retry will not help."""
     return isinstance(error, _REFUSALS) or _BAD_CERTIFICATE in str(error).lower()
 
 
 def find_moved_node(error: Exception) -> tuple[str, int] | None:
-    """Where a cluster says that the slot is."""
+    """Find where the slot is, if the cluster says so."""
     return (error.host, int(error.port)) if type(error) is driver_errors.MovedError else None
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection is gone, or was not to be had, and another may be."""
+    """Whether a connection was lost or could not be opened, so that another may work."""
     if is_refused(error) or isinstance(
         error, driver_errors.BusyLoadingError
     ):  # ConnectionErrors too
@@ -66,14 +66,14 @@ def is_retryable(error: Exception) -> bool:
 
 
 def translate_with_cause(error: Exception) -> GantlineError:
-    """The error to raise, outside of the block that caught it; its cause is but one line."""
+    """Make the error to raise, outside of the block that caught this one; its cause is one line."""
     problem = translate_error(error)
     problem.__cause__ = type(error)(_first_line(error)) if _is_plain(error) else None
     return problem
 
 
 def translate_error(error: Exception) -> GantlineError:
-    """Name the cause and the next step. Never the URL, which holds the password."""
+    """Name the cause and the next step. Never the URL, which has the password."""
     message = _first_line(error)
     match error:
         case UnicodeEncodeError():
@@ -123,7 +123,7 @@ def translate_error(error: Exception) -> GantlineError:
 
 
 def _is_plain(error: Exception) -> bool:
-    """Whether it can be made again of a line of text."""
+    """Whether it can be made from a line of text."""
     return not isinstance(error, driver_errors.MovedError | UnicodeEncodeError)
 
 

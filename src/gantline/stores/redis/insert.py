@@ -1,4 +1,4 @@
-"""insert: jobs as the script wants them, and its results."""
+"""insert: jobs as arguments of the script, and its results."""
 
 import struct
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ Extras = tuple[object, ...]
 async def insert(
     calls: Calls, jobs: Sequence[NewJob], now: bytes, bell: Bell
 ) -> list[InsertResult]:
-    """Store jobs; the write of the last ones rings the bell."""
+    """Store jobs; the write of the last ones sends the hint."""
     results: list[InsertResult] = []
     for some in in_batches(jobs, BATCH * AT_ONCE):
         channel = bell.ring() if len(results) + len(some) == len(jobs) else ""
@@ -55,7 +55,7 @@ async def insert(
 def accept_own_duplicates(
     results: list[InsertResult], jobs: Sequence[NewJob]
 ) -> list[InsertResult]:
-    """What a repeated insert means: a job that is there under its own id is the one we inserted."""
+    """After a repeated insert: a duplicate with the job's own id is the job that we inserted."""
     return [
         _INSERTED if item == Duplicate(new.job.job_id) else item
         for item, new in zip(results, jobs, strict=True)
@@ -88,7 +88,7 @@ def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
         timing, time = _SCHEDULED, max(0, scheduled)
     elif new.delay:
         timing, time = _DELAYED, encode_span(new.delay)
-        envelope = envelope[:-_NIL_SIZE]  # the script adds when
+        envelope = envelope[:-_NIL_SIZE]  # the script adds the time
     meta = _META.pack(
         job.job_id.bytes,
         encode_sortable(created),
@@ -102,7 +102,7 @@ def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
 
 
 def make_extras(new: NewJob) -> Extras | None:
-    """The keys of a job and what it is listed by; None for most."""
+    """Make what few jobs have: keys, and names by which they are listed; None for most jobs."""
     listed = find_list_names(new.job)
     if not (new.job.idempotency_key or new.request_key or any(listed)):
         return None
@@ -116,7 +116,7 @@ def make_extras(new: NewJob) -> Extras | None:
 
 
 def find_list_names(job: Job) -> tuple[str, str, str, str]:
-    """In which lists a job is beside that of its status: by owner, subject, correlation, parent."""
+    """Find the names by which a job is listed: owner, subject, correlation, parent."""
     parent = job.parent_job_id.hex if job.parent_job_id else ""
     return job.created_by, job.subject_id, find_shared_correlation(job) or "", parent
 
@@ -128,7 +128,7 @@ def _pack_request(key: DedupeKey) -> tuple[object, ...]:
 
 
 def read_refusal(item: int | bytes) -> Duplicate | Conflict | None:
-    """Why a job was not stored; None if it was."""
+    """Read why a job was not stored; None if it was."""
     match item:
         case bytes() if item[:1] == b"D":
             kind = item[17:].decode()

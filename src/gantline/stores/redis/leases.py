@@ -70,7 +70,7 @@ async def progress(calls: Calls, updates: Sequence[Progress], now: bytes) -> lis
 
 
 async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:
-    """By id, though they are kept by time: who has many of them reads them all."""
+    """Read expired runs by id. They are stored by time, so all of them are read."""
     if limit == 0:
         return []
     first, ids = after.bytes if after else b"", list[bytes]()

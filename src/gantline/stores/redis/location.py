@@ -1,4 +1,4 @@
-"""Where the jobs are: what a redis:// URL says about the servers, the prefix and our ways."""
+"""Where the jobs are: the servers, the prefix and the options of a redis:// URL."""
 
 import re
 from datetime import timedelta
@@ -41,7 +41,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     """Servers, and a prefix in them.
 
     Of several `nodes` one is used, the first that takes writes; of a cluster, the one that has the
-    slot of the prefix. `replicas` is how many of them must have a write before it is answered.
+    slot of the prefix. `replicas` is how many of them must have a write before it is confirmed.
     `connections` bounds those of one event loop; one more is reserved for leases and leadership.
     `deadline` is how long a verb may take, with all its attempts.
     """
@@ -65,12 +65,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> bytes:
-        """What every key begins with; the braces keep them all in one slot."""
+        """The start of every key; the braces keep all keys in one slot."""
         return f"{{{self.prefix}}}".encode()
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The servers as the driver writes them, secrets and all."""
+        """The URLs of the servers for the driver, with secrets."""
         user, password = quote(self.username or "", safe=""), quote(self.password or "", safe="")
         login = f"{user}:{password}@" if user or password else ""
         if self.socket is not None:
@@ -136,7 +136,7 @@ def _read_database(text: str, way: str) -> int:
         raise unreadable(_EXAMPLE)
     if way == "cluster" and int(text):
         raise StoreMisconfigured(
-            "A cluster has no databases.", next_step="Leave the number behind the slash out."
+            "A cluster has no databases.", next_step="Leave out the number after the slash."
         )
     return int(text)
 
@@ -152,7 +152,7 @@ def _read_prefix(options: dict[str, str]) -> str:
 
 
 def _read_replicas(options: dict[str, str]) -> int:
-    """How many replicas to wait for; none unless asked."""
+    """Read how many replicas to wait for; 0 by default."""
     durability = options.get("durability")
     if durability not in (None, "replicated"):
         raise StoreMisconfigured(

@@ -16,10 +16,10 @@ from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import LETTERS, read_version
 
 _BATCH: Final = 200
-# What a script takes to remove a job. It cannot measure itself: its clock stands still meanwhile.
+# How long a script takes to remove a job. It cannot measure that: its clock does not advance.
 _JOB_SECONDS: Final = 8e-6
 _OLD_BATCH: Final = 400
-"""How many old jobs a script removes: 3 ms in which nobody else is served."""
+"""How many old jobs a script removes: 3 ms in which the server serves no other client."""
 
 
 async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
@@ -53,7 +53,7 @@ async def prune(
 
 
 class _Due(NamedTuple):
-    """How long the oldest job should have been gone, and where such jobs are: by rule, the key."""
+    """How long ago the oldest job should have been removed, and the rule and key of such jobs."""
 
     longest: timedelta
     sources: list[tuple[int, str]]
@@ -88,7 +88,7 @@ async def _prune(
     while removed < limit:
         some = range(min(_OLD_BATCH * AT_ONCE, limit - removed))
         sizes = [len(batch) for batch in in_batches(some, _OLD_BATCH)]
-        # What the first has removed, the second does not meet: so both begin at the same place.
+        # The second batch does not see what the first has removed, so both have the same start.
         argv = [(source, before, passed_over, size, keep) for size in sizes]
         results = (await calls.run_each(scripts.PRUNE_JOBS, argv)).value
         removed += sum(gone for gone, _ in results)

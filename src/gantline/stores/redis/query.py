@@ -1,8 +1,8 @@
-"""Reading: jobs by id, lists page by page, the log.
+"""Reading jobs: by id, and page by page.
 
-A list is kept per lane, tenant and status; a page is merged from those that the filter admits. Each
-step reads a little of every list: down to the newest of the places where a list was not read to its
-end, nothing can be missing.
+There is a list per lane, tenant and status; a page is merged from those that the filter selects.
+Each step reads a little of every list. A list that was not read to its end was read down to a
+position; above the newest of these positions, the horizon, no job is missing.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -75,7 +75,7 @@ async def find(calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | N
 async def _find_by_own_id(
     calls: Calls, filter: JobFilter, after: Cursor | None
 ) -> JobSnapshot | None:
-    """The job whose own id is the correlation, which is in no list by it."""
+    """Find the job whose own id is the correlation: it is not listed by it."""
     job_id = _parse_id(filter.correlation_id)
     if job_id is None or filter.parent_job_id:
         return None
@@ -100,14 +100,14 @@ def _order(job: Job) -> tuple[datetime, UUID]:
 async def _merge_one(
     one: JobSnapshot, others: AsyncIterator[JobSnapshot]
 ) -> AsyncIterator[JobSnapshot]:
-    """Put one in its place among others, which come newest first."""
-    is_told = False
+    """Insert one among others, which come newest first."""
+    is_yielded = False
     async for job in others:
-        if not is_told and _order(job.job) < _order(one.job):
-            is_told = True
+        if not is_yielded and _order(job.job) < _order(one.job):
+            is_yielded = True
             yield one
         yield job
-    if not is_told:
+    if not is_yielded:
         yield one
 
 
@@ -147,7 +147,7 @@ async def _read_windows(
 
 
 def _find_bounds(filter: JobFilter, after: Cursor | None) -> tuple[bytes, bytes]:
-    """Between which places, as they stand in a list, newest first."""
+    """Find the first and last position to read in each list, newest first."""
     begin, end = b"+", b"-"
     if filter.created_before:
         begin = b"(" + _encode_instant(filter.created_before)
@@ -164,7 +164,7 @@ def _encode_instant(created_at: datetime) -> bytes:
 
 
 class _TenantCounts(NamedTuple):
-    """Of one tenant, how many jobs there are by lane and status."""
+    """How many jobs of one tenant there are by lane and status."""
 
     tenant: int
     jobs: dict[tuple[int, JobStatus], int]
@@ -222,6 +222,3 @@ def _by_lane(counted: Sequence[bytes]) -> dict[tuple[int, JobStatus], int]:
         lane, _, letter = field.partition(b":")
         jobs[int(lane), STATUSES[letter]] = int(number)
     return jobs
-
-
-# -- the log --------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from gantline.stores.redis.calls import Calls, in_batches
 from gantline.stores.redis.rows import RECORD_HEAD, encode_span, pack, pack_binary, read_instant
 
 _BATCH: Final = 250
-# Behind every text that begins with a prefix: no byte of UTF-8 is as large.
-_BEHIND: Final = b"\xff"
+# Sorts after every text that begins with a prefix: no byte of UTF-8 is as large.
+_AFTER_ALL: Final = b"\xff"
 
 
 def pack_write(write: RecordWrite) -> tuple[object, ...]:
@@ -49,7 +49,7 @@ async def read(
 ) -> list[Record]:
     start, found = max(prefix.encode(), after.encode()), list[Record]()
     begin = b"(" + start if after and start == after.encode() else b"[" + start
-    end = b"[" + prefix.encode() + _BEHIND
+    end = b"[" + prefix.encode() + _AFTER_ALL
     while len(found) < limit:
         more, last, *rest = await calls.run(
             scripts.READ_RECORDS, now, namespace, begin, end, min(_BATCH, limit - len(found))

@@ -1,4 +1,4 @@
-"""The server: what it promises as it is configured. It is asked when the store is opened."""
+"""The server: what it promises by its configuration, read when the store is opened."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,7 +12,7 @@ from gantline.stores.diagnostics import Advice
 from gantline.stores.redis.calls import Calls, Refused
 from gantline.stores.redis.location import Location
 
-# No key of ours ever expires, so that what removes only such keys removes no job.
+# Our keys never expire, so a policy that removes only keys with an expiry removes no job.
 _KEEPS_JOBS: Final = ("noeviction", "volatile-")
 _UNKNOWN: Final = "unknown"
 _FAILOVER: Final = (
@@ -22,14 +22,14 @@ _FAILOVER: Final = (
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What we could learn of the server. Hosted ones hide some of it."""
+    """What is known about the server. Hosted ones hide some of it."""
 
     software: str
     version: str
     appends: bool
     """Whether every write goes to a file (AOF)."""
     syncs: str
-    """When that file is brought to the disk: always, everysec, no, unknown."""
+    """When that file is synced to the disk: always, everysec, no, unknown."""
     evicts: str
     """What it does when the memory is full (maxmemory-policy)."""
     replicas: int
@@ -63,7 +63,7 @@ def _read_setting(response: Any) -> str:
 
 
 def capabilities(server: Server | None, location: Location) -> Capabilities:
-    """Before the store is opened, what can be said without the server."""
+    """Say what the store promises; without a server, what holds for every server."""
     durability, lost_on = _find_durability(server, location)
     return Capabilities(
         durability=durability,
@@ -98,7 +98,7 @@ def _find_durability(server: Server | None, location: Location) -> tuple[Durabil
 
 
 def advice(server: Server, location: Location) -> Sequence[Advice]:
-    """What an operator should know of how the server is configured."""
+    """Advise the operator about the configuration of the server."""
     looked_at = [
         Advice(
             f"a full memory removes no jobs (maxmemory-policy is {server.evicts})",

@@ -63,11 +63,11 @@ from gantline.stores.redis.rows import read_instant
 from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
 FORMAT: Final = 2
-"""The layout of the keys. A store of another is not touched."""
+"""The version of the layout of the keys. A store with another version is refused."""
 
 
 class _Opened:
-    """What an open store holds, and what it has learnt of its server."""
+    """What an open store holds, and what it knows about its server."""
 
     def __init__(self, calls: Calls, server: Server) -> None:
         self.calls = calls
@@ -84,7 +84,7 @@ class RedisStore:
         clock: Clock | None = None,
         tokens: claims.Tokens = claims.new_tokens,
     ) -> None:
-        """Without a clock the server's rules. `tokens` makes so many run tokens, 16 bytes each."""
+        """Without a clock, time is the server's. `tokens` makes so many tokens, 16 bytes each."""
         self.location = location
         self._clock = clock
         self._tokens = tokens
@@ -285,5 +285,5 @@ class RedisStore:
 
 
 def _channel_name(location: Location) -> str:
-    """The channels of a Redis know no databases: the name has its own."""
+    """Name the channel. Channels are not separated by database, so the name has its number."""
     return f"{{{location.prefix}}}:wake:{location.database}"

@@ -12,11 +12,11 @@ from gantline.contract.transition import StateGuard, Transition, refusal
 from gantline.stores.sql.rows import Row
 
 Id = TypeVar("Id")
-"""How a store spells a UUID."""
+"""How a store encodes a UUID."""
 
 
 class Head(NamedTuple, Generic[Id]):
-    """Read from the table where the job stands. The last five are of its run."""
+    """The state of a job, read from the table that has it. The last five are of its run."""
 
     status: JobStatus
     job_id: Id
@@ -53,12 +53,12 @@ class Moves(Protocol):
     def move(
         self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
-        """Count a job out of one status and into another."""
+        """Count a job that changes its status."""
         ...
 
 
 class Requeued(NamedTuple, Generic[Id]):
-    """A job that waits again, with what it was before."""
+    """A job that is Queued again, with its state before."""
 
     transition: Transition
     head: Head[Id]
@@ -66,7 +66,7 @@ class Requeued(NamedTuple, Generic[Id]):
 
 
 class ChangedRows(Generic[Id]):
-    """Collects. What a transition carries beside its own job is written by the store itself."""
+    """Collects rows. What a transition carries beside its own job, the store writes itself."""
 
     def __init__(self, now: int, tally: Moves, *, encode_id: Callable[[UUID], Id]) -> None:
         self._now = now
@@ -190,7 +190,7 @@ def has_attachments(transition: Transition) -> bool:
 
 
 def split_by_job(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
-    """A job may come twice in one call: each round takes every job once, and sees the one before.
+    """Split transitions into rounds, so that each round has every job once and sees the one before.
 
     Yields the transitions with their indexes in the sequence.
     """

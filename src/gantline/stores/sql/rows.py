@@ -139,8 +139,8 @@ def read_current_run(row: Row) -> CurrentRun:
 
 
 def make_snapshot(job: Job, last: LogEntry | None, rest: Row) -> JobSnapshot:
-    """Read what stands behind the last log row: its crashes, snoozes and priority; then the row of
-    the queue (run_at, counters), and that of the lease (counters, run): each empty elsewhere."""
+    """Read the columns after the last log row: its crashes, snoozes and priority; then the row of
+    the queue (run_at, counters), then that of the lease (counters, run), or NULLs."""
     ready, lease = rest[3:], rest[10:]
     more: dict[str, Any] = {}
     if ready[0] is not None:
@@ -172,7 +172,7 @@ def make_snapshot(job: Job, last: LogEntry | None, rest: Row) -> JobSnapshot:
 
 
 def make_page(items: Sequence[Stored], rows: Sequence[Row], width: int, limit: int) -> Dumped:
-    """The first columns of each row, so many, are its position."""
+    """Make a page; its position is the first columns, `width` many, of its last row."""
     is_last = len(rows) < limit
     return Dumped(tuple(items), "" if is_last else msgspec.json.encode(rows[-1][:width]).decode())
 

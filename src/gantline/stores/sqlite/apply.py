@@ -67,14 +67,14 @@ _LEAVE_LEASES = "DELETE FROM gantline_lease WHERE job_id IN {}"
 _LEAVE_END = "UPDATE gantline_log SET is_end = 0 WHERE sequence = ?"
 
 
-# How this store spells a UUID.
+# How this store encodes a UUID.
 _BYTES: Final = attrgetter("bytes")
 
 
 def read_heads(
     connection: sqlite3.Connection, job_ids: Sequence[bytes]
 ) -> dict[bytes, Head[bytes]]:
-    """Find where jobs stand; most are running when asked for."""
+    """Read the state of jobs. Most of them are running, so the leases are read first."""
     found: dict[bytes, Head[bytes]] = {}
     for row in execute_in(connection, _RUNNING, job_ids):
         found[row[0]] = Head(JobStatus.RUNNING, *row)
@@ -129,7 +129,7 @@ class _Change:
         if refused is not None:
             return refused
         if has_attachments(transition):
-            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+            # It reads keys, records and other jobs, which may be among the rows not yet written.
             self.write()
             conflict = self._write_attachments(transition, head)
             if conflict is not None:
@@ -141,7 +141,7 @@ class _Change:
         return Applied(head.version + 1)
 
     def _is_repeated(self, transition: Transition) -> bool:
-        """Tell a lost result from a lost run: by its own name the change is in the log already."""
+        """Whether the log has this change already: then only its result was lost, not the run."""
         values = (transition.job_id.bytes, transition.change_id.bytes)
         return (transition.event,) in self._connection.execute(_REPEATED, values).fetchall()
 
@@ -160,7 +160,7 @@ class _Change:
         self._clear()
 
     def _write_attachments(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
-        """Write follow-ups and records at once, or say what of them does not fit."""
+        """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
             held = dedupe.find_holder(self._connection, key, self._now)
             if held and held.job_id != head.job_id:

@@ -17,7 +17,7 @@ from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import LogState, log_started
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
 
-# Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
+# A claim skips rows of jobs that were removed by hand; so often at most, as other writers wait.
 _ROUNDS: Final = 100
 
 RUNS = f"""
@@ -94,7 +94,7 @@ def claim(
 def _take(
     connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int
 ) -> list[tuple[ready.ReadyRow, Row]]:
-    """Take due jobs out of the queue, and read them."""
+    """Remove due jobs from the queue, and read them."""
     tally = Tally()
     for _ in range(_ROUNDS):
         rows = [row for request in requests for row in ready.take_due(connection, request, now)]
@@ -132,7 +132,7 @@ def _log_state(run: Run, row: ready.ReadyRow) -> LogState:
 
 
 def find_runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
-    """The runs that an earlier call with this claim id started and that are still current."""
+    """Read the runs that an earlier call with this claim id started and that are still current."""
     return [
         read_run(row)
         for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))

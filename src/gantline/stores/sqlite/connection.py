@@ -1,4 +1,4 @@
-"""Connections with the right pragmas, SQLite's errors in our words, and the file behind them."""
+"""Connections with the right pragmas, SQLite's errors as ours, and the check of the file."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from gantline.contract.errors import (
 from gantline.stores.sqlite.location import Location
 
 _SET_UP_BUSY_MS: Final = 5_000
-# Measured with `make bench`: fewer, larger checkpoints keep their fsync out of the way of commits.
+# Measured with `make bench`: with fewer, larger checkpoints, commits wait less for their fsync.
 _CHECKPOINT_PAGES: Final = 4_000
 # The default of 2 MB makes a claim over a thousand types of a million jobs twice as slow.
 _CACHE_KIB: Final = 16_000
@@ -33,7 +33,7 @@ def connect_writer(location: Location) -> sqlite3.Connection:
     """Open a connection that writes. Its caller retries when busy, so SQLite must not wait."""
     connection = _connect(location)
     with translate_errors(location, connection):
-        # SQLite's own timeout does not cover this: two that switch at once are refused at once.
+        # SQLite's own timeout does not cover this: of two that switch together, both are refused.
         mode = retry_while_busy(
             location, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         )
@@ -85,7 +85,7 @@ def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:
 
 
 def _decode_text(text: bytes) -> str:
-    # A row that somebody else wrote must not stop a sweep over all rows.
+    # One row with a bad text, written by another program, must not stop a sweep over all rows.
     return text.decode("utf-8", "replace")
 
 
@@ -134,7 +134,7 @@ def translate_error(error: sqlite3.Error, location: Location) -> StoreError:
             return StoreError(f"SQLite refused a statement on {path} ({error}).")
 
 
-# A log or an index that was removed is as bad: each process would go on with one of its own.
+# A removed log or index does the same harm: each process would continue with its own.
 _BESIDE: Final = ("-wal", "-shm")
 
 _Identity = tuple[int, int, bool]
@@ -143,9 +143,9 @@ _Identity = tuple[int, int, bool]
 class OpenedFile:
     """A database with its log and its index, as they were when the store was opened.
 
-    SQLite goes on with files that were removed or replaced, and does not notice: what it writes
-    then, nobody will find. A look is three calls of stat: 9 µs alone, 18 µs of
-    a commit of one job, which takes 200 µs without a sync of the disk.
+    SQLite does not notice when its files were removed or replaced: it continues to write to them,
+    and these writes are lost. A check is three calls of stat: 9 µs alone, 18 µs of a commit of one
+    job, which takes 200 µs without a sync of the disk.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,7 +155,7 @@ class OpenedFile:
         self._known: list[_Identity | None] = []
 
     def remember(self) -> None:
-        """Take the files that are there now for ours. They are, as soon as we have read."""
+        """Store the identity of the files as they are now. Call it after the first read."""
         self._known = self._identify()
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""dump, load and clear: all that the file holds, page by page, on its way to or from elsewhere."""
+"""dump, load and clear: copying all content of the file, page by page."""
 
 import sqlite3
 from collections import defaultdict
@@ -194,7 +194,7 @@ def _ready_row(stored: StoredJob, lane: int) -> ReadyRow:
 
 
 def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
-    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    """Crashes, snoozes and priority are read only from the row that ends a job."""
     entry, job, error = row.entry, stored.job, row.entry.error
     return (
         row.sequence,
@@ -228,7 +228,7 @@ def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
 
 
 def clear(connection: sqlite3.Connection) -> None:
-    """Without a condition SQLite drops whole pages. Lanes stay: they are only names."""
+    """Remove everything but the lanes, which are only names. Without a condition this is fast."""
     for table in _TABLES:
         connection.execute(f"DELETE FROM gantline_{table}")  # noqa: S608  # constants only
     connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {placeholders(2)}", _NUMBERED)  # noqa: S608

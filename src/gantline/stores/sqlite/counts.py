@@ -22,7 +22,7 @@ class Tally:
     def move(
         self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
-        """Count a job out of one status and into another; None is outside the store."""
+        """Count a job that changes its status; None means outside the store."""
         self._moves[tenant, lane, from_status, to_status] += 1
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -60,7 +60,7 @@ def counts(connection: sqlite3.Connection, tenant_id: str | None, now: int) -> l
 def _count_waiting(
     connection: sqlite3.Connection, lane: int, tenant_id: str | None, now: int
 ) -> tuple[int, int | None]:
-    """How many of a lane's Queued jobs are not due yet, and since when the first of them is.
+    """Count the Queued jobs of a lane that are not due yet, and find since when the first is due.
 
     Every range that has jobs has a floor.
     """

@@ -28,7 +28,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (kind, tenant, scope, key) DO UPDATE
 SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = excluded.until
 """
-# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+# Only the owner may change a key: after a job failed, the key can belong to a newer job.
 _OWNED = "WHERE kind = 'job' AND tenant = ? AND scope = ? AND key = ? AND job_id = ?"
 HOLD = f"UPDATE gantline_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline_dedupe {_OWNED}"  # noqa: S608  # constants only
@@ -51,7 +51,7 @@ def find_request_keys(
 
 
 def take(connection: sqlite3.Connection, keys: list[tuple[DedupeKey, bytes]], now: int) -> None:
-    """Give keys to jobs, whoever had them: the caller has looked."""
+    """Give keys to jobs, whoever held them. The caller has checked that it may."""
     if not keys:
         return
     connection.executemany(

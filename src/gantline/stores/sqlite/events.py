@@ -1,4 +1,4 @@
-"""The log: rows that job types ask for (submitted, started, progressed), history and events."""
+"""The log: the events on request (submitted, started, progressed), history and events."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ VALUES ({", ".join("?" * 21)})
 
 
 class LogState(NamedTuple):
-    """Where a job stands, in the order of the columns. The last four are of its run."""
+    """The state of a job, in the order of the columns. The last four are of its run."""
 
     job_id: bytes
     version: int
@@ -87,7 +87,7 @@ def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[Lo
 
 
 def last_event(connection: sqlite3.Connection) -> int:
-    """By SQLite's own counter, which knows of rows that are gone too."""
+    """Read SQLite's own counter, which also counts rows that were removed."""
     row = connection.execute(
         "SELECT seq FROM sqlite_sequence WHERE name = 'gantline_log'"
     ).fetchone()

@@ -27,7 +27,7 @@ Identity = tuple[str, str, bytes]
 
 
 class Lanes:
-    """The numbers of lanes, each looked up once; those that are new are added."""
+    """The numbers of lanes, each read once. New lanes are added."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class Lanes:
 
 
 class Insertion:
-    """One call of insert, or the follow-ups of one transition: look first, then write at once."""
+    """One call of insert, or the follow-ups of one transition: first checked, then written."""
 
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._connection = connection
@@ -82,7 +82,7 @@ class Insertion:
         return self._taken.get(key.identity) or dedupe.find_holder(self._connection, key, self._now)
 
     def write(self, tally: Tally) -> None:
-        """Write all that was accepted."""
+        """Write all accepted jobs."""
         jobs: list[Row] = []
         queued: list[ReadyRow] = []
         logged: list[LogState] = []
@@ -114,7 +114,7 @@ class Insertion:
         log_submitted(self._connection, logged, self._now)
 
     def _times(self, new: NewJob) -> tuple[int, int | None]:
-        """When it runs, never in the past; and what the job says about it, if anything."""
+        """When the job is due, never in the past; and its `scheduled_at`, if any."""
         if new.job.scheduled_at is not None:
             scheduled = to_micros(new.job.scheduled_at)
             return max(self._now, scheduled), scheduled

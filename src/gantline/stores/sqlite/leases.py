@@ -71,7 +71,7 @@ def expire_session(connection: sqlite3.Connection, session: str, now: int) -> in
 
 
 def needs_repair(connection: sqlite3.Connection, now: int) -> bool:
-    """Whether a lease lasts too long, since the clock was set back, or its job is gone."""
+    """Whether a lease lasts too long, because the clock was set back, or its job was removed."""
     return connection.execute(_TO_REPAIR, {"now": now}).fetchone() is not None
 
 

@@ -41,7 +41,7 @@ LEFT JOIN gantline_log AS log ON log.sequence = (
 WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
 
-# Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
+# With more Queued jobs than this it is faster to scan all jobs, newest first, than to sort these.
 _MANY_QUEUED: Final = 20_000
 
 _SOURCES: Final = {
@@ -60,8 +60,8 @@ _HAS_ENDED_AS: Final = (
 )
 _IS_OWNED: Final = "(job.created_by = ? AND job.created_by <> '')"
 _IS_OF_SUBJECT: Final = "(job.subject = ? AND job.subject <> '')"
-# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
-# are led by an index of owners or subjects.
+# Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
+# finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT reason FROM gantline_log AS last "  # noqa: S608  # constants only
@@ -90,10 +90,10 @@ def _read_snapshot(row: Row) -> JobSnapshot:
 def find(
     connection: sqlite3.Connection, filter: JobFilter, *, limit: int, after: Cursor | None
 ) -> Page:
-    """Keyset scans, merged; then the jobs of the page are read as they stand.
+    """Merge keyset scans, then read the jobs of the page.
 
-    One scan per status, and where somebody sees only what is his own, one per way to see a job: so
-    each follows an index in the order of the list.
+    There is one scan per status; where the caller may see only his own jobs, one per way to see a
+    job. So each scan follows an index in the order of the list.
     """
     narrowed = filter.narrowed()
     if narrowed is None:
@@ -108,14 +108,14 @@ def find(
     found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
     jobs = get(connection, ids, filter.tenant_id)
-    # Looked at once more: an id may have been taken by another's job meanwhile.
+    # Checked again: meanwhile an id may have been taken by a job of somebody else.
     items = tuple(job for job in jobs if job and filter.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
 
 
 class _Way(NamedTuple):
-    """One way to see a job: a condition that an index of the jobs answers, and its value."""
+    """One way to see a job: a condition for which there is an index, and its value."""
 
     condition: str
     value: str
@@ -124,7 +124,7 @@ class _Way(NamedTuple):
 def _find_ways(
     connection: sqlite3.Connection, filter: JobFilter, status: JobStatus | None
 ) -> list[_Way | None]:
-    """How to find what is visible; None for looking at every job of the status."""
+    """Choose the ways to find what is visible; None means checking every job of the status."""
     whose = filter.whose
     if whose is None or filter.subject_id or filter.created_by:
         return [None]
@@ -137,7 +137,7 @@ def _find_ways(
 
 
 def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobStatus) -> bool:
-    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    """Whether a status has so few jobs that each can be checked."""
     values: list[object] = []
     if status in _SOURCES:
         found = _SOURCES[status].split(" JOIN ")[0]

@@ -3,7 +3,7 @@
 A lane is a queue and a type; within it there is one range per rank, by (run_at, job id): four for
 the priorities, and four for the suspects of each number of crashes.
 The floor of such a range is at or below its first row, so that a claim over many types opens only
-the lanes it takes from. Whoever adds rows lowers floors; a claim raises those it has looked behind.
+the lanes it takes from. Adding rows lowers floors; a claim raises those of the ranges it has read.
 """
 
 import heapq
@@ -46,7 +46,7 @@ FROM gantline_ready
 WHERE lane = ? AND rank = ? AND (run_at, job_id) > (?, ?) AND run_at <= ?
 ORDER BY run_at, job_id LIMIT ?
 """
-# What a claim takes of a range is its first rows without a gap, so one statement names them all.
+# A claim takes the first rows of a range without a gap, so one statement deletes them all.
 _TAKE = """
 DELETE FROM gantline_ready WHERE lane = ? AND rank = ? AND (run_at, job_id) <= (?, ?)
 """
@@ -63,7 +63,7 @@ Range = tuple[int, int]
 
 
 class ReadyRow(NamedTuple):
-    """A Queued job; sorts as a claim must take it."""
+    """A Queued job. Rows sort in the order in which a claim takes them."""
 
     run_at: int
     job_id: bytes
@@ -100,7 +100,7 @@ def remove(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
 
 
 def has_due(connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int) -> bool:
-    """Look, without taking the write lock, whether a claim might find anything."""
+    """Whether a claim might find anything. Needs no write lock."""
     return any(
         any(
             True
@@ -113,7 +113,7 @@ def has_due(connection: sqlite3.Connection, requests: Sequence[LaneRequest], now
 
 
 def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> list[ReadyRow]:
-    """Take due jobs of a queue out of their lanes: by priority, time due, id; up to the limits.
+    """Remove due jobs from the lanes of a queue: by priority, time due, id; up to the limits.
 
     Suspects of one number of crashes only: the highest of which there are any to take.
     """
@@ -130,7 +130,7 @@ def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> 
 
 
 def _crash_counts(connection: sqlite3.Connection, request: LaneRequest, now: int) -> Sequence[int]:
-    """In how many crashes the jobs were that a request asks for, most first; ordinary ones in 0."""
+    """The numbers of crashes of the jobs that a request selects, highest first; 0 if ordinary."""
     if not request.suspects:
         return (0,)
     due = {row[0] for row in connection.execute(_SUSPECT_RANKS, (request.queue, now))}
@@ -142,14 +142,14 @@ def _crash_counts(connection: sqlite3.Connection, request: LaneRequest, now: int
 
 
 def _claimable_types(request: LaneRequest) -> frozenset[str]:
-    """The types of a request of which any may be claimed."""
+    """The types of a request that its limits allow."""
     return frozenset(request.job_types).difference(
         kind for kind, most in request.at_most if most <= 0
     )
 
 
 class _Search:
-    """What a request finds, rank by rank, and how many more of each limited type it may find."""
+    """What a request finds, rank by rank, and how many more of each limited type it may take."""
 
     def __init__(self, connection: sqlite3.Connection, request: LaneRequest, now: int) -> None:
         self.found: list[ReadyRow] = []
@@ -161,7 +161,7 @@ class _Search:
         self._now = now
 
     def find(self, rank: int, limit: int) -> None:
-        """Look in the ranges of one rank, until so many are found in all."""
+        """Search the ranges of one rank, until so many are found in all."""
         if len(self.found) >= limit:
             return
         rows = self._first_due(rank, limit - len(self.found))
@@ -205,7 +205,7 @@ class _Search:
 def _read_floors(
     connection: sqlite3.Connection, queue: str, kinds: frozenset[str], rank: int, now: int
 ) -> Iterator[Row]:
-    """The floors of these types that are due, lowest first, read as far as they are used."""
+    """Yield the due floors of these types, lowest first."""
     rows = connection.execute(_FLOORS, (queue, rank, now))
     return (row for row in rows if row[3] in kinds)
 
@@ -232,7 +232,7 @@ def _take(connection: sqlite3.Connection, rows: list[ReadyRow]) -> None:
 
 
 def _raise_floors(connection: sqlite3.Connection, opened: Iterable[Range]) -> None:
-    """Put the floors of ranges that were looked into at their first row, due or not."""
+    """Set the floor of each opened range to its first row, due or not."""
     for key in opened:
         row = connection.execute(_FIRST, key).fetchone()
         if row is None:

@@ -14,7 +14,7 @@ _CURRENT = f"""
 SELECT {_COLUMNS} FROM gantline_record
 WHERE namespace = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
 """  # noqa: S608  # constants only
-# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
+# Only the range of the prefix is read: a filter would read on to the end of the namespace.
 _LIST = f"""
 SELECT {_COLUMNS} FROM gantline_record
 WHERE namespace = ? AND key >= ? AND key <> ? AND (expires_at IS NULL OR expires_at > ?)
@@ -64,7 +64,7 @@ def write_checked(
 
 
 def write_all(connection: sqlite3.Connection, writes: Sequence[RecordWrite], now: int) -> None:
-    """Write what the caller has found to be allowed."""
+    """Write what the caller has checked."""
     for write in writes:
         _write(connection, write, now)
 

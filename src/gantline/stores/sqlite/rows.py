@@ -1,4 +1,4 @@
-"""Between rows and structs: the one place that knows how a job is encode_id in columns."""
+"""Between rows and structs, as far as SQLite differs; and statements over many rows."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LOG_COLUMNS: Final = (
     "log.result, log.result_omitted, log.actor, log.percent, log.phase"
 )
 IS_OUTCOME: Final = "event <> 'submitted' AND event <> 'started' AND event <> 'progressed'"
-"""Whether a row of the log says how a job stands, and not only what it went through."""
+"""Whether a row of the log is an outcome, and not an event on request."""
 
 
 def job_to_row(new: NewJob, lane: int, scheduled_at: int | None) -> Row:

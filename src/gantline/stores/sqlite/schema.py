@@ -46,7 +46,7 @@ def migrate(
 
 
 def is_up_to_date(connection: sqlite3.Connection) -> bool:
-    """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
+    """Whether nothing is to be applied; raise SchemaMismatch for a file we must not touch."""
     return has_history(connection) and not plan(load_migrations(PACKAGE), read_applied(connection))
 
 
@@ -63,7 +63,7 @@ def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
 
 
 def read_applied_to(file: Path) -> list[AppliedMigration]:
-    """Which steps a file has had; none where it is not there or not ours yet."""
+    """Read which steps a file has had; none where it does not exist or has no schema yet."""
     try:
         if not file.is_file():
             return []
@@ -101,7 +101,7 @@ INSERT INTO gantline_migration VALUES (
 
 
 class SqliteMigrator:
-    """Looks at and changes one file, on a connection of its own."""
+    """Reads and changes the schema of one file, on a connection of its own. For operators."""
 
     def __init__(self, location: Location) -> None:
         self._location = location

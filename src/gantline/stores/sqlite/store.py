@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +68,7 @@ _LOST_ON: Final = {
 
 
 class _Opened:
-    """What an open store holds: the writer, a writer of its own for leases, the readers."""
+    """What an open store holds: the writer, a second writer for leases, the readers."""
 
     def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
         check_location(location)
@@ -76,20 +76,16 @@ class _Opened:
         self.writer = Writer(
             location, self.file, name="gantline-writer", before_commit=before_commit
         )
-        try:
-            # Renewals never wait behind a long queue of other writes of this process.
+        with ExitStack() as on_error:
+            on_error.callback(self.writer.end)
+            # Renewals never wait for the other writes of this process.
             self.lease_writer = Writer(location, self.file, name="gantline-lease-writer")
-            try:
-                self.readers = Readers(location, self.file)
-            except BaseException:
-                self.lease_writer.end()
-                raise
-        except BaseException:
-            self.writer.end()
-            raise
+            on_error.callback(self.lease_writer.end)
+            self.readers = Readers(location, self.file)
+            on_error.pop_all()
 
     async def close(self) -> None:
-        """Wait until the file is let go. Goes on in its thread if the caller gives up."""
+        """Wait until the file is closed. Continues in its thread if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         await asyncio.shield(loop.run_in_executor(None, self._close))
 
@@ -98,7 +94,7 @@ class _Opened:
             part.close()
 
     def end(self) -> None:
-        """The same without waiting for the writers; the readers must have nothing to do."""
+        """Close without waiting for the writers; the readers must be idle."""
         self.readers.close()
         self.lease_writer.end()
         self.writer.end()
@@ -123,7 +119,7 @@ class SqliteStore:
         self._transactions = TransactionQueue(location)
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
-        self._look_first = False
+        self._checks_first = False
 
     @property
     def path(self) -> Path:
@@ -168,7 +164,7 @@ class SqliteStore:
             lambda: _Opened(self._location, self._before_commit), release=_Opened.end
         )
         try:
-            # Who submits in a transaction of its own holds the lock that a migration needs.
+            # A caller that submits in its own transaction holds the lock that a migration needs.
             if not await opened.readers.run(is_up_to_date):
                 await opened.writer.run(migrate)
             opened.file.remember()
@@ -203,7 +199,7 @@ class SqliteStore:
     # The clock is read inside the work, under the write lock: so instants and commits have one
     # order, and a writer that waited for the lock does not write an instant long past.
 
-    # What is handed in is copied first: the caller may change its list while the work waits.
+    # Arguments are copied first: the caller may change its list while the work waits.
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         jobs = tuple(jobs)
@@ -224,9 +220,9 @@ class SqliteStore:
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
-        # Suspects are rare, so who asks for nothing else looks for them before it may write.
+        # Suspects are rare, so a claim of suspects only first checks whether there are any.
         only_suspects = all(request.suspects for request in wanted)
-        if (self._look_first or only_suspects) and not await self._has_work(claim_id, wanted):
+        if (self._checks_first or only_suspects) and not await self._has_work(claim_id, wanted):
             return []
         runs = await self._parts.writer.run(
             lambda connection: claims.claim(
@@ -239,9 +235,9 @@ class SqliteStore:
                 tokens=self._tokens,
             )
         )
-        # While work is found a look would only be paid twice; an idle poll must not write.
+        # While there is work, a check is a waste; an idle poll must not write.
         if not only_suspects:
-            self._look_first = not runs
+            self._checks_first = not runs
         return runs
 
     async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
@@ -369,7 +365,7 @@ class SqliteStore:
         return await self._parts.readers.run(events.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
-        # A sweep asks for the write lock only where there is something to repair.
+        # A sweep takes the write lock only where there is something to repair.
         if await self._parts.readers.run(lambda found: leases.needs_repair(found, self._now())):
             await self._parts.lease_writer.run(lambda found: leases.repair(found, self._now()))
         return await self._parts.readers.run(

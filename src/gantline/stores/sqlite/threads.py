@@ -31,9 +31,9 @@ from gantline.stores.sqlite.location import Location
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-# Short transactions, so that other processes get their turn.
-_MOST_AT_ONCE: Final = 64
-_COMMITS_PER_LOOK: Final = 100
+# Short transactions, so that other processes can write in between.
+_MOST_PER_COMMIT: Final = 64
+_COMMITS_PER_CHECK: Final = 100
 _LONGEST_LOG_BYTES: Final = 64 * 1024 * 1024
 _CHECKPOINT_WAIT_MS: Final = 2_000
 
@@ -50,7 +50,7 @@ class _Task:
 
 
 class Writer:
-    """Run pieces of work on the writing connection, in order, durably when they answer."""
+    """Runs pieces of work on the writing connection, in order; each returns when it is durable."""
 
     def __init__(
         self,
@@ -85,16 +85,16 @@ class Writer:
             if self._closed or os.getpid() != self._process:
                 raise StoreUnavailable("The store is closed.", next_step="Open it again.")
             self._inbox.put(task)
-        del task  # it holds the error, and an error holds this frame: a circle, with an open cursor
+        del task  # it refers to the error, which refers to this frame: a cycle with an open cursor
         return await future
 
     def close(self) -> None:
-        """Finish what has been handed in, then let the file go."""
+        """Finish the work that has been accepted, then close the file."""
         self.end()
         self._thread.join()
 
     def end(self) -> None:
-        """The same without waiting."""
+        """Close without waiting."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -115,7 +115,7 @@ class Writer:
 
     def _next_batch(self) -> list[_Task | None]:
         batch = [self._inbox.get()]
-        while batch[-1] is not None and len(batch) < _MOST_AT_ONCE:
+        while batch[-1] is not None and len(batch) < _MOST_PER_COMMIT:
             try:
                 batch.append(self._inbox.get_nowait())
             except Empty:
@@ -126,14 +126,14 @@ class Writer:
         try:
             retry_while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
             for task in tasks:
-                # Whoever gave up before we began wants nothing: a claim would only be lost.
+                # A caller that was cancelled before we began gets nothing: a claim would be lost.
                 if not task.future.cancelled():
                     self._attempt(task)
             if self._before_commit:
                 self._before_commit()
             self._file.check()
             self._connection.execute("COMMIT")
-        except BaseException as error:  # whatever it is, the callers must hear it
+        except BaseException as error:  # whatever it is, the callers must get it
             cause = self._file.problem() or error
             for task in tasks:
                 task.error = self._translate_error(cause)
@@ -142,7 +142,7 @@ class Writer:
             self._truncate_log()
 
     def _recover(self) -> None:
-        """Leave the failed transaction; by a new connection where this one is beyond help."""
+        """Leave the failed transaction; by a new connection where a rollback fails."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -153,9 +153,9 @@ class Writer:
                 self._connection = connect_writer(self._location)
 
     def _truncate_log(self) -> None:
-        """Readers that overlap keep SQLite from starting its log anew: it would grow for ever."""
+        """Truncate a long log. While readers overlap, SQLite never does, and the log would grow."""
         self._commits += 1
-        if self._commits % _COMMITS_PER_LOOK:
+        if self._commits % _COMMITS_PER_CHECK:
             return
         with suppress(OSError, sqlite3.Error):
             if self._log_file.stat().st_size > _LONGEST_LOG_BYTES:
@@ -167,11 +167,11 @@ class Writer:
         self._connection.execute("SAVEPOINT task")
         try:
             task.value = task.work(self._connection)
-        except BaseException as error:  # it is handed to the caller
-            # Its frames may hold a cursor, and an open cursor holds its snapshot.
+        except BaseException as error:  # it is raised at the caller
+            # Its frames may refer to an open cursor, which keeps its snapshot.
             traceback.clear_frames(error.__traceback__)
             if not self._connection.in_transaction:
-                raise  # SQLite gave up the whole transaction (disk full, I/O error)
+                raise  # SQLite rolled back the whole transaction (disk full, I/O error)
             self._connection.execute("ROLLBACK TO task")
             task.error = self._translate_error(error)
         self._connection.execute("RELEASE task")
@@ -187,13 +187,13 @@ class Writer:
 
 
 def _deliver_results(tasks: list[_Task]) -> None:
-    """Wake each event loop once, however many of its callers are answered."""
+    """Wake each event loop once, however many of its callers have results."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Task]] = defaultdict(list)
     for task in tasks:
         by_loop[task.loop].append(task)
-    for loop, answered in by_loop.items():
+    for loop, finished in by_loop.items():
         with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_resolve_futures, answered)
+            loop.call_soon_threadsafe(_resolve_futures, finished)
 
 
 def _resolve_futures(tasks: list[_Task]) -> None:
@@ -239,7 +239,7 @@ class Readers:
                 try:
                     return work(connection)
                 except BaseException as error:
-                    # Its frames may hold a cursor, and an open cursor holds its snapshot.
+                    # Its frames may refer to an open cursor, which keeps its snapshot.
                     traceback.clear_frames(error.__traceback__)
                     raise
                 finally:
@@ -248,7 +248,7 @@ class Readers:
             self._idle.put(connection)
 
     def close(self) -> None:
-        """Finish what is being read, then let the file go."""
+        """Finish what is being read, then close the file."""
         self._closed = True
         self._threads.shutdown()
         while not self._idle.empty():

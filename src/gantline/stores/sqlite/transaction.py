@@ -26,7 +26,7 @@ from gantline.stores.sqlite.location import Location
 
 
 def check_caller(connection: Any, file: Path) -> None:
-    """Raise StoreMisconfigured unless a job can be written to the jobs' file through it."""
+    """Raise StoreMisconfigured unless the connection is open on the jobs' file."""
     if not isinstance(connection, sqlite3.Connection):
         raise _wrong_driver(connection, file)
     try:
@@ -67,13 +67,13 @@ def _is_open_on(connection: sqlite3.Connection, file: Path) -> bool:
 
 @contextmanager
 def join_transaction(connection: sqlite3.Connection, location: Location) -> Iterator[None]:
-    """Write in somebody else's transaction: all of it or nothing, and isolated from the look on."""
+    """Write in the caller's transaction: all or nothing, isolated from the first read on."""
     if not connection.in_transaction:
         if connection.isolation_level is None:
             raise StoreMisconfigured(
                 "The connection has no transaction to join.", next_step="Execute BEGIN first."
             )
-        # Python would begin one at the first write only, too late for what is looked up before.
+        # Python would begin one only at the first write, which is too late for our reads.
         with translate_errors(location):
             retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
     connection.execute("SAVEPOINT gantline")
@@ -88,7 +88,7 @@ def join_transaction(connection: sqlite3.Connection, location: Location) -> Iter
 
 
 class SqliteTransaction:
-    """Holds the write lock of the file from its begin on, so it should be short."""
+    """Holds the write lock of the file from its beginning on, so it should be short."""
 
     def __init__(self, connection: sqlite3.Connection, now: Callable[[], int]) -> None:
         self.connection = connection
@@ -99,7 +99,7 @@ class SqliteTransaction:
 
 
 class TransactionQueue:
-    """Lets the transactions of an event loop wait for each other here, not for the file's lock.
+    """Makes the transactions of an event loop wait for each other here, not for the file's lock.
 
     Who waits for that one does so in a thread of the loop's pool; if all of its threads waited,
     none would be left in which the holder of the lock could commit.
@@ -115,7 +115,7 @@ class TransactionQueue:
     async def begin(
         self, file: OpenedFile, now: Callable[[], int]
     ) -> AsyncIterator[SqliteTransaction]:
-        """Begin when it is one's turn; raise StoreBusy where that takes too long."""
+        """Begin when no other has begun; raise StoreBusy where that takes too long."""
         turn = self._transactions.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         try:
             async with asyncio.timeout(self._location.busy_seconds):
@@ -146,12 +146,12 @@ async def _begin_alone(
             _roll_back(connection)
             raise
         loop = asyncio.get_running_loop()
-        # Shielded: a commit that has begun has the connection to itself until it is over.
+        # Shielded: nothing else may use the connection until a commit that has begun is over.
         await asyncio.shield(loop.run_in_executor(None, _commit, connection, file))
 
 
 def _begin(location: Location, file: OpenedFile) -> sqlite3.Connection:
-    file.check()  # first: where there is no file, SQLite would make one
+    file.check()  # first: where there is no file, SQLite would create one
     connection = connect_writer(location)
     with translate_errors(location, connection):
         retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -167,7 +167,7 @@ def _commit(connection: sqlite3.Connection, file: OpenedFile) -> None:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """End what is not committed, and let the file go."""
+    """Roll back what is not committed, and close the connection."""
     with closing(connection):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -182,32 +182,32 @@ async def make_in_thread(make: Callable[[], T], *, release: Callable[[T], None])
     try:
         return await asyncio.to_thread(handover.make)
     except asyncio.CancelledError:
-        handover.give_up()
+        handover.cancel()
         raise
 
 
 class _Handover(Generic[T]):
-    """Needs no event loop to tidy up: at the end of a program the loop goes first."""
+    """Needs no event loop to clean up: at the end of a program the loop ends first."""
 
     def __init__(self, make: Callable[[], T], release: Callable[[T], None]) -> None:
         self._make = make
         self._release = release
         self._lock = Lock()
         self._made: list[T] = []
-        self._given_up = False
+        self._is_cancelled = False
 
     def make(self) -> T:
         made = self._make()
         with self._lock:
             self._made.append(made)
-            self._tidy_up()
+            self._clean_up()
         return made
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
-            self._given_up = True
-            self._tidy_up()
+            self._is_cancelled = True
+            self._clean_up()
 
-    def _tidy_up(self) -> None:
-        while self._given_up and self._made:
+    def _clean_up(self) -> None:
+        while self._is_cancelled and self._made:
             self._release(self._made.pop())

@@ -1,13 +1,13 @@
 -- delete(per job: job id, tenant, status, version (0: any))
--- Answers per job: its version | 'S' stale | 'N' not found
-local answers = {}
+-- Returns per job: its version | 'S' stale | 'N' not found
+local results = {}
 for first = 1, #ARGV, 4 do
-    local id, answer = ARGV[first], 'N'
+    local id, result = ARGV[first], 'N'
     touch(id)
     local state = call('HGET', STATES, id)
     if state and call('HGET', P .. 'names', 't' .. ARGV[first + 1]) == tostring((read('>I4', state, 27))) then
         local status, version = state:sub(1, 1), read('>I4', state, 2)
-        answer = 'S'
+        result = 'S'
         if status ~= 'Q' and status ~= 'R'
             and is_in_state(status, version, ARGV[first + 2], tonumber(ARGV[first + 3])) then
             local _, key = parts_of(state)
@@ -16,10 +16,10 @@ for first = 1, #ARGV, 4 do
             if held and held:sub(1, 16) == id then
                 free(key)
             end
-            answer = version
+            result = version
         end
     end
-    answers[#answers + 1] = answer
+    results[#results + 1] = result
 end
 write_removed()
-return answers
+return results
