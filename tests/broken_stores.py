@@ -78,8 +78,8 @@ class VersionsReused(MemoryStore):
     """A record that is made anew looks like the one that was deleted."""
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
-        versions = [record.version for record in self._side_data.records.values()]
-        self._side_data.last_version = max(versions, default=0)
+        versions = [record.version for record in self._records.records.values()]
+        self._records.last_version = max(versions, default=0)
         return await super().write_records(writes)
 
 
@@ -380,7 +380,7 @@ class ResignsForOthers(MemoryStore):
     """A leader of an older term ends the lead of its successor."""
 
     async def resign(self, role: str, owner: str, term: int) -> None:
-        leader, held = self._side_data.leaders.get(role, ("", Leadership(0, self._clock.now())))
+        leader, held = self._records.leaders.get(role, ("", Leadership(0, self._clock.now())))
         await super().resign(role, leader, held.term)
 
 

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from gantline.contract.store import JobStore
 from gantline.stores.memory import MemoryStore
 from gantline.stores.postgres import PostgresStore
-from gantline.stores.postgres.counting import Counts
+from gantline.stores.postgres.counts import Counts
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.redis import RedisStore
 from gantline.stores.redis.claim import new_tokens

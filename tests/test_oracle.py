@@ -419,7 +419,7 @@ class PostgresAgrees(StoresAgree):
             return self._expected
         assert isinstance(store, PostgresStore)
         # Order is promised within a second of the process's own time, the oracle's at once.
-        store._parts.claims._floors._look_behind_at = 0.0
+        store._parts.claims._floors._full_search_at = 0.0
         started = await super().claimed(store, session, claim_id, wanted)
         tokens = {run.job.job_id: run.token for run in self._expected}
         renamed = [msgspec.structs.replace(run, token=tokens[run.job.job_id]) for run in started]

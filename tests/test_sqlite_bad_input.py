@@ -21,7 +21,7 @@ from gantline.contract.results import Applied
 from gantline.stores import store_from_url
 from gantline.stores.memory import MemoryStore
 from gantline.stores.sqlite import SqliteStore, open_store
-from gantline.stores.sqlite.location import Location, check_place, file_system_of, parse_url
+from gantline.stores.sqlite.location import Location, check_location, file_system_of, parse_url
 from gantline.testing.factories import make_new
 
 
@@ -262,13 +262,13 @@ def test_the_file_system_of_a_folder_is_that_of_its_innermost_mount(folder: str,
 def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     mounts = f"/dev/vda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\n"
     with pytest.raises(StoreMisconfigured, match=rf"network file system \({kind}\).*local disk"):
-        check_place(Location(tmp_path / "gantline.db"), mounts=mounts)
+        check_location(Location(tmp_path / "gantline.db"), mounts=mounts)
 
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 31, 0))
     with pytest.raises(StoreMisconfigured, match=r"3\.37\.0 is needed"):
-        check_place(Location(tmp_path / "gantline.db"))
+        check_location(Location(tmp_path / "gantline.db"))
 
 
 async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:

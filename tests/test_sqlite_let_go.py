@@ -15,7 +15,7 @@ import pytest
 
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreUnavailable
-from gantline.stores.sqlite import SqliteStore, readers, store, transaction, writer
+from gantline.stores.sqlite import SqliteStore, store, threads, transaction
 from gantline.stores.sqlite.connection import connect_reader, connect_writer
 from gantline.stores.sqlite.location import Location
 from gantline.testing.factories import make_new
@@ -94,7 +94,7 @@ def end_the_program_during(gate: Gate, begin: Callable[[], Awaitable[object]]) -
 
 def test_an_open_at_the_end_of_the_program(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
-    monkeypatch.setattr(store, "Readers", gate.passing(readers.Readers))
+    monkeypatch.setattr(store, "Readers", gate.passing(threads.Readers))
     end_the_program_during(gate, place.store.open)
     asyncio.run(place.is_let_go())
 
@@ -118,7 +118,7 @@ async def test_an_open_that_its_caller_gives_up(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    monkeypatch.setattr(store, "Readers", gate.passing(readers.Readers))
+    monkeypatch.setattr(store, "Readers", gate.passing(threads.Readers))
     opening = asyncio.create_task(place.store.open())
     await gate.reached()
     opening.cancel()
@@ -140,7 +140,7 @@ async def test_an_open_that_fails_at_the_second_reader(
             raise StoreUnavailable("no more files")
         return connect_reader(location)
 
-    monkeypatch.setattr(readers, "connect_reader", fail_once_there_is_one)
+    monkeypatch.setattr(threads, "connect_reader", fail_once_there_is_one)
     with pytest.raises(StoreUnavailable, match="no more files"):
         await place.store.open()
     await place.is_let_go()
@@ -151,7 +151,7 @@ async def test_an_open_that_gets_no_thread(place: Place, monkeypatch: pytest.Mon
         def start(self) -> None:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(writer, "Thread", NoThread)
+    monkeypatch.setattr(threads, "Thread", NoThread)
     with pytest.raises(RuntimeError, match="new thread"):
         await place.store.open()
     await place.is_let_go()

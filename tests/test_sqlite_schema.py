@@ -11,7 +11,7 @@ import pytest
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import SchemaMismatch, StoreError
 from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
-from gantline.stores.sqlite import SqliteStore, ready, removal
+from gantline.stores.sqlite import SqliteStore, prune, ready
 from gantline.stores.sqlite.location import Location
 from gantline.stores.sqlite.schema import PACKAGE, migrate
 from gantline.testing.conformance import Bench
@@ -132,7 +132,7 @@ def test_where_there_are_no_suspects_a_claim_of_them_reads_nothing(
 
 
 def test_old_jobs_are_found_by_their_index(empty: sqlite3.Connection) -> None:
-    text = explained(empty, removal._OLD, ("Completed", 0, 1, 10))
+    text = explained(empty, prune._OLD, ("Completed", 0, 1, 10))
     assert text == "SEARCH gantline_log USING INDEX gantline_log_to_prune (status=? AND at<?)"
 
 

@@ -13,10 +13,10 @@ from gantline.contract.errors import StoreError, StoreUnavailable
 from gantline.contract.query import JobFilter
 from gantline.contract.results import Applied
 from gantline.stores.sqlite import SqliteStore
-from gantline.stores.sqlite import writer as sqlite_writer
+from gantline.stores.sqlite import threads as sqlite_threads
+from gantline.stores.sqlite.connection import OpenedFile
 from gantline.stores.sqlite.location import Location
-from gantline.stores.sqlite.opened_file import OpenedFile
-from gantline.stores.sqlite.writer import Writer
+from gantline.stores.sqlite.threads import Writer
 from gantline.testing.conformance import Bench
 from gantline.testing.factories import make_new
 from tests.harness import SqliteHarness
@@ -254,8 +254,8 @@ async def test_opening_at_once_and_giving_up_leave_nothing_behind(tmp_path: Path
 async def test_the_log_stays_short_while_reads_overlap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "_LONGEST_LOG_BYTES", 1_000_000)
-    monkeypatch.setattr(sqlite_writer, "_COMMITS_PER_LOOK", 5)
+    monkeypatch.setattr(sqlite_threads, "_LONGEST_LOG_BYTES", 1_000_000)
+    monkeypatch.setattr(sqlite_threads, "_COMMITS_PER_CHECK", 5)
     path = tmp_path / "gantline.db"
     store = SqliteStore(Location(path, sync="normal"), clock=SystemClock())
     await store.open()

@@ -208,8 +208,8 @@ NO_ENTRY = "FATAL:  no pg_hba.conf entry for host"
 )
 def test_what_may_be_over_soon_is_tried_again(text: str) -> None:
     error = psycopg.OperationalError(text)
-    assert failures.is_worth_another_attempt(error)
-    assert isinstance(failures.translate(error), StoreUnavailable)
+    assert failures.is_retryable(error)
+    assert isinstance(failures.translate_error(error), StoreUnavailable)
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ def test_what_may_be_over_soon_is_tried_again(text: str) -> None:
 )
 def test_a_no_of_every_host_is_told_at_once(text: str) -> None:
     error = psycopg.OperationalError(text)
-    assert not failures.is_worth_another_attempt(error)
-    assert isinstance(failures.translate(error), StoreMisconfigured)
+    assert not failures.is_retryable(error)
+    assert isinstance(failures.translate_error(error), StoreMisconfigured)
 
 
 def test_the_words_of_a_statement_s_error_are_not_taken_for_a_refusal() -> None:
     error = psycopg.errors.AdminShutdown("the slot that does not exist")
-    assert failures.is_worth_another_attempt(error)
+    assert failures.is_retryable(error)
 
 
 async def test_a_host_that_nobody_knows_is_looked_for_until_the_deadline() -> None:

@@ -84,7 +84,7 @@ async def test_a_claim_for_suspects_leaves_the_floors_of_the_others(bench: Bench
     floors = store_of(bench)._parts.claims._floors
     before = dict(floors._floors)
     assert before
-    floors._look_behind_at = 0.0
+    floors._full_search_at = 0.0
     await bench.claim(suspects=(8,))
     assert floors._floors == before
 

@@ -1,7 +1,7 @@
 """How old counts may be: as old as they are dear, and not older because many wait their turn."""
 
 from gantline.contract.query import LaneCounts
-from gantline.stores.postgres.counting import Counts, Timed
+from gantline.stores.postgres.counts import Counts, Stopwatch
 from gantline.testing.clock import FakeClock
 
 
@@ -14,7 +14,7 @@ class Counter:
         self._works = works
         self._counted = 0
 
-    async def __call__(self, timed: Timed) -> list[LaneCounts]:
+    async def __call__(self, timed: Stopwatch) -> list[LaneCounts]:
         self._clock.advance(self._waits)
         with timed:
             self._clock.advance(self._works)

@@ -99,7 +99,7 @@ async def test_two_who_saw_no_record_do_not_both_write_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await bench.another()
-    looked, second = records.current, list[Any]()
+    looked, second = records.read_current, list[Any]()
 
     async def look(*arguments: Any) -> Any:
         found = await looked(*arguments)
@@ -111,7 +111,7 @@ async def test_two_who_saw_no_record_do_not_both_write_it(
     def write(owner: bytes) -> RecordWrite:
         return RecordWrite("locks", "one", owner, expected=0)
 
-    monkeypatch.setattr(records, "current", look)
+    monkeypatch.setattr(records, "read_current", look)
     first = list(await bench.store.write_records([write(b"1")]))
     assert second == [[Applied(1)]]
     assert first == [Conflict(by="locks/one")]
@@ -136,8 +136,8 @@ async def test_an_instant_that_no_client_can_read_is_refused(
 @pytest.mark.parametrize("state", ["08006", "08P01", "57P05", "57P04", "25P04"])
 def test_a_connection_that_was_ended_is_lost_whatever_its_state_is_called(state: str) -> None:
     error = psycopg.errors.lookup(state)("gone")
-    assert failures.is_worth_another_attempt(error)
-    assert isinstance(failures.translate(error), StoreUnavailable)
+    assert failures.is_retryable(error)
+    assert isinstance(failures.translate_error(error), StoreUnavailable)
 
 
 async def test_no_function_can_be_led_astray_by_a_search_path(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gantline.contract.query import LaneCounts, PruneRule
 from gantline.contract.results import Applied
 from gantline.contract.status import JobStatus
-from gantline.stores.postgres import PostgresStore, removal
+from gantline.stores.postgres import PostgresStore, prune
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance import Bench
 from gantline.testing.conformance.bench import HOUR, LEASE
@@ -92,7 +92,7 @@ async def test_a_claim_whose_jobs_are_all_gone_finds_none(bench: Bench) -> None:
 async def test_an_entry_of_a_queue_that_nobody_serves_is_cleared_by_pruning(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "_PAGE", 2)
+    monkeypatch.setattr(prune, "_PAGE", 2)
     for value in range(1, 8):
         await bench.store.insert([make_new(job_id=number(value), delay=HOUR)])
     kept = number(4)

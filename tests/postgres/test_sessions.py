@@ -17,8 +17,8 @@ from gantline.contract.policy import DEFAULT_POLICY
 from gantline.contract.results import Applied, Duplicate
 from gantline.contract.transition import Transition
 from gantline.manager.decide import decide
+from gantline.stores.pool import Purpose
 from gantline.stores.postgres import PostgresStore
-from gantline.stores.postgres.calls import Purpose
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance import Rule, all_rules

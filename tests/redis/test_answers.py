@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 
-from gantline.stores.redis.answers import Answers
+from gantline.stores.redis.connection import ResponseReader
 
 
-def answers() -> Answers:
-    return Answers(RedisError)
+def answers() -> ResponseReader:
+    return ResponseReader(RedisError)
 
 
 async def test_answers_come_in_order_however_they_are_cut() -> None:

@@ -69,7 +69,7 @@ async def test_a_connection_that_was_ended_while_it_was_idle_is_not_used(
         for _ in range(10):  # the loop hears of it
             await asyncio.sleep(0)
         # An attempt that failed would make it a repeated one: then who was there first is not told.
-        assert not (await store._calls.run(scripts.PING, [b""])).is_repeated
+        assert not (await store._calls.run_each(scripts.PING, [[b""]])).is_repeated
 
 
 async def test_a_verb_waits_for_a_server_that_is_being_restarted(own_server: RedisServer) -> None:

@@ -14,7 +14,7 @@ from gantline.contract.stored import Part, Stored, StoredJob, StoredKey
 from gantline.contract.transition import Transition
 from gantline.manager.decide import decide_redrive
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.envelope import span
+from gantline.stores.redis.rows import encode_span
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
@@ -159,7 +159,7 @@ async def test_a_queued_job_that_was_removed_and_submitted_again_runs_once(bench
 
 async def test_a_run_whose_lease_was_removed_can_still_end(bench: Bench) -> None:
     done, crashed = await claim_two(bench)
-    assert await call(bench, "DEL", f"leases:{span(LEASE)}:{done.session}") == 1
+    assert await call(bench, "DEL", f"leases:{encode_span(LEASE)}:{done.session}") == 1
     assert await bench.status(crashed.job.job_id) is JobStatus.RUNNING
     await bench.finish(done)
     change = Transition.crashed(crashed, LEASE_EXPIRED, delay=HOUR)

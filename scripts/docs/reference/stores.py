@@ -8,7 +8,7 @@ from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import SystemClock
 from gantline.stores import store_from_url
 from gantline.stores.redis.location import parse_url
-from gantline.stores.redis.promise import Server, capabilities
+from gantline.stores.redis.server import Server, capabilities
 from scripts.docs import markdown
 from scripts.docs.markdown import span_text, table
 

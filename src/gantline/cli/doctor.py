@@ -23,8 +23,7 @@ from gantline.manager.pruner import retention_lag
 from gantline.manager.relay import OUTBOX
 from gantline.manager.sessions import Session, live_sessions
 from gantline.manager.switches import Closed, Switches
-from gantline.stores.advice import advice_of
-from gantline.stores.software import software_of
+from gantline.stores.diagnostics import advice_of, software_of
 
 _COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
 _TOLERATED_SECONDS: Final = 5

@@ -1,4 +1,4 @@
-"""Where jobs are kept: the only place that persists. Stores are found by URL scheme."""
+"""Stores: the only layer that persists. A store is found by the scheme of its URL."""
 
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -44,7 +44,7 @@ def store_from_url(url: str, *, clock: Clock) -> JobStore:
 
 
 def _scheme_of(url: str) -> str | None:
-    """None where it is no URL; what is wrong with it is not told, for that repeats the password."""
+    """None where it is no URL. To say what is wrong with it would repeat the password."""
     try:
         return urlsplit(url).scheme.split("+")[0]
     except ValueError:

@@ -1,13 +1,13 @@
 """Numbered migrations: read from a package, checked against what a database has had, planned.
 
 Each store begins with one baseline, number 1. From there on a change is a step of its own, and a
-step that was released is never edited. Its first line says beside which code it works, by the last
-migration which that code knows:
+step that was released is never edited. Its first line says with which code it works, by the last
+migration that this code knows:
 
     -- Works with code of migration 3.
 
-So processes of an older version may go on during an upgrade, where it says their number or a lower
-one; all others refuse the database. A baseline works with no code but its own.
+So processes of an older version may continue during an upgrade, where it names their number or a
+lower one; all others refuse the database. A baseline works with no code but its own.
 
 How a plan is carried out is each store's own; that it is complete, unaltered and not older than the
 database is decided here.
@@ -35,9 +35,9 @@ class Migration(NamedTuple):
 
     @property
     def works_with(self) -> int:
-        """The oldest code, by the last migration it knows, that can go on beside this step."""
-        said = _WORKS_WITH.match(self.sql)
-        return int(said[1]) if said else self.number
+        """The oldest code that works with this step, by the last migration that it knows."""
+        found = _WORKS_WITH.match(self.sql)
+        return int(found[1]) if found else self.number
 
     @property
     def checksum(self) -> str:
@@ -54,10 +54,10 @@ class AppliedMigration(NamedTuple):
 
 
 def load_migrations(package: str) -> list[Migration]:
-    """Read the numbered .sql files of a package, in order and without a gap."""
+    """Read the numbered .sql files of a store's package, in order and without a gap."""
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-        for file in files(package).iterdir()
+        for file in files(package).joinpath("migrations").iterdir()
         if (match := _FILE.fullmatch(file.name))
     ]
     found.sort()
@@ -68,7 +68,7 @@ def load_migrations(package: str) -> list[Migration]:
 
 
 def plan(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> list[Migration]:
-    """Say what is still to be applied; refuse a database that this code must not touch."""
+    """Find what is still to be applied; refuse a database that this code must not touch."""
     newer = applied[len(known) :]
     if any(step.works_with > len(known) for step in newer):
         raise SchemaMismatch(
@@ -99,7 +99,7 @@ class Migrator(Protocol):
         ...
 
     async def migrate(self) -> list[Migration]:
-        """Apply what is missing, and say what that was; safe beside others that do so."""
+        """Apply what is missing, and return it; safe with several processes."""
         ...
 
     def script(self, steps: Sequence[Migration]) -> str:
@@ -108,7 +108,7 @@ class Migrator(Protocol):
 
 
 def migrator_of(store: JobStore) -> Migrator:
-    """What a store offers as `migrator`; raise StoreMisconfigured where it has no schema."""
+    """Get the migrator of a store; raise StoreMisconfigured where it has no schema."""
     migrator: Migrator | None = getattr(store, "migrator", None)
     if migrator is None:
         raise StoreMisconfigured("This store has no schema.", next_step="A SQL store has one.")

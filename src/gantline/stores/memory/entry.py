@@ -1,4 +1,4 @@
-"""One job in memory: where it stands, and how it looks to the world."""
+"""One job in memory: its state, and how others see it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -7,10 +7,11 @@ from uuid import UUID
 from gantline.contract.job import Job
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run, rank
-from gantline.contract.status import Event, JobStatus, Reason
-from gantline.contract.stored import StoredEntry
+from gantline.contract.status import ON_REQUEST, Event, JobStatus, Reason
+from gantline.contract.stored import StoredEntry, StoredJob
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.transition import Transition
+from gantline.stores.filters import matches
 
 Lane = tuple[str, str]
 
@@ -58,8 +59,8 @@ class Entry:
         return rank(self.priority, self.crashes)
 
     @property
-    def place(self) -> tuple[datetime, UUID]:
-        """Where it stands in lists."""
+    def position(self) -> tuple[datetime, UUID]:
+        """Its position in lists."""
         return (self.job.created_at, self.job.job_id)
 
     @property
@@ -68,11 +69,11 @@ class Entry:
 
     @property
     def ended_at(self) -> datetime:
-        """Of one that has ended."""
+        """Only of a job that has ended."""
         return self.log[-1].entry.at
 
-    def has_made(self, transition: Transition) -> bool:
-        """Whether this very change is in the log."""
+    def has_applied(self, transition: Transition) -> bool:
+        """Whether this change is in the log."""
         made = (transition.change_id, transition.event)
         return any((row.change_id, row.entry.event) == made for row in self.log)
 
@@ -108,7 +109,7 @@ class Entry:
             fence=self.fence,
             priority=self.priority,
             run_at=self.run_at,
-            run=_current(self.lease) if self.lease else None,
+            run=_current_run(self.lease) if self.lease else None,
             last=self.last,
         )
 
@@ -131,8 +132,8 @@ class Entry:
             actor=transition.actor,
         )
 
-    def on_request(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
-        """A row that tells where the job stands now."""
+    def event_entry(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
+        """Make a row of the log with the current state of the job."""
         lease = self.lease
         is_progress = lease is not None and event is Event.PROGRESSED
         return LogEntry(
@@ -150,31 +151,46 @@ class Entry:
             phase=lease.phase if lease and is_progress else "",
         )
 
-    def matches(self, wanted: JobFilter) -> bool:
-        job = self.job
-        equal = (
-            (wanted.tenant_id, job.tenant_id),
-            (wanted.subject_id, job.subject_id),
-            (wanted.created_by, job.created_by),
-            (wanted.correlation_id, job.correlation_id),
-            (wanted.parent_job_id, job.parent_job_id),
-        )
-        among = (
-            (wanted.statuses, self.status),
-            (wanted.job_types, job.job_type),
-            (wanted.queues, job.queue),
-            (wanted.reasons, self.last_reason),
-        )
-        return (
-            all(want is None or want == have for want, have in equal)
-            and all(not want or have in want for want, have in among)
-            and not (wanted.created_from and job.created_at < wanted.created_from)
-            and not (wanted.created_before and job.created_at >= wanted.created_before)
-            and wanted.admits(job)
+    def stored(self) -> StoredJob:
+        """As it is moved to another store."""
+        return StoredJob(
+            job=self.job,
+            fingerprint=self.fingerprint,
+            status=self.status,
+            version=self.version,
+            attempt=self.attempt,
+            crashes=self.crashes,
+            snoozes=self.snoozes,
+            fence=self.fence,
+            priority=self.priority,
+            run_at=self.run_at,
+            log=tuple(self.log),
         )
 
+    @classmethod
+    def from_stored(cls, stored: StoredJob) -> "Entry":
+        """As it comes from another store."""
+        outcomes = [row.entry for row in stored.log if row.entry.event not in ON_REQUEST]
+        return cls(
+            job=stored.job,
+            fingerprint=stored.fingerprint,
+            status=stored.status,
+            attempt=stored.attempt,
+            priority=stored.priority,
+            run_at=stored.run_at,
+            version=stored.version,
+            crashes=stored.crashes,
+            snoozes=stored.snoozes,
+            fence=stored.fence,
+            log=list(stored.log),
+            last=outcomes[-1] if outcomes else None,
+        )
 
-def _current(lease: Lease) -> CurrentRun:
+    def matches(self, filter: JobFilter) -> bool:
+        return matches(filter, self.job, self.status, self.last_reason)
+
+
+def _current_run(lease: Lease) -> CurrentRun:
     return CurrentRun(
         session=lease.session,
         started_at=lease.started_at,

@@ -47,17 +47,7 @@ from gantline.contract.results import (
     Renewal,
     Stale,
 )
-from gantline.contract.snapshot import (
-    MOST_CRASHES_TOLD_APART,
-    SUSPECT_AFTER_CRASHES,
-    JobSnapshot,
-    LogEntry,
-    LoggedEvent,
-    Progress,
-    Run,
-    RunRef,
-    rank,
-)
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
 from gantline.contract.status import DEAD, Event, JobStatus, Reason
 from gantline.contract.store import StoreTransaction
 from gantline.contract.stored import (
@@ -81,9 +71,9 @@ from gantline.contract.transition import (
     may_be_repeat,
     refusal,
 )
-from gantline.stores.memory.copying import entry_of, page_of, stored_job
 from gantline.stores.memory.entry import Entry, Lane, Lease
-from gantline.stores.memory.side_data import SideData
+from gantline.stores.memory.records import Records
+from gantline.stores.ranks import RANKS, SUSPECT_CRASHES
 
 CAPABILITIES: Final = Capabilities(
     durability="none",
@@ -108,7 +98,7 @@ class _HeldKey:
     until: datetime | None
 
 
-# What stands in the heap of a lane and rank. It stays there when its job moves: see `_is_current`.
+# An item in the heap of a lane and rank. It stays there when its job changes: see `_is_current`.
 _Waiting = tuple[datetime, UUID, int]
 
 
@@ -119,16 +109,16 @@ class MemoryStore:
         self._clock = clock
         self._tokens = tokens
         self._lock = RLock()
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._jobs: dict[UUID, Entry] = {}
         self._waiting: dict[Lane, dict[int, list[_Waiting]]] = defaultdict(
             lambda: defaultdict(list)
         )
         self._running: dict[UUID, Entry] = {}
         self._keys: dict[KeyIdentity, _HeldKey] = {}
-        self._side_data = SideData()
+        self._records = Records()
         self._events: list[LoggedEvent] = []
         self._last_sequence = 0
 
@@ -144,7 +134,7 @@ class MemoryStore:
         """Nothing to open."""
 
     async def close(self) -> None:
-        """Nothing to close; the jobs stay for whoever else holds this object."""
+        """Nothing to close; the jobs stay for others who have this object."""
 
     async def ping(self) -> datetime:
         return self._clock.now()
@@ -199,7 +189,7 @@ class MemoryStore:
         for key in new.keys:
             self._take(key, job.job_id, now)
         if new.logged:
-            self._log(entry, entry.on_request(Event.SUBMITTED, Reason.SUBMITTED, now))
+            self._log(entry, entry.event_entry(Event.SUBMITTED, Reason.SUBMITTED, now))
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -248,13 +238,13 @@ class MemoryStore:
             for entry, request in due:
                 runs.append(self._start(entry, session, claim_id, now, lease))
                 if entry.job.job_type in request.logged:
-                    self._log(entry, entry.on_request(Event.STARTED, Reason.STARTED, now))
+                    self._log(entry, entry.event_entry(Event.STARTED, Reason.STARTED, now))
             return runs
 
     def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
         if not request.suspects:
             return self._take_crashed(request, 0, request.limit, now)
-        for crashes in range(MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES - 1, -1):
+        for crashes in reversed(SUSPECT_CRASHES):
             limit = request.most_suspects(crashes)
             if taken := self._take_crashed(request, crashes, limit, now):
                 return taken
@@ -266,12 +256,11 @@ class MemoryStore:
         """Take due jobs that were in so many crashes, by priority, time due and id."""
         taken: list[Entry] = []
         room = dict(request.at_most)
-        for priority in range(4):
-            place = rank(priority, crashes)
+        for rank in RANKS[crashes]:
             while len(taken) < limit:
                 kinds = [kind for kind in request.job_types if room.get(kind, limit) > 0]
-                heaps = [self._waiting[request.queue, kind][place] for kind in kinds]
-                entry = self._pop_first_due(heaps, place, now)
+                heaps = [self._waiting[request.queue, kind][rank] for kind in kinds]
+                entry = self._pop_first_due(heaps, rank, now)
                 if entry is None:
                     break
                 taken.append(entry)
@@ -279,11 +268,9 @@ class MemoryStore:
                     room[entry.job.job_type] -= 1
         return taken
 
-    def _pop_first_due(
-        self, heaps: list[list[_Waiting]], place: int, now: datetime
-    ) -> Entry | None:
+    def _pop_first_due(self, heaps: list[list[_Waiting]], rank: int, now: datetime) -> Entry | None:
         for heap in heaps:
-            while heap and not self._is_current(heap[0], place):
+            while heap and not self._is_current(heap[0], rank):
                 heapq.heappop(heap)
         due = [heap for heap in heaps if heap and heap[0][0] <= now]
         if not due:
@@ -291,13 +278,13 @@ class MemoryStore:
         _, job_id, _ = heapq.heappop(min(due, key=lambda heap: heap[0]))
         return self._jobs[job_id]
 
-    def _is_current(self, waiting: _Waiting, place: int) -> bool:
+    def _is_current(self, waiting: _Waiting, rank: int) -> bool:
         run_at, job_id, version = waiting
         entry = self._jobs.get(job_id)
         return (
             entry is not None
             and entry.status is JobStatus.QUEUED
-            and (entry.run_at, entry.version, entry.rank) == (run_at, version, place)
+            and (entry.run_at, entry.version, entry.rank) == (run_at, version, rank)
         )
 
     def _enqueue(self, entry: Entry, run_at: datetime) -> None:
@@ -362,13 +349,13 @@ class MemoryStore:
         entry.version += 1
         if update.logged and is_new:
             now = self._clock.now()
-            self._log(entry, entry.on_request(Event.PROGRESSED, Reason.PROGRESSED, now))
+            self._log(entry, entry.event_entry(Event.PROGRESSED, Reason.PROGRESSED, now))
         return Applied(entry.version)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         with self._lock:
             now = self._clock.now()
-            self._bound_leases(now)
+            self._shorten_leases(now)
             late = [
                 entry.run(entry.lease)
                 for job_id, entry in sorted(self._running.items())
@@ -376,7 +363,7 @@ class MemoryStore:
             ]
             return late[: at_most(limit)]
 
-    def _bound_leases(self, now: datetime) -> None:
+    def _shorten_leases(self, now: datetime) -> None:
         for entry in self._running.values():
             if lease := entry.lease:
                 lease.until = min(lease.until, later(now, lease.length))
@@ -402,11 +389,11 @@ class MemoryStore:
             return NotFound()
         now = self._clock.now()
         refused = self._refuse_guard(transition.guard, entry, now)
-        if may_be_repeat(transition.guard, refused) and entry.has_made(transition):
+        if may_be_repeat(transition.guard, refused) and entry.has_applied(transition):
             return Applied(entry.version)
         if refused:
             return refused
-        if conflict := self._refuse_cargo(transition, entry, now):
+        if conflict := self._refuse_attachments(transition, entry, now):
             return conflict
         self._write(transition, entry, now)
         return Applied(entry.version)
@@ -423,19 +410,21 @@ class MemoryStore:
             cancel_requested=lease is not None and lease.cancel_requested,
         )
 
-    def _refuse_cargo(self, transition: Transition, entry: Entry, now: datetime) -> Conflict | None:
-        """All that a transition carries must fit before any of it is written."""
+    def _refuse_attachments(
+        self, transition: Transition, entry: Entry, now: datetime
+    ) -> Conflict | None:
+        """Check all that a transition carries before any of it is written."""
         if transition.event is Event.REDRIVEN and (key := entry.key):
             held = self._held(key.identity, now)
             if held and held.job_id != entry.job.job_id:
                 return Conflict(by=KeyKind.JOB)
         for write in transition.records:
-            if not self._side_data.allows(write, now):
+            if not self._records.allows(write, now):
                 return Conflict(by=f"{write.namespace}/{write.key}")
         return self._refuse_follow_ups(transition.follow_ups, now)
 
     def _refuse_follow_ups(self, jobs: Sequence[NewJob], now: datetime) -> Conflict | None:
-        """They may clash with what is stored, and with each other."""
+        """Check follow-ups for conflicts with what is stored, and with each other."""
         names: dict[UUID | KeyIdentity, object] = {}
         for new in jobs:
             refused = self._refuse_insert(new, now)
@@ -464,7 +453,7 @@ class MemoryStore:
         for key in transition.once:
             self._take(key, entry.job.job_id, now)
         for write in transition.records:
-            self._side_data.write(write, now)
+            self._records.write(write, now)
 
     def _move(self, transition: Transition, entry: Entry, now: datetime) -> None:
         entry.status = transition.to
@@ -511,10 +500,14 @@ class MemoryStore:
         with self._lock:
             found = [entry for entry in self._jobs.values() if entry.matches(wanted)]
             if after:
-                found = [entry for entry in found if entry.place < (after.created_at, after.job_id)]
-            found = heapq.nlargest(limit + 1, found, key=lambda entry: entry.place)
+                found = [
+                    entry for entry in found if entry.position < (after.created_at, after.job_id)
+                ]
+            found = heapq.nlargest(limit + 1, found, key=lambda entry: entry.position)
             items = tuple(entry.snapshot() for entry in found[:limit])
-            return Page(items, Cursor(*found[limit - 1].place) if len(found) > limit > 0 else None)
+            return Page(
+                items, Cursor(*found[limit - 1].position) if len(found) > limit > 0 else None
+            )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         with self._lock:
@@ -573,10 +566,7 @@ class MemoryStore:
         entry = self._visible(job_id, guard.tenant_id)
         if entry is None:
             return NotFound()
-        if not entry.status.is_terminal or (guard.status, guard.version or entry.version) != (
-            entry.status,
-            entry.version,
-        ):
+        if not entry.status.is_terminal or self._refuse_guard(guard, entry, self._clock.now()):
             return Stale()
         if key := entry.key:
             held = self._keys.get(key.identity)
@@ -616,7 +606,7 @@ class MemoryStore:
             keys = [key for key, held in self._keys.items() if held.until and held.until <= now]
             for key in keys[:limit]:
                 del self._keys[key]
-            records = self._side_data.prune(limit, now)
+            records = self._records.prune(limit, now)
             overdue, busy = self._overdue(rules), time.perf_counter() - start
             return Pruned(len(old), len(keys[:limit]), records, overdue, busy)
 
@@ -633,42 +623,46 @@ class MemoryStore:
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         with self._lock:
-            return self._side_data.lead(role, owner, lease, self._clock.now())
+            return self._records.lead(role, owner, lease, self._clock.now())
 
     async def resign(self, role: str, owner: str, term: int) -> None:
         with self._lock:
-            self._side_data.resign(role, owner, term, self._clock.now())
+            self._records.resign(role, owner, term, self._clock.now())
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
         with self._lock:
-            found = self._side_data.read(namespace, prefix, after, self._clock.now())
+            found = self._records.read(namespace, prefix, after, self._clock.now())
             return found[: at_most(limit)]
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         with self._lock:
-            return self._side_data.write_checked(writes, self._clock.now())
+            return self._records.write_checked(writes, self._clock.now())
 
     # -- moving to another store ------------------------------------------------------------------
 
     async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
         with self._lock:
-            return page_of(self._stored(part), after, limit)
+            # A position is the number of items so far: nobody writes meanwhile.
+            items, start = self._stored(part), int(after or 0)
+            page = tuple(items[start : start + limit])
+            end = start + len(page)
+            return Dumped(page, str(end) if end < len(items) else "")
 
     def _stored(self, part: Part) -> Sequence[Stored]:
         match part:
             case Part.JOBS:
-                return [stored_job(entry) for _, entry in sorted(self._jobs.items())]
+                return [entry.stored() for _, entry in sorted(self._jobs.items())]
             case Part.KEYS:
                 return [_stored_key(*item) for item in self._keys.items()]
             case Part.RECORDS:
-                return [StoredRecord(record) for record in self._side_data.records.values()]
+                return [StoredRecord(record) for record in self._records.records.values()]
             case Part.TERMS:
-                leaders = self._side_data.leaders.items()
+                leaders = self._records.leaders.items()
                 return [StoredTerm(role, held.term) for role, (_, held) in leaders]
             case Part.MARKS:
-                return [Marks(self._last_sequence, self._side_data.last_version)]
+                return [Marks(self._last_sequence, self._records.last_version)]
             case _:
                 assert_never(part)
 
@@ -680,7 +674,7 @@ class MemoryStore:
             self._events.sort(key=lambda event: event.sequence)
 
     def _load(self, item: Stored) -> None:
-        side = self._side_data
+        side = self._records
         match item:
             case StoredJob():
                 if item.job.job_id not in self._jobs:
@@ -700,7 +694,7 @@ class MemoryStore:
                 assert_never(item)
 
     def _load_job(self, stored: StoredJob) -> None:
-        entry, job = entry_of(stored), stored.job
+        entry, job = Entry.from_stored(stored), stored.job
         self._jobs[job.job_id] = entry
         if entry.run_at is not None:
             self._enqueue(entry, entry.run_at)
@@ -710,7 +704,7 @@ class MemoryStore:
 
     async def clear(self) -> None:
         with self._lock:
-            self._begin()
+            self._reset()
 
 
 def _stored_key(name: KeyIdentity, held: _HeldKey) -> StoredKey:

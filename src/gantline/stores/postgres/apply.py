@@ -5,29 +5,24 @@ under a lock, and written in the same transaction.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import later_micros
+from gantline.contract.errors import StoreCorrupt
 from gantline.contract.records import write_is_allowed
 from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
-from gantline.contract.status import Event
+from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import Transition, may_be_repeat, refusal
-from gantline.stores.postgres import keys, records
+from gantline.stores.postgres import dedupe, records
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.heads import heads
-from gantline.stores.postgres.insert import insert, rounds_of
+from gantline.stores.postgres.counts import Tally
+from gantline.stores.postgres.insert import insert, split_by_key
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.settle import is_plain, settle
-from gantline.stores.postgres.sql import Row, Sql
-from gantline.stores.postgres.tally import Tally
-from gantline.stores.sql.changed_rows import (
-    ChangedRows,
-    Requeued,
-    reaches_beyond_its_job,
-    rounds,
-)
-from gantline.stores.sql.head import Head
+from gantline.stores.postgres.sql import Row, Sql, join_one
+from gantline.stores.sql.changes import ChangedRows, Head, Requeued, has_attachments, split_by_job
 
 _REPEATED = """
 SELECT 1 FROM gantline.log WHERE job_id = %s AND change_id = %s AND event::text = %s
@@ -46,10 +41,66 @@ INSERT INTO gantline.ready (
     keyed)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-_ASK_TO_STOP = "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+_REQUEST_CANCEL = (
+    "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
+)
 _LEAVE_LEASE = "DELETE FROM gantline.lease WHERE job_id = ANY (%s)"
 _LEAVE_READY = "DELETE FROM gantline.ready WHERE job_id = ANY (%s)"
 _LEAVE_END = "UPDATE gantline.log SET is_end = false WHERE id = %s"
+
+
+_HEAD_COLUMNS = (
+    "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {0}.priority, {0}.lane, "
+    "{0}.tenant, {0}.created_at, job.idempotency_key, job.fingerprint, lane.job_type"
+)
+_RUNNING_HEADS = f"""
+SELECT lease.job_id, 'Running', NULL, {_HEAD_COLUMNS.format("lease")},
+       lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
+FROM gantline.lease
+{join_one("job", "id", "lease.job_id")}
+{join_one("lane", "id", "lease.lane")}
+WHERE lease.job_id = ANY (%s) ORDER BY lease.job_id FOR UPDATE OF lease
+"""  # noqa: S608  # constants only
+_QUEUED_HEADS = f"""
+SELECT ready.job_id, 'Queued', NULL, {_HEAD_COLUMNS.format("ready")}
+FROM gantline.ready
+{join_one("job", "id", "ready.job_id")}
+{join_one("lane", "id", "ready.lane")}
+WHERE ready.job_id = ANY (%s) ORDER BY ready.job_id FOR UPDATE OF ready
+"""  # noqa: S608  # constants only
+_ENDED_HEADS = f"""
+SELECT log.job_id, log.status::text, log.id, {_HEAD_COLUMNS.format("log")}
+FROM gantline.log
+{join_one("job", "id", "log.job_id")}
+{join_one("lane", "id", "log.lane")}
+WHERE log.is_end AND log.job_id = ANY (%s) ORDER BY log.job_id FOR UPDATE OF log
+"""  # noqa: S608  # constants only
+_KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
+# A job may change its status between two reads, but not this often: then it has no status.
+_MOST_LOOKS: Final = 20
+
+
+async def read_heads(sql: Sql, job_ids: Sequence[UUID]) -> dict[UUID, Head[UUID]]:
+    """Read the state of jobs, and lock it until the transaction ends.
+
+    A job that is not in the result does not exist.
+    """
+    found: dict[UUID, Head[UUID]] = {}
+    missing = sorted(set(job_ids))
+    for _ in range(_MOST_LOOKS):
+        for statement in (_RUNNING_HEADS, _QUEUED_HEADS, _ENDED_HEADS):
+            for row in await sql.rows(statement, Uuids(missing)) if missing else ():
+                found[row[0]] = Head(JobStatus(row[1]), row[0], *row[2:])
+            missing = [job_id for job_id in missing if job_id not in found]
+        if not missing:
+            return found
+        missing = sorted(row[0] for row in await sql.rows(_KNOWN, Uuids(missing)))
+        if not missing:
+            return found
+    raise StoreCorrupt(
+        f"Job {missing[0]} is neither queued, running nor ended.",
+        next_step="Restore a backup, or delete the job's row.",
+    )
 
 
 async def apply(
@@ -57,20 +108,20 @@ async def apply(
 ) -> list[ApplyResult]:
     """Apply in the caller's transaction; where all are plain, none is needed.
 
-    The lanes of follow-ups must have been learnt.
+    The lanes of follow-ups must have been loaded.
     """
     if all(map(is_plain, transitions)) and _are_of_different_jobs(transitions):
         return await settle(sql, transitions, now)
-    answers: dict[int, ApplyResult] = {}
-    for round_ in rounds(transitions):
-        plain = [(place, one) for place, one in round_ if is_plain(one)]
-        others = [(place, one) for place, one in round_ if not is_plain(one)]
+    results: dict[int, ApplyResult] = {}
+    for round_ in split_by_job(transitions):
+        plain = [(index, one) for index, one in round_ if is_plain(one)]
+        others = [(index, one) for index, one in round_ if not is_plain(one)]
         if plain:
             settled = await settle(sql, [one for _, one in plain], now)
-            answers |= zip((place for place, _ in plain), settled, strict=True)
+            results |= zip((index for index, _ in plain), settled, strict=True)
         if others:
-            answers |= await _apply_one_by_one(sql, others, lanes, now)
-    return [answers[place] for place in range(len(transitions))]
+            results |= await _apply_one_by_one(sql, others, lanes, now)
+    return [results[index] for index in range(len(transitions))]
 
 
 def follow_ups_of(transitions: Iterable[Transition]) -> Iterator[NewJob]:
@@ -84,24 +135,20 @@ def _are_of_different_jobs(transitions: Sequence[Transition]) -> bool:
 async def _apply_one_by_one(
     sql: Sql, transitions: Sequence[tuple[int, Transition]], lanes: Lanes, now: int | None
 ) -> dict[int, ApplyResult]:
-    found = await heads(sql, [one.job_id for _, one in transitions])
+    found = await read_heads(sql, [one.job_id for _, one in transitions])
     if now is None:
         now = (await sql.rows("SELECT gantline.micros()"))[0][0]
     change = _Change(sql, lanes, now)
-    answers = {
-        place: await change.refused(one, found.get(one.job_id)) for place, one in transitions
-    }
+    results = {index: await change.refuse(one, found.get(one.job_id)) for index, one in transitions}
     allowed = [
-        (place, one, found[one.job_id]) for place, one in transitions if answers[place] is None
+        (index, one, found[one.job_id]) for index, one in transitions if results[index] is None
     ]
-    await keys.lock(sql, _keys_of(allowed))
-    together = await change.insert_together(
-        [one for _, one, _ in allowed if reaches_beyond_its_job(one)]
-    )
-    for place, one, head in allowed:
-        answers[place] = await change.add(one, head, has_cargo_aboard=together)
+    await dedupe.lock(sql, _keys_of(allowed))
+    together = await change.insert_together([one for _, one, _ in allowed if has_attachments(one)])
+    for index, one, head in allowed:
+        results[index] = await change.add(one, head, is_inserted=together)
     await change.write()
-    return {place: answer for place, answer in answers.items() if answer is not None}
+    return {index: result for index, result in results.items() if result is not None}
 
 
 def _keys_of(changes: Sequence[tuple[int, Transition, Head[UUID]]]) -> Iterator[DedupeKey]:
@@ -122,10 +169,10 @@ class _Change:
 
     def _clear(self) -> None:
         self._tally = Tally()
-        self._rows = ChangedRows(self._now, self._tally, spelt=lambda uuid: uuid)
+        self._rows = ChangedRows(self._now, self._tally, encode_id=lambda uuid: uuid)
 
-    async def refused(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
-        """Say why a transition cannot be written, or that it has been; None when it can."""
+    async def refuse(self, transition: Transition, head: Head[UUID] | None) -> ApplyResult | None:
+        """Say why a transition cannot be written, or that it was written before; None if it can."""
         if head is None:
             return NotFound()
         refused = refusal(
@@ -144,7 +191,7 @@ class _Change:
     async def insert_together(self, transitions: Sequence[Transition]) -> bool:
         """Write the follow-ups of many transitions at once, if that is all they carry.
 
-        False, and nothing is written, where one of them clashes: then each is tried alone.
+        False, and nothing is written, where one of them conflicts: then each is tried alone.
         """
         carry_more = any(
             one.records or one.once or one.event is Event.REDRIVEN for one in transitions
@@ -154,12 +201,12 @@ class _Change:
         return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
 
     async def add(
-        self, transition: Transition, head: Head[UUID], *, has_cargo_aboard: bool
+        self, transition: Transition, head: Head[UUID], *, is_inserted: bool
     ) -> ApplyResult:
-        if reaches_beyond_its_job(transition) and not has_cargo_aboard:
-            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+        if has_attachments(transition) and not is_inserted:
+            # It reads keys, records and other jobs, which may be among the rows not yet written.
             await self.write()
-            conflict = await self._write_cargo(transition, head)
+            conflict = await self._write_attachments(transition, head)
             if conflict is not None:
                 return conflict
             self._rows.add(transition, head)
@@ -169,9 +216,9 @@ class _Change:
         return Applied(head.version + 1)
 
     async def _is_repeated(self, transition: Transition) -> bool:
-        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
-        place = (transition.job_id, transition.change_id, transition.event.value)
-        return await self._sql.row(_REPEATED, *place) is not None
+        """Whether the log has this change already: then only its result was lost, not the run."""
+        values = (transition.job_id, transition.change_id, transition.event.value)
+        return await self._sql.row(_REPEATED, *values) is not None
 
     async def write(self) -> None:
         rows = self._rows
@@ -180,24 +227,24 @@ class _Change:
         if rows.left_ready:
             await self._sql.run(_LEAVE_READY, Uuids(rows.left_ready))
         await self._sql.each(_LEAVE_END, rows.left_end)
-        await self._sql.each(_ASK_TO_STOP, rows.asked_to_stop)
+        await self._sql.each(_REQUEST_CANCEL, rows.cancel_requests)
         await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
         await self._sql.each(_LOG, rows.logged)
-        await self._sql.each(keys.HOLD, rows.keys_held)
-        await self._sql.each(keys.FREE, rows.keys_freed)
-        await keys.take(self._sql, rows.keys_taken, self._now)
+        await self._sql.each(dedupe.HOLD, rows.keys_held)
+        await self._sql.each(dedupe.FREE, rows.keys_freed)
+        await dedupe.take(self._sql, rows.keys_taken, self._now)
         await self._tally.write(self._sql)
         self._clear()
 
-    async def _write_cargo(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
-        """Write follow-ups and records at once, or say what of them does not fit."""
+    async def _write_attachments(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
+        """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
-            held = await keys.holder(self._sql, key, self._now)
+            held = await dedupe.find_holder(self._sql, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
-        # Locked in the order of their names, so that nobody waits in a circle.
-        places = sorted({(write.namespace, write.key) for write in transition.records})
-        stored = {place: await records.current(self._sql, *place, self._now) for place in places}
+        # Locked in the order of their names, which avoids deadlocks.
+        names = sorted({(write.namespace, write.key) for write in transition.records})
+        stored = {name: await records.read_current(self._sql, *name, self._now) for name in names}
         for write in transition.records:
             if not write_is_allowed(write, stored[write.namespace, write.key]):
                 return Conflict(by=f"{write.namespace}/{write.key}")
@@ -209,17 +256,17 @@ class _Change:
         return None
 
     async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
-        """All of them or, by a savepoint, none."""
+        """Insert all of them or, by a savepoint, none."""
         try:
             async with self._sql.connection.transaction():
-                answers = await insert(
-                    self._sql, jobs, rounds_of(jobs), lanes=self._lanes, now=self._now
+                results = await insert(
+                    self._sql, jobs, split_by_key(jobs), lanes=self._lanes, now=self._now
                 )
-                for answer in answers:
-                    if isinstance(answer, Conflict):
-                        raise _FollowUpConflict(answer)
-        except _FollowUpConflict as clash:
-            return clash.answer
+                for result in results:
+                    if isinstance(result, Conflict):
+                        raise _FollowUpConflict(result)
+        except _FollowUpConflict as conflict:
+            return conflict.result
         return None
 
     def _ready_row(self, requeued: Requeued[UUID]) -> Row:
@@ -241,6 +288,6 @@ class _Change:
 
 
 class _FollowUpConflict(Exception):
-    def __init__(self, answer: Conflict) -> None:
+    def __init__(self, result: Conflict) -> None:
         super().__init__()
-        self.answer = answer
+        self.result = result

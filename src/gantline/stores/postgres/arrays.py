@@ -1,6 +1,6 @@
-"""Arrays on their way to the server, in its binary format.
+"""Arrays as parameters, in the binary format of the server.
 
-psycopg asks every element for its type; we know it. For 500 UUIDs that is 130 against 420 µs.
+psycopg finds out the type of every element; we know it. For 500 UUIDs: 130 instead of 420 µs.
 """
 
 from collections.abc import Sequence
@@ -25,26 +25,26 @@ _TRUTHS: Final = {False: b"\0\0\0\x01\0", True: b"\0\0\0\x01\x01"}
 
 
 class Array:
-    """Elements of one type, already spelt as the server wants them: length, then bytes."""
+    """Elements of one type, encoded for the server: length, then bytes."""
 
     element: ClassVar[int]
     oid: ClassVar[int]
-    __slots__ = ("count", "text")
+    __slots__ = ("count", "data")
 
     def __init__(self, values: Sequence[object]) -> None:
         self.count = len(values)
-        self.text = self._spelt(values)
+        self.data = self._encode(values)
 
-    def _spelt(self, values: Sequence[object]) -> bytes:
-        # Most columns of a batch say the same of every job: 2 instead of 60 µs for 500.
+    def _encode(self, values: Sequence[object]) -> bytes:
+        # Most columns of a batch have the same value for every job: 2 instead of 60 µs for 500.
         if values and values.count(values[0]) == len(values):
-            return self._one_or_null(values[0]) * len(values)
-        return b"".join([self._one_or_null(value) for value in values])
+            return self._encode_or_null(values[0]) * len(values)
+        return b"".join([self._encode_or_null(value) for value in values])
 
-    def _one_or_null(self, value: object) -> bytes:
-        return _NULL if value is None else self._one(value)
+    def _encode_or_null(self, value: object) -> bytes:
+        return _NULL if value is None else self._encode_one(value)
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         raise NotImplementedError
 
 
@@ -52,13 +52,13 @@ class Uuids(Array):
     element, oid = 2950, 2951
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         assert isinstance(value, UUID)  # noqa: S101  # for the type checker
         return b"\0\0\0\x10" + value.bytes
 
 
 class RandomUuids(Array):
-    """So many run tokens: random, and marked as RFC 9562 wants it (version 4)."""
+    """So many run tokens: random UUIDs of version 4 (RFC 9562)."""
 
     element, oid = 2950, 2951
     __slots__ = ()
@@ -68,7 +68,7 @@ class RandomUuids(Array):
         random = bytearray(urandom(16 * count))
         random[6::16] = bytes(byte & 0x0F | 0x40 for byte in random[6::16])
         random[8::16] = bytes(byte & 0x3F | 0x80 for byte in random[8::16])
-        self.text = b"".join(
+        self.data = b"".join(
             [b"\0\0\0\x10" + random[start : start + 16] for start in range(0, 16 * count, 16)]
         )
 
@@ -77,7 +77,7 @@ class Texts(Array):
     element, oid = 25, 1009
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         try:
             text = str(value).encode()
         except UnicodeEncodeError as error:
@@ -89,7 +89,7 @@ class Bytes(Array):
     element, oid = 17, 1001
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         assert isinstance(value, bytes)  # noqa: S101  # for the type checker
         return _LENGTH.pack(len(value)) + value
 
@@ -98,7 +98,7 @@ class Bigints(Array):
     element, oid = 20, 1016
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         return _BIGINT.pack(8, value)
 
 
@@ -106,7 +106,7 @@ class Integers(Array):
     element, oid = 23, 1007
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         return _INTEGER.pack(4, value)
 
 
@@ -114,7 +114,7 @@ class Booleans(Array):
     element, oid = 16, 1000
     __slots__ = ()
 
-    def _one(self, value: object) -> bytes:
+    def _encode_one(self, value: object) -> bytes:
         return _TRUTHS[bool(value)]
 
 
@@ -127,12 +127,12 @@ def _dumper_of(kind: type[Array]) -> type[Dumper]:
         def dump(self, obj: Array) -> Buffer:
             if not obj.count:
                 return _EMPTY.pack(0, 0, kind.element)
-            return _HEAD.pack(1, 1, kind.element, obj.count, 1) + obj.text
+            return _HEAD.pack(1, 1, kind.element, obj.count, 1) + obj.data
 
     return ArrayDumper
 
 
 def register(adapters: AdaptersMap) -> None:
-    """Teach a connection our arrays."""
+    """Register our arrays at a connection."""
     for kind in (Uuids, RandomUuids, Texts, Bytes, Bigints, Integers, Booleans):
         adapters.register_dumper(kind, _dumper_of(kind))

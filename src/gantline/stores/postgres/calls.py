@@ -1,48 +1,72 @@
-"""Calls: every verb goes through here, with a deadline, further attempts and errors in our words.
+"""Calls: every verb runs through here, with a deadline, retries and our errors.
 
-An attempt whose answer was lost is simply made again: all verbs survive that.
+A call whose response was lost is repeated: all verbs allow that.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from enum import Enum
-from typing import Final, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 import psycopg
 
 from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.stores.pool import Pool, Pools, Purpose, raise_if_cancelled, retry_waits
 from gantline.stores.postgres import failures
-from gantline.stores.postgres.bounded import Bounded
-from gantline.stores.postgres.connection import Connection, connect, is_being_cancelled
+from gantline.stores.postgres.connection import Connection, connect, lend
 from gantline.stores.postgres.location import Location
-from gantline.stores.postgres.pool import Pool
 from gantline.stores.postgres.sql import Sql
 
 T = TypeVar("T")
 Work = Callable[[Sql], Awaitable[T]]
 
-_FIRST_WAIT_SECONDS: Final = 0.02
-_LONGEST_WAIT_SECONDS: Final = 1.0
+
+T_co = TypeVar("T_co", covariant=True)
 
 
-async def nothing(sql: Sql) -> None:
-    """The work of a call for which all that is to be done comes before."""
+class Bounded(AbstractAsyncContextManager[T_co]):
+    """Enters and leaves another context, each with a deadline; what is between has none."""
+
+    def __init__(
+        self,
+        inner: AbstractAsyncContextManager[T_co],
+        *,
+        seconds: float,
+        too_late: Callable[[], Exception],
+    ) -> None:
+        self._inner = inner
+        self._seconds = seconds
+        self._too_late = too_late
+
+    async def __aenter__(self) -> T_co:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._inner.__aenter__()
+        except TimeoutError:
+            raise self._too_late() from None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._inner.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if error is None:
+                raise self._too_late() from None
+            return None  # what was raised in the block says more
 
 
-class Purpose(Enum):
-    """Whose connections a call uses: none of these can starve another."""
-
-    VERBS = "verbs"
-    CONTROL = "control"
-    """Leases and leadership."""
-    HANDLERS = "handlers"
-    """Transactions that handlers hold open for as long as they like."""
+async def do_nothing(sql: Sql) -> None:
+    """The work of a call that does everything in `before`."""
 
 
 class Calls:
-    """Runs pieces of work on connections of the loop that calls."""
+    """Runs pieces of work on connections of the calling event loop."""
 
     def __init__(
         self, location: Location, *, before_commit: Callable[[], None] | None = None
@@ -50,11 +74,10 @@ class Calls:
         self._location = location
         self._seconds = location.deadline.total_seconds()
         self._before_commit = before_commit
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
+        self._pools = Pools(self._connect, location.connections)
         self._connected = 0
-        self._closed = False
         self.are_durable = True
-        """Whether every connection so far keeps what it has committed."""
+        """Whether commits on every connection so far survive a crash of the server."""
 
     async def run(
         self,
@@ -64,29 +87,28 @@ class Calls:
         atomic: bool = False,
         before: Work[None] | None = None,
     ) -> T:
-        """Do `work`; as one transaction where it takes several statements.
+        """Do `work`; in one transaction where `atomic`.
 
-        What has to be done `before`, is done in every attempt: on the same connection, but not in
-        that transaction.
+        `before` is done in every attempt, on the same connection, but not in that transaction.
         """
-        pool = self._pool(purpose)
+        pool = self._pools.get(purpose)
         failed: list[psycopg.Error] = []
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._until_it_works(pool, work, atomic, before, failed)
+                return await self._retry(pool, work, atomic, before, failed)
         except TimeoutError:
             pass
-        raise failures.told(failed[-1]) if failed else self._silence()
+        raise failures.translate_with_cause(failed[-1]) if failed else self._no_response()
 
-    async def _until_it_works(
+    async def _retry(
         self,
-        pool: Pool,
+        pool: Pool[Connection],
         work: Work[T],
         atomic: bool,
         before: Work[None] | None,
         failed: list[psycopg.Error],
     ) -> T:
-        wait, is_repeated = _FIRST_WAIT_SECONDS, False
+        waits, is_repeated = retry_waits(), False
         while True:
             was_sent = False
             try:
@@ -97,25 +119,24 @@ class Calls:
                     was_sent = True
                     return await self._attempt(sql, work, atomic)
             except failures.RAISED as error:
-                _stop_if_cancelled()
-                failed.append(failures.as_error(error))
-            if not failures.is_worth_another_attempt(failed[-1]):
-                raise failures.told(failed[-1])
+                raise_if_cancelled()
+                failed.append(failures.to_psycopg_error(error))
+            if not failures.is_retryable(failed[-1]):
+                raise failures.translate_with_cause(failed[-1])
             if failures.is_lost(failed[-1]):
                 is_repeated |= was_sent and failures.may_be_done(failed[-1])
                 await pool.drop_idle()
-            await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            await asyncio.sleep(next(waits))
 
     async def _attempt(self, sql: Sql, work: Work[T], atomic: bool) -> T:
         by_itself = not atomic and self._before_commit is None
         if by_itself and sql.connection.is_read_committed:
             return await work(sql)
         async with sql.connection.transaction():
-            answer = await work(sql)
+            result = await work(sql)
             if self._before_commit is not None:
                 await asyncio.to_thread(self._before_commit)
-        return answer
+        return result
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Sql]:
@@ -124,10 +145,10 @@ class Calls:
         Nor are their errors: what is raised in the block leaves it as it is. The block may take as
         long as it likes; its beginning and its end have a deadline each.
         """
-        pool, raised = self._pool(Purpose.HANDLERS), list[BaseException]()
+        pool, raised = self._pools.get(Purpose.HANDLERS), list[BaseException]()
         try:
             async with (
-                self._bounded(pool.connection_for_others(), pool) as connection,
+                self._bounded(lend(pool), pool) as connection,
                 self._bounded(connection.transaction()),
             ):
                 try:
@@ -140,25 +161,25 @@ class Calls:
             if error in raised:
                 raise
             failed = error
-        raise failures.told(failed)
+        raise failures.translate_with_cause(failed)
 
-    async def in_time(self, work: Awaitable[T]) -> T:
-        """Wait for something that is done on a handler's connection no longer than for a call."""
+    async def run_in_time(self, work: Awaitable[T]) -> T:
+        """Wait for work on a handler's connection, with the deadline of a call."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await work
         except TimeoutError:
-            raise self._silence() from None
+            raise self._no_response() from None
 
     def _bounded(
-        self, inner: AbstractAsyncContextManager[T], pool: Pool | None = None
+        self, inner: AbstractAsyncContextManager[T], pool: Pool[Connection] | None = None
     ) -> Bounded[T]:
         def too_late() -> StoreUnavailable:
-            return self._none_free() if pool and pool.is_exhausted else self._silence()
+            return self._none_free() if pool and pool.is_exhausted else self._no_response()
 
         return Bounded(inner, seconds=self._seconds, too_late=too_late)
 
-    def _silence(self) -> StoreUnavailable:
+    def _no_response(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"PostgreSQL has not answered within {self._seconds:g} s.",
             next_step="Look for locks in pg_stat_activity, or for what keeps the server busy.",
@@ -172,37 +193,13 @@ class Calls:
             "`connections` in the store URL.",
         )
 
-    def _pool(self, purpose: Purpose) -> Pool:
-        if self._closed:
-            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
-        place = (asyncio.get_running_loop(), purpose)
-        pool = self._pools.get(place)
-        if pool is None:
-            self._forget_loops_that_ended()
-            size = 1 if purpose is Purpose.CONTROL else self._location.connections
-            pool = self._pools[place] = Pool(self._connect, size)
-        return pool
-
     async def _connect(self) -> Connection:
         connection = await connect(self._location)
-        # Counted when it is there: one that took long may have reached another server by then.
+        # Numbered once it is open: a slow one may have reached another server by then.
         self._connected += 1
         connection.number = self._connected
         self.are_durable &= connection.is_durable
         return connection
 
-    def _forget_loops_that_ended(self) -> None:
-        for loop, purpose in list(self._pools):
-            if loop.is_closed():
-                self._pools.pop((loop, purpose)).abandon()
-
     async def close(self) -> None:
-        self._closed = True
-        for pool in list(self._pools.values()):
-            await pool.close()
-
-
-def _stop_if_cancelled() -> None:
-    """A cancellation that meets an error of the server is hidden by it."""
-    if is_being_cancelled():
-        raise asyncio.CancelledError
+        await self._pools.close()

@@ -1,13 +1,11 @@
-"""dump, load and clear: all that a schema holds, page by page, on its way to or from elsewhere."""
+"""dump, load and clear: copying all content of a schema, page by page."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
-import msgspec
-
-from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.clock import to_micros
 from gantline.contract.records import Record
 from gantline.contract.status import ON_REQUEST, JobStatus
 from gantline.contract.stored import (
@@ -21,16 +19,21 @@ from gantline.contract.stored import (
     StoredRecord,
     StoredTerm,
 )
-from gantline.contract.submission import KeyKind
+from gantline.contract.submission import KeyKind, NewJob
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
-from gantline.stores.postgres.insert import trace_text
+from gantline.stores.postgres.counts import Tally, fold
+from gantline.stores.postgres.events import Numbers
 from gantline.stores.postgres.lanes import Lanes
-from gantline.stores.postgres.numbers import Numbers
 from gantline.stores.postgres.query import get
-from gantline.stores.postgres.rows import LOG_COLUMNS, log_from_row
-from gantline.stores.postgres.sql import Row, Sql
-from gantline.stores.postgres.tally import Tally, fold
-from gantline.stores.sql.copying import page_of
+from gantline.stores.postgres.rows import LOG_COLUMNS, job_columns
+from gantline.stores.postgres.sql import Sql
+from gantline.stores.sql.rows import (
+    key_from_row,
+    log_from_row,
+    make_page,
+    read_position,
+    record_from_row,
+)
 
 _FIRST_IDS = "SELECT id, fingerprint FROM gantline.job ORDER BY id LIMIT %s"
 _IDS = "SELECT id, fingerprint FROM gantline.job WHERE id > %s ORDER BY id LIMIT %s"
@@ -48,7 +51,7 @@ SELECT namespace, key, value, version, expires_at, replaced FROM gantline.record
 WHERE (namespace, key) > (%s, %s) ORDER BY namespace, key LIMIT %s
 """
 _TERMS = "SELECT role, term FROM gantline.leader WHERE role > %s ORDER BY role LIMIT %s"
-# What a sequence has handed out is told only to those who may use it.
+# Only a role with rights on a sequence may read its last value.
 _MARKS = """
 SELECT (SELECT last FROM gantline.event_cursor WHERE only_row = 1),
        greatest(0, (SELECT max(version) FROM gantline.record),
@@ -102,9 +105,9 @@ _ADD_TERM = """
 INSERT INTO gantline.leader (role, owner, term, until) VALUES (%s, '', %s, 0)
 ON CONFLICT (role) DO NOTHING
 """
-# Nobody numbers these rows: they have their numbers, which Marks make known.
+# The sequencer must not number these rows: they have numbers, which come with Marks.
 _KEEP_NUMBERS = "UPDATE gantline.event_cursor SET high = greatest(high, %s) WHERE only_row = 1"
-# An event has its number for an id. Of a row that is gone there is no id any more, nor ever again.
+# The id of a loaded row is its event number. The ids of removed rows are never used again.
 _NUMBER = """
 INSERT INTO gantline.event_batch (first, last, log_ids)
 SELECT batch.first, batch.last, ARRAY(SELECT generate_series(batch.first, batch.last))
@@ -147,23 +150,23 @@ _CLEAR: Final = (
 _BATCH_SIZE: Final = 1_000
 _ROWS_AT_ONCE: Final = 20_000
 
-_read_place: Final = msgspec.json.Decoder(list[Any]).decode
-
 
 async def dump(sql: Sql, part: Part, after: str, limit: int, numbers: Numbers) -> Dumped:
-    place = _read_place(after) if after else None
+    position = read_position(after) if after else None
     match part:
         case Part.JOBS:
-            return await _dump_jobs(sql, UUID(place[0]) if place else None, limit, numbers)
+            return await _dump_jobs(sql, UUID(position[0]) if position else None, limit, numbers)
         case Part.KEYS:
-            rows = await sql.rows(_KEYS, *(place or ["", "", "", KeyKind.JOB.value]), limit)
-            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
+            rows = await sql.rows(_KEYS, *(position or ["", "", "", KeyKind.JOB.value]), limit)
+            return make_page(
+                [key_from_row((row[3], *row[:3], *row[4:])) for row in rows], rows, 4, limit
+            )
         case Part.RECORDS:
-            rows = await sql.rows(_RECORDS, *(place or ["", ""]), limit)
-            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
+            rows = await sql.rows(_RECORDS, *(position or ["", ""]), limit)
+            return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)
         case Part.TERMS:
-            rows = await sql.rows(_TERMS, *(place or [""]), limit)
-            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
+            rows = await sql.rows(_TERMS, *(position or [""]), limit)
+            return make_page([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             return Dumped((Marks(*(await sql.rows(_MARKS))[0]),))
         case _:
@@ -183,12 +186,12 @@ async def _dump_jobs(sql: Sql, after: UUID | None, limit: int, numbers: Numbers)
         for (job_id, fingerprint), job in zip(found, await get(sql, ids, None), strict=True)
         if job is not None
     ]
-    return page_of(items, found, 1, limit)
+    return make_page(items, found, 1, limit)
 
 
 async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, list[StoredEntry]]:
     rows = await sql.rows(_LOG, Uuids(ids))
-    numbers = await known.of(sql, [row[0] for row in rows])
+    numbers = await known.find(sql, [row[0] for row in rows])
     logs: defaultdict[UUID, list[StoredEntry]] = defaultdict(list)
     for row in rows:
         entry = log_from_row(row[2:])
@@ -197,30 +200,11 @@ async def _logs(sql: Sql, ids: Sequence[UUID], known: Numbers) -> dict[UUID, lis
     return logs
 
 
-def _stored_key(row: Row) -> StoredKey:
-    tenant_id, scope, key, kind, job_id, fingerprint, until = row
-    return StoredKey(
-        kind=KeyKind(kind),
-        tenant_id=tenant_id,
-        scope=scope,
-        key=key,
-        job_id=job_id,
-        fingerprint=fingerprint,
-        until=None if until is None else from_micros(until),
-    )
-
-
-def _stored_record(row: Row) -> StoredRecord:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return StoredRecord(Record(namespace, key, value, version, expires_at, replaced))
-
-
 # -- load -----------------------------------------------------------------------------------------
 
 
 async def load(sql: Sql, items: Sequence[Stored], lanes: Lanes) -> None:
-    """In the caller's transaction. The lanes must have been learnt."""
+    """Load in the caller's transaction. The lanes must have been loaded before."""
     await _load_jobs(sql, [item for item in items if isinstance(item, StoredJob)], lanes)
     await _load_keys(sql, [item for item in items if isinstance(item, StoredKey)])
     await _load_records(sql, [item.record for item in items if isinstance(item, StoredRecord)])
@@ -240,7 +224,9 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
     if not new:
         return
     numbers = [lanes[(stored.job.queue, stored.job.job_type)] for stored in new]
-    await sql.run(_ADD_JOBS, *_job_columns(new, numbers))
+    await sql.run(
+        _ADD_JOBS, *job_columns([NewJob(one.job, one.fingerprint) for one in new], numbers)
+    )
     await sql.run(_ADD_READY, *_ready_columns(new, numbers))
     rows = [
         (stored, lane, row) for stored, lane in zip(new, numbers, strict=True) for row in stored.log
@@ -255,32 +241,9 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
     await fold(sql)
 
 
-def _job_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
-    envelopes = [stored.job for stored in jobs]
-    return [
-        Uuids([job.job_id for job in envelopes]),
-        Texts([job.tenant_id for job in envelopes]),
-        Bigints(lanes),
-        Texts([job.subject_id for job in envelopes]),
-        Texts([job.correlation_id for job in envelopes]),
-        Texts([job.idempotency_key for job in envelopes]),
-        Bytes([stored.fingerprint for stored in jobs]),
-        Integers([job.attempt for job in envelopes]),
-        Integers([job.max_attempts for job in envelopes]),
-        Bytes([bytes(job.payload) for job in envelopes]),
-        Integers([job.payload_version for job in envelopes]),
-        Integers([job.priority for job in envelopes]),
-        Bigints([to_micros(job.created_at) for job in envelopes]),
-        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
-        Texts([job.created_by for job in envelopes]),
-        Uuids([job.parent_job_id for job in envelopes]),
-        Texts([trace_text(job.trace_context) for job in envelopes]),
-    ]
-
-
 def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Array]:
-    places = zip(jobs, lanes, strict=True)
-    queued = [(one, lane) for one, lane in places if one.status is JobStatus.QUEUED]
+    pairs = zip(jobs, lanes, strict=True)
+    queued = [(one, lane) for one, lane in pairs if one.status is JobStatus.QUEUED]
     return [
         Bigints([lane for _, lane in queued]),
         Bigints([to_micros(one.run_at or one.job.created_at) for one, _ in queued]),
@@ -298,7 +261,7 @@ def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Arra
 
 
 def _log_columns(rows: Sequence[tuple[StoredJob, int, StoredEntry]]) -> list[Array]:
-    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    """Crashes, snoozes and priority are read only from the row that ends a job."""
     jobs = [stored for stored, _, _ in rows]
     entries = [row.entry for _, _, row in rows]
     errors = [entry.error for entry in entries]
@@ -364,7 +327,7 @@ async def _load_records(sql: Sql, records: Sequence[Record]) -> None:
 
 
 async def clear_some(sql: Sql) -> bool:
-    """Remove some rows; tell whether there may be more. Lanes stay: others remember them."""
+    """Remove some rows; return whether there may be more. Lanes stay: processes cache them."""
     left = _ROWS_AT_ONCE
     for table in _CLEAR:
         left -= await sql.run(_REMOVE.format(table, table), left) if left else 0

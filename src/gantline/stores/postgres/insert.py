@@ -4,16 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
-from gantline.contract.clock import span_micros, to_micros
+from gantline.contract.clock import span_micros
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import KeyKind, NewJob
-from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
-from gantline.stores.postgres.lanes import Lanes, Place
+from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts
+from gantline.stores.postgres.lanes import Lane, Lanes
+from gantline.stores.postgres.rows import job_columns
 from gantline.stores.postgres.sql import Row, Sql
 
 MOST_AT_ONCE: Final = 1_000
+_DELAY: Final = 14
+"""Where the server's function has it among the columns of a job."""
 _INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 26)})"  # noqa: S608
 
 
@@ -28,22 +29,22 @@ async def insert(
 ) -> list[InsertResult]:
     """Insert in the caller's transaction, which is needed where there is more than one round.
 
-    The lanes must have been learnt.
+    The lanes must have been loaded.
     """
-    answers: list[InsertResult] = [Applied(1)] * len(jobs)
-    for places in in_rounds:
-        columns = _columns([jobs[place] for place in places], lanes)
+    results: list[InsertResult] = [Applied(1)] * len(jobs)
+    for indexes in in_rounds:
+        columns = _columns([jobs[index] for index in indexes], lanes)
         for row in await sql.rows(_INSERT, now, patience_ms, *columns):
-            answers[places[row[0] - 1]] = refused(row)
-    return answers
+            results[indexes[row[0] - 1]] = read_refusal(row)
+    return results
 
 
-def places_of(jobs: Iterable[NewJob]) -> Iterator[Place]:
+def lanes_of(jobs: Iterable[NewJob]) -> Iterator[Lane]:
     return ((new.job.queue, new.job.job_type) for new in jobs)
 
 
-def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
-    """Split so that no id and no key comes twice in a round: a later one meets the earlier."""
+def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
+    """Split into rounds with each id and key once, so that a later job sees the earlier."""
     rest = list(range(len(jobs)))
     if len(jobs) <= MOST_AT_ONCE and _are_all_different(jobs):
         yield rest
@@ -52,12 +53,12 @@ def rounds_of(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
         seen: set[object] = set()
         this: list[int] = []
         later: list[int] = []
-        for place in rest:
-            new = jobs[place]
+        for index in rest:
+            new = jobs[index]
             names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
             is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
-            (this if is_first else later).append(place)
-            seen.update(names)  # what waits is met by those behind it as well
+            (this if is_first else later).append(index)
+            seen.update(names)  # those after it wait for a later round as well
         yield this
         rest = later
 
@@ -68,35 +69,19 @@ def _are_all_different(jobs: Sequence[NewJob]) -> bool:
     return len(ids) == len(jobs) and len(set(keys)) == len(keys)
 
 
-def refused(row: Row) -> InsertResult:
-    """Read what the server's function says of a job that it did not insert."""
+def read_refusal(row: Row) -> InsertResult:
+    """Read why the server's function did not insert a job."""
     _, outcome, existing, kind = row
     by = None if kind is None else KeyKind(kind)
     return Conflict(by=by) if outcome == "conflict" else Duplicate(existing, by=by)
 
 
 def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
-    envelopes = [new.job for new in jobs]
     requests = [new.request_key for new in jobs]
+    columns = job_columns(jobs, [lanes[(new.job.queue, new.job.job_type)] for new in jobs])
+    columns.insert(_DELAY, Bigints([span_micros(new.delay) for new in jobs]))
     return [
-        Uuids([job.job_id for job in envelopes]),
-        Texts([job.tenant_id for job in envelopes]),
-        Bigints([lanes[(job.queue, job.job_type)] for job in envelopes]),
-        Texts([job.subject_id for job in envelopes]),
-        Texts([job.correlation_id for job in envelopes]),
-        Texts([job.idempotency_key for job in envelopes]),
-        Bytes([new.fingerprint for new in jobs]),
-        Integers([job.attempt for job in envelopes]),
-        Integers([job.max_attempts for job in envelopes]),
-        Bytes([bytes(job.payload) for job in envelopes]),
-        Integers([job.payload_version for job in envelopes]),
-        Integers([job.priority for job in envelopes]),
-        Bigints([to_micros(job.created_at) for job in envelopes]),
-        Bigints([job.scheduled_at and to_micros(job.scheduled_at) for job in envelopes]),
-        Bigints([span_micros(new.delay) for new in jobs]),
-        Texts([job.created_by for job in envelopes]),
-        Uuids([job.parent_job_id for job in envelopes]),
-        Texts([trace_text(job.trace_context) for job in envelopes]),
+        *columns,
         Texts([key and key.tenant_id for key in requests]),
         Texts([key and key.scope for key in requests]),
         Texts([key and key.key for key in requests]),
@@ -106,15 +91,13 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
     ]
 
 
-def trace_text(trace: dict[str, str] | None) -> str | None:
-    return msgspec.json.encode(trace).decode() if trace else None
-
-
-def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[InsertResult]:
-    """What a repeated insert means: a job that is there under its own id is the one we inserted."""
+def accept_own_duplicates(
+    results: list[InsertResult], jobs: Sequence[NewJob]
+) -> list[InsertResult]:
+    """After a repeated insert: a duplicate with the job's own id is the job that we inserted."""
     return [
-        Applied(1) if answer == _own(new.job.job_id) else answer
-        for answer, new in zip(answers, jobs, strict=True)
+        Applied(1) if result == _own(new.job.job_id) else result
+        for result, new in zip(results, jobs, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Leases: renewing and ending them, reading those that have run out; and the progress of a run."""
+"""Leases: renewed, ended, expired; and the progress of a run."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,26 +7,19 @@ from uuid import UUID
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.postgres.arrays import Uuids
-from gantline.stores.postgres.removal import forget
-from gantline.stores.postgres.rows import (
-    JOB_COLUMNS,
-    RUN_COLUMNS,
-    RUN_WIDTH,
-    job_from_row,
-    run_from_row,
-)
-from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
+from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
+from gantline.stores.sql.rows import JOB_COLUMNS, RUN_COLUMNS, RUN_WIDTH, job_from_row, run_from_row
 
-# Whoever has the row locked is about to end the run (or to ask it to stop): it is held, and waiting
-# for that would make the other leases late.
+# A locked row belongs to a run that is about to end or to be cancelled: it counts as held. To wait
+# for the lock would delay the other leases.
 _RENEW = """
-WITH wanted AS (
-    SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS wanted (job_id, token)
+WITH given AS (
+    SELECT * FROM unnest(%(jobs)s, %(tokens)s) AS given (job_id, token)
 ), held AS (
     SELECT lease.job_id, lease.token, lease.cancel_requested
-    FROM wanted CROSS JOIN LATERAL (
+    FROM given CROSS JOIN LATERAL (
         SELECT * FROM gantline.lease
-        WHERE lease.job_id = wanted.job_id AND lease.token = wanted.token
+        WHERE lease.job_id = given.job_id AND lease.token = given.token
           AND lease.session = %(session)s
         OFFSET 0
     ) AS lease
@@ -45,10 +38,10 @@ SELECT held.token, held.cancel_requested,
        held.job_id = ANY (ARRAY(SELECT job_id FROM free)) AS was_free
 FROM held
 """
-# How long to wait for a lock that may be a reaper's: if it is, the run is lost and we want to know.
+# How long to wait for a lock that the reaper may hold: if so, the run is lost, and we must know.
 LOCK_WAITS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2)
-# A row that somebody has locked is a run that is being renewed or ended: left to the next look, or
-# to its own end.
+# A locked row belongs to a run that is being renewed or ended: the next attempt, or its end, takes
+# care of it.
 _EXPIRE_SESSION = """
 WITH free AS (
     SELECT job_id FROM gantline.lease WHERE session = %(session)s FOR UPDATE SKIP LOCKED
@@ -59,7 +52,7 @@ WITH free AS (
 SELECT lease.job_id = ANY (ARRAY(SELECT job_id FROM free)) FROM gantline.lease
 WHERE lease.session = %(session)s
 """
-# A lease that was given later than now was given before the clock was set back.
+# A lease that began later than now was given before the clock was set back.
 _TOO_LONG = """
 SELECT job_id FROM gantline.lease WHERE until - length > coalesce(%s, gantline.micros())
 """
@@ -73,8 +66,8 @@ WHERE ctid = ANY (ARRAY(
 _EXPIRED = f"""
 SELECT {RUN_COLUMNS}, {JOB_COLUMNS}, lane.queue, lane.job_type, lease.job_id
 FROM gantline.lease
-{looked_up_if_there("job", "id", "lease.job_id")}
-{looked_up("lane", "id", "lease.lane")}
+{left_join_one("job", "id", "lease.job_id")}
+{join_one("lane", "id", "lease.lane")}
 WHERE lease.until <= coalesce(%s, gantline.micros()) AND lease.job_id > %s
 ORDER BY lease.job_id LIMIT %s
 """  # noqa: S608  # constants only
@@ -102,6 +95,25 @@ WITH before AS (
 )
 SELECT version FROM moved
 """
+
+
+# The key of a removed job is only in the table of keys.
+FORGET = """
+WITH gone AS (
+    DELETE FROM gantline.{0}
+    WHERE {1} AND NOT EXISTS (SELECT FROM gantline.job WHERE job.id = {0}.job_id OFFSET 0)
+    RETURNING job_id, lane, tenant, keyed
+), counted AS (
+    INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
+    SELECT lane, -count(*), 0, 0, 0, 0, tenant FROM gone GROUP BY tenant, lane
+), freed AS (
+    DELETE FROM gantline.dedupe AS held USING gone, gantline.lane
+    WHERE gone.keyed AND lane.id = gone.lane AND held.tenant = gone.tenant
+      AND held.scope = lane.job_type AND held.kind = 'job' AND held.job_id = gone.job_id
+)
+DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
+"""
+_FORGET_LEASES = FORGET.format("lease", "job_id = ANY (%s)")
 
 
 async def renew(
@@ -142,7 +154,7 @@ async def expire_session(sql: Sql, session: str, now: int | None) -> int:
 
 
 async def expired(sql: Sql, *, limit: int, after: UUID | None, now: int | None) -> list[Run]:
-    """Of jobs that were removed by hand nothing is left then."""
+    """Read expired runs. Removes what is left of jobs that were removed by hand."""
     if after is None:
         too_long = await sql.rows(_TOO_LONG, now)
         if too_long:
@@ -174,3 +186,8 @@ async def _progress(sql: Sql, update: Progress, now: int | None) -> ProgressResu
         return Applied(rows[0][0])
     known = await sql.row("SELECT 1 FROM gantline.job WHERE id = %s", run.job_id)
     return Stale() if known else NotFound()
+
+
+async def forget(sql: Sql, job_ids: Sequence[UUID]) -> None:
+    """Remove the leases of jobs whose rows were removed by hand, and all that is left of them."""
+    await sql.run(_FORGET_LEASES, Uuids(job_ids))

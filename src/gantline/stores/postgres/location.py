@@ -1,10 +1,10 @@
-"""Where the jobs are: what a postgresql:// URL says about the server, the schema and our ways."""
+"""Where the jobs are: the server, the schema and the options of a postgresql:// URL."""
 
 import re
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 import psycopg
@@ -12,12 +12,18 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from gantline.contract.errors import StoreMisconfigured
-from gantline.stores.url_options import number, truth
+from gantline.stores.url_options import (
+    check_names,
+    is_unambiguous,
+    read_bool,
+    read_number,
+    unreadable,
+)
 
 DEFAULT_SCHEMA: Final = "gantline"
 # PostgreSQL names have 63 bytes, and `<schema>.wake` must be one.
 _SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,57}")
-_OPTION_NAME: Final = re.compile(r"[a-z_]+")
+_EXAMPLE: Final = "postgresql://user:password@host:5432/database"
 _OURS: Final = frozenset({"schema", "prepare", "connections", "auto_migrate", "deadline", "wakeup"})
 
 
@@ -43,27 +49,32 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Location with schema {self.schema!r}>"
 
     def sql(self, text: str) -> bytes:
-        """Our statements name the schema `gantline`; say them of this one."""
-        return _in_schema(text, self.schema)
+        """Replace the schema `gantline`, which our statements name, by this one."""
+        return _put_in_schema(text, self.schema)
 
 
 @lru_cache(maxsize=1024)
-def _in_schema(text: str, schema: str) -> bytes:
+def _put_in_schema(text: str, schema: str) -> bytes:
     return text.replace("gantline.", f"{schema}.").encode()
 
 
 def parse_url(url: str) -> Location:
-    """Read a URL; what is not ours goes to the driver (sslmode, connect_timeout …)."""
+    """Read a URL; options that are not ours go to the driver (sslmode, connect_timeout …)."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     ours = {name: value for name, value in options.items() if name in _OURS}
     rest = {name: value for name, value in options.items() if name not in _OURS}
-    # Not as a form has it: the driver would take a plus for a plus.
+    # Not as in a form: the driver would not read a plus as a space.
     query = urlencode(rest, quote_via=quote)
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
-    _check_options(rest)
-    if not _is_unambiguous(parts) or not _is_readable(conninfo):
-        raise _unreadable()
+    check_names(
+        rest,
+        {option.keyword.decode() for option in Conninfo.get_defaults()},
+        example=_EXAMPLE,
+        next_step=f"Use ours ({', '.join(sorted(_OURS))}), or those of the driver.",
+    )
+    if not is_unambiguous(parts) or not _is_readable(conninfo):
+        raise unreadable(_EXAMPLE)
     schema = ours.get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreMisconfigured(
@@ -73,28 +84,12 @@ def parse_url(url: str) -> Location:
     return Location(
         conninfo=conninfo,
         schema=schema,
-        prepare=truth(ours, "prepare"),
-        auto_migrate=truth(ours, "auto_migrate"),
-        wakeup=truth(ours, "wakeup"),
-        connections=int(number(ours, "connections", 10, least=2)),
-        deadline=timedelta(seconds=number(ours, "deadline", 30, least=0.1)),
+        prepare=read_bool(ours, "prepare"),
+        auto_migrate=read_bool(ours, "auto_migrate"),
+        wakeup=read_bool(ours, "wakeup"),
+        connections=int(read_number(ours, "connections", 10, least=2)),
+        deadline=timedelta(seconds=read_number(ours, "deadline", 30, least=0.1)),
     )
-
-
-def _check_options(options: dict[str, str]) -> None:
-    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
-    for name in options.keys() - known:
-        if not _OPTION_NAME.fullmatch(name):
-            raise _unreadable()  # it may well be the end of a password
-        raise StoreMisconfigured(
-            f"{name} is no option of a store URL.",
-            next_step=f"Use ours ({', '.join(sorted(_OURS))}), or those of the driver.",
-        )
-
-
-def _is_unambiguous(parts: SplitResult) -> bool:
-    """Whether all readers of the URL see the same end of its password."""
-    return parts.netloc.count("@") < 2 and "@" not in parts.path and not parts.fragment
 
 
 def _is_readable(conninfo: str) -> bool:
@@ -103,12 +98,3 @@ def _is_readable(conninfo: str) -> bool:
     except psycopg.ProgrammingError:
         return False
     return all(port == "" or port.isdigit() for port in ports)
-
-
-def _unreadable() -> StoreMisconfigured:
-    """What is wrong with it is not told, for that would repeat the password."""
-    return StoreMisconfigured(
-        "The store URL cannot be read.",
-        next_step="Write it as postgresql://user:password@host:5432/database, and percent-encode "
-        "what is special in the password.",
-    )

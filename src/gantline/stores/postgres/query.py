@@ -1,26 +1,25 @@
-"""Reading: jobs as they stand, pages of them, counts, history and events."""
+"""Reading jobs: by id, and page by page."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from gantline.contract.clock import from_micros, to_micros
-from gantline.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.clock import to_micros
+from gantline.contract.query import Cursor, JobFilter, Page
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.postgres.arrays import Texts, Uuids
-from gantline.stores.postgres.rows import (
-    IS_OUTCOME,
+from gantline.stores.postgres.rows import IS_OUTCOME, LOG_COLUMNS
+from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
+from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
-    LOG_COLUMNS,
     LOG_WIDTH,
     job_from_row,
     log_from_row,
+    make_snapshot,
 )
-from gantline.stores.postgres.sql import Row, Sql, looked_up, looked_up_if_there
-from gantline.stores.sql.rows import snapshot
 
 _SNAPSHOT = f"""
 SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
@@ -31,9 +30,9 @@ SELECT lane.queue, lane.job_type, {JOB_COLUMNS},
        lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
        lease.cancel_requested
 FROM gantline.job
-{looked_up("lane", "id", "job.lane")}
-{looked_up_if_there("ready", "job_id", "job.id")}
-{looked_up_if_there("lease", "job_id", "job.id")}
+{join_one("lane", "id", "job.lane")}
+{left_join_one("ready", "job_id", "job.id")}
+{left_join_one("lease", "job_id", "job.id")}
 LEFT JOIN LATERAL (
     SELECT * FROM gantline.log WHERE log.job_id = job.id AND log.{IS_OUTCOME}
     ORDER BY log.version DESC LIMIT 1
@@ -41,112 +40,32 @@ LEFT JOIN LATERAL (
 WHERE job.id = ANY ({{}})
 """  # noqa: S608  # constants only
 _BY_ID = _SNAPSHOT.format("%s")
-_HISTORY = f"""
-SELECT {LOG_COLUMNS} FROM gantline.log
-WHERE job_id = %(job)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s) ORDER BY version
-"""  # noqa: S608  # constants only
-# Batches whose rows were pruned give nothing, so their number is told apart from that of the rows.
-_EVENTS = f"""
-SELECT batch.last, batch.first + item.place - 1, log.tenant, lane.job_type, {LOG_COLUMNS}
-FROM (
-    SELECT * FROM gantline.event_batch
-    WHERE last > %(after)s AND last <= %(upto)s ORDER BY last LIMIT %(most)s
-) AS batch
-CROSS JOIN LATERAL unnest(batch.log_ids) WITH ORDINALITY AS item (log_id, place)
-{looked_up_if_there("log", "id", "item.log_id")}
-{looked_up_if_there("lane", "id", "log.lane")}
-WHERE batch.first + item.place - 1 > %(after)s
-ORDER BY 2
-"""  # noqa: S608  # constants only
-_SPANS = "SELECT last, first FROM gantline.event_batch WHERE last > %s ORDER BY last LIMIT %s"
 
-_COUNTS = """
-WITH ended AS (
-    SELECT lane, sum(live) AS live, sum(completed) AS completed, sum(failed) AS failed,
-           sum(poisoned) AS poisoned, sum(cancelled) AS cancelled
-    FROM (
-        SELECT lane, live, completed, failed, poisoned, cancelled, tenant FROM gantline.tally
-        UNION ALL
-        SELECT lane, live, completed, failed, poisoned, cancelled, tenant
-        FROM gantline.tally_delta
-    ) AS part
-    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
-    GROUP BY lane
-), running AS (
-    SELECT lane, count(*) AS running FROM gantline.lease
-    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
-    GROUP BY lane
-)
-SELECT lane.id, lane.queue, lane.job_type, (ended.live - coalesce(running.running, 0))::bigint,
-       coalesce(running.running, 0), ended.completed::bigint, ended.failed::bigint,
-       ended.poisoned::bigint, ended.cancelled::bigint
-FROM ended
-JOIN gantline.lane ON lane.id = ended.lane
-LEFT JOIN running ON running.lane = ended.lane
-WHERE ended.live + ended.completed + ended.failed + ended.poisoned + ended.cancelled > 0
-ORDER BY lane.queue COLLATE "C", lane.job_type COLLATE "C"
-"""
-_DEAD = """
-SELECT lane.job_type, log.status::text, log.reason, count(*), max(log.at)
-FROM gantline.log JOIN gantline.lane ON lane.id = log.lane
-WHERE log.is_end AND log.status IN ('Failed', 'Poisoned')
-  AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)
-GROUP BY 1, 2, 3 ORDER BY lane.job_type COLLATE "C", 2, log.reason COLLATE "C"
-"""
-_WAITING = """
-SELECT lane, sum(jobs)::bigint, min(run_at)
-FROM (
-    SELECT wanted.lane, later.jobs, first.run_at
-    FROM unnest(%(lanes)s::bigint[]) AS wanted (lane)
-    CROSS JOIN generate_series(0, 3) AS level (rank)
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS jobs FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
-          AND ready.run_at > coalesce(%(now)s, gantline.micros())
-          AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
-    ) AS later
-    LEFT JOIN LATERAL (
-        SELECT ready.run_at FROM gantline.ready
-        WHERE ready.lane = wanted.lane AND ready.rank = level.rank
-          AND ready.run_at <= coalesce(%(now)s, gantline.micros())
-          AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
-        ORDER BY ready.run_at LIMIT 1
-    ) AS first ON true
-    UNION ALL
-    SELECT lane, count(*) FILTER (WHERE run_at > coalesce(%(now)s, gantline.micros())),
-           min(run_at) FILTER (WHERE run_at <= coalesce(%(now)s, gantline.micros()))
-    FROM gantline.ready
-    WHERE rank >= 4 AND lane = ANY (%(lanes)s::bigint[])
-      AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    GROUP BY lane
-) AS waiting
-GROUP BY lane
-"""
 
-# Where jobs of a status are, and the columns by which they are kept in the order of a list.
+# The table with the jobs of a status, and its columns that have an index in the order of a list.
 _JOBS: Final = ("gantline.job", "job.tenant", "job.created_at", "job.id")
-_PLACES: Final = {
+_SOURCES: Final = {
     None: _JOBS,
     JobStatus.QUEUED: (
-        f"gantline.ready {looked_up('job', 'id', 'ready.job_id')}",
+        f"gantline.ready {join_one('job', 'id', 'ready.job_id')}",
         "ready.tenant",
         "ready.created_at",
         "ready.job_id",
     ),
     JobStatus.RUNNING: (
-        f"gantline.lease {looked_up('job', 'id', 'lease.job_id')}",
+        f"gantline.lease {join_one('job', 'id', 'lease.job_id')}",
         "lease.tenant",
         "lease.created_at",
         "lease.job_id",
     ),
 }
 _ENDED: Final = (
-    f"gantline.log {looked_up('job', 'id', 'log.job_id')}",
+    f"gantline.log {join_one('job', 'id', 'log.job_id')}",
     "log.tenant",
     "log.created_at",
     "log.job_id",
 )
-_STANDS_IN: Final = {
+_HAS_STATUS: Final = {
     JobStatus.QUEUED: "EXISTS (SELECT FROM gantline.ready WHERE ready.job_id = job.id OFFSET 0)",
     JobStatus.RUNNING: "EXISTS (SELECT FROM gantline.lease WHERE lease.job_id = job.id OFFSET 0)",
 }
@@ -155,8 +74,8 @@ _HAS_ENDED_AS: Final = (
     "AND ended.status = %s::text::gantline.job_status OFFSET 0)"
 )
 _IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subject = ANY (%s))"
-# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
-# are led by an index of owners or subjects.
+# Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
+# finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT last.reason FROM gantline.log AS last "  # noqa: S608  # constants only
@@ -169,62 +88,63 @@ async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[
     found = {row[2]: row for row in rows}
     asked = [found.get(job_id) for job_id in job_ids]
     return [
-        _snapshot(row) if row is not None and tenant_id in (None, row[3]) else None for row in asked
+        _read_snapshot(row) if row is not None and tenant_id in (None, row[3]) else None
+        for row in asked
     ]
 
 
-def _snapshot(row: Row) -> JobSnapshot:
+def _read_snapshot(row: Row) -> JobSnapshot:
     job, log = row[2:], row[2 + JOB_WIDTH :]
     last = log_from_row(log) if log[0] is not None else None
-    return snapshot(job_from_row(job, (row[0], row[1])), last, log[LOG_WIDTH:])
+    return make_snapshot(job_from_row(job, (row[0], row[1])), last, log[LOG_WIDTH:])
 
 
-async def find(sql: Sql, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    """One keyset scan per status, merged, and the jobs of the page.
+async def find(sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+    """Merge keyset scans, one per status, and read the jobs of the page.
 
     Where somebody sees only what is his own, one per way to see a job: so each follows an index in
     the order of the list. All in one statement, which has one snapshot: else a job that moves would
     be found twice, or not at all, or in a status that nobody asked for.
     """
-    visible = wanted.narrowed()
-    if visible is None or not limit:
+    narrowed = filter.narrowed()
+    if narrowed is None or not limit:
         return Page((), None)
-    wanted = visible
-    statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
+    filter = narrowed
+    statuses: list[JobStatus | None] = [*sorted(filter.statuses)] or [None]
     scans, values = [], list[object]()
     for status in statuses:
-        for way in await _ways(sql, wanted, status):
-            scan, of_scan = _scan(wanted, status, limit + 1, after, way)
+        for way in await _find_ways(sql, filter, status):
+            scan, of_scan = _scan(filter, status, limit + 1, after, way)
             scans.append(f"({scan})")
             values += of_scan
     # A union, because a job that is seen in two ways is one.
     page = f"""ARRAY(
-        SELECT id FROM ({" UNION ".join(scans)}) AS place
+        SELECT id FROM ({" UNION ".join(scans)}) AS found
         ORDER BY created_at DESC, id DESC LIMIT %s)
     """  # noqa: S608  # built from constants; every value is a parameter
     rows = await sql.rows(_SNAPSHOT.format(page), *values, limit + 1)
-    found = sorted(map(_snapshot, rows), key=_place, reverse=True)
-    next_page = Cursor(*_place(found[limit - 1])) if len(found) > limit else None
+    found = sorted(map(_read_snapshot, rows), key=_position, reverse=True)
+    next_page = Cursor(*_position(found[limit - 1])) if len(found) > limit else None
     return Page(tuple(found[:limit]), next_page)
 
 
-def _place(job: JobSnapshot) -> tuple[datetime, UUID]:
+def _position(job: JobSnapshot) -> tuple[datetime, UUID]:
     return job.job.created_at, job.job.job_id
 
 
 class _Way(NamedTuple):
-    """One way to see a job: a condition that an index of the jobs answers, and who or what."""
+    """One way to see a job: a condition for which there is an index, and its values."""
 
     condition: str
     names: Sequence[str]
 
 
-async def _ways(sql: Sql, wanted: JobFilter, status: JobStatus | None) -> list[_Way | None]:
-    """How to find what is visible; None for looking at every job of the status."""
-    whose = wanted.whose
-    if whose is None or wanted.subject_id or wanted.created_by:
+async def _find_ways(sql: Sql, filter: JobFilter, status: JobStatus | None) -> list[_Way | None]:
+    """Choose the ways to find what is visible; None means checking every job of the status."""
+    whose = filter.whose
+    if whose is None or filter.subject_id or filter.created_by:
         return [None]
-    if status and await _are_few(sql, wanted.tenant_id, status):
+    if status and await _are_few(sql, filter.tenant_id, status):
         return [None]
     ways: list[_Way | None] = []
     if whose.owner:
@@ -235,10 +155,10 @@ async def _ways(sql: Sql, wanted: JobFilter, status: JobStatus | None) -> list[_
 
 
 async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
-    """Whether there are so few jobs in a status that looking at each costs nothing."""
-    table, tenant, _, _ = _PLACES.get(status, _ENDED)
+    """Whether a status has so few jobs that each can be checked."""
+    table, tenant, _, _ = _SOURCES.get(status, _ENDED)
     conditions, values = ["true"], list[object]()
-    if status not in _PLACES:
+    if status not in _SOURCES:
         conditions.append("log.is_end AND log.status = %s::text::gantline.job_status")
         values.append(str(status))
     if tenant_id is not None and status is not JobStatus.RUNNING:
@@ -256,55 +176,51 @@ async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
 
 
 def _scan(
-    wanted: JobFilter,
-    status: JobStatus | None,
-    limit: int,
-    after: Cursor | None,
-    way: _Way | None,
+    filter: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None, way: _Way | None
 ) -> tuple[str, list[object]]:
-    """Say how to find the (created_at, id) of matching jobs in one status, newest first."""
-    source, tenant, created_at, job_id = place = _JOBS if way else _PLACES.get(status, _ENDED)
-    conditions, values = _conditions(wanted, way)
+    """Make the query for the (created_at, id) of matching jobs in one status, newest first."""
+    source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)
+    conditions, values = _conditions(filter, way)
     if way and status:
-        conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
-        values += [] if status in _STANDS_IN else [str(status)]
-    if place == _ENDED:
+        conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
+        values += [] if status in _HAS_STATUS else [str(status)]
+    if table == _ENDED:
         conditions.append("log.is_end AND log.status = %s::text::gantline.job_status")
         values.append(str(status))
-    if wanted.tenant_id is not None:
+    if filter.tenant_id is not None:
         conditions.append(f"{tenant} = %s")
-        values.append(wanted.tenant_id)
+        values.append(filter.tenant_id)
     if after:
         conditions.append(f"({created_at}, {job_id}) < (%s, %s)")
         values += [to_micros(after.created_at), after.job_id]
     scan = f"""
         SELECT {created_at} AS created_at, {job_id} AS id
-        FROM {source} {looked_up("lane", "id", "job.lane")}
+        FROM {source} {join_one("lane", "id", "job.lane")}
         WHERE {" AND ".join(conditions) or "true"}
         ORDER BY {created_at} DESC, {job_id} DESC LIMIT %s
     """  # noqa: S608  # built from constants; every value is a parameter
     if way is None:
         return scan, [*values, limit]
     by_name = f"""
-        SELECT place.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({scan}) AS place
+        SELECT found.* FROM unnest(%s) AS way (name) CROSS JOIN LATERAL ({scan}) AS found
         ORDER BY created_at DESC, id DESC LIMIT %s
     """  # noqa: S608  # built from constants; every value is a parameter
     return by_name, [Texts(way.names), *values, limit, limit]
 
 
-def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
+def _conditions(filter: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
-        "job.subject = %s": wanted.subject_id,
-        "job.created_by = %s": wanted.created_by,
-        "job.correlation = %s": wanted.correlation_id,
-        "job.parent = %s": wanted.parent_job_id,
-        "job.created_at >= %s": wanted.created_from and to_micros(wanted.created_from),
-        "job.created_at < %s": wanted.created_before and to_micros(wanted.created_before),
+        "job.subject = %s": filter.subject_id,
+        "job.created_by = %s": filter.created_by,
+        "job.correlation = %s": filter.correlation_id,
+        "job.parent = %s": filter.parent_job_id,
+        "job.created_at >= %s": filter.created_from and to_micros(filter.created_from),
+        "job.created_at < %s": filter.created_before and to_micros(filter.created_before),
     }
     among = {
-        "lane.job_type": wanted.job_types,
-        "lane.queue": wanted.queues,
-        _LAST_REASON: wanted.reasons,
+        "lane.job_type": filter.job_types,
+        "lane.queue": filter.queues,
+        _LAST_REASON: filter.reasons,
     }
     conditions = [condition for condition, value in equal.items() if value is not None]
     values: list[object] = [value for value in equal.values() if value is not None]
@@ -313,80 +229,13 @@ def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[ob
             conditions.append(f"{column} = ANY (%s)")
             values.append(Texts(sorted(choices)))
     # The terms with <> let the partial indexes be used.
-    if wanted.subject_id:
+    if filter.subject_id:
         conditions.append("job.subject <> ''")
-    if wanted.created_by:
+    if filter.created_by:
         conditions.append("job.created_by <> ''")
     if way:
         conditions.append(way.condition)
-    elif whose := wanted.whose:
+    elif whose := filter.whose:
         conditions.append(_IS_THEIRS)
         values += [whose.owner, Texts(sorted(whose.granted))]
     return conditions, values
-
-
-async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneCounts]:
-    lanes: dict[int, LaneCounts] = {}
-    for row in await sql.named(_COUNTS, {"tenant": tenant_id}):
-        number, queue, job_type, queued, running, completed, failed, poisoned, cancelled = row
-        lanes[number] = LaneCounts(
-            queue=queue,
-            job_type=job_type,
-            queued=queued,
-            running=running,
-            completed=completed,
-            failed=failed,
-            poisoned=poisoned,
-            cancelled=cancelled,
-        )
-    waiting = [number for number, counted in lanes.items() if counted.queued]
-    values = {"lanes": waiting, "tenant": tenant_id, "now": now}
-    for number, scheduled, oldest in await sql.named(_WAITING, values) if waiting else ():
-        lanes[number].scheduled = scheduled
-        lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)
-    return list(lanes.values())
-
-
-async def dead_counts(sql: Sql, tenant_id: str | None) -> list[DeadCount]:
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in await sql.named(_DEAD, {"tenant": tenant_id})
-    ]
-
-
-async def history(sql: Sql, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows = await sql.named(_HISTORY, {"job": job_id, "tenant": tenant_id})
-    return [log_from_row(row) for row in rows]
-
-
-async def events(sql: Sql, *, after: int, limit: int) -> list[LoggedEvent]:
-    """Quiet, a batch is one event; busy, a thousand: first see how many batches are enough."""
-    found: list[LoggedEvent] = []
-    while len(found) < limit:
-        spans = await sql.rows(_SPANS, after, limit - len(found))
-        if not spans:
-            break
-        upto = _far_enough(spans, limit)
-        found += [
-            LoggedEvent(row[1], row[2], row[3], log_from_row(row[4:]))
-            for row in await sql.named(_EVENTS, {"after": after, "upto": upto, "most": limit})
-            if row[2] is not None
-        ]
-        after = upto
-    return found[:limit]
-
-
-def _far_enough(spans: list[Row], limit: int) -> int:
-    """The last number of the batch with which so many events are read."""
-    size = 0
-    for last, first in spans:
-        size += last - first + 1
-        if size >= limit:
-            return int(last)
-    return int(spans[-1][0])

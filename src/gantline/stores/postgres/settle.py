@@ -6,31 +6,31 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gantline.contract.clock import span_micros
-from gantline.contract.results import Applied, ApplyResult, CancelPending, NotFound, Stale
-from gantline.contract.status import Event
-from gantline.contract.transition import RunGuard, Transition
+from gantline.contract.results import Applied, ApplyResult, NotFound, Stale
+from gantline.contract.status import Event, JobStatus
+from gantline.contract.transition import RunGuard, Transition, refusal
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Integers, Texts, Uuids
 from gantline.stores.postgres.leases import LOCK_WAITS_SECONDS
-from gantline.stores.postgres.sql import Sql, looked_up_if_there
+from gantline.stores.postgres.sql import Sql, left_join_one
 
 _COMPLETE = "SELECT * FROM gantline.complete_runs(%s, %s, %s, %s, %s)"
 _COLUMNS = ", ".join(["%s"] * 19)
 _SETTLE = f"SELECT * FROM gantline.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
 _EXPLAIN = f"""
-SELECT wanted.place, job.id IS NOT NULL, coalesce(lease.token = wanted.token, false),
+SELECT given.index, job.id IS NOT NULL, coalesce(lease.token = given.token, false),
        coalesce(lease.until <= coalesce(%s, gantline.micros()), false),
        coalesce(lease.cancel_requested, false),
        coalesce(lease.version, ready.version, last.version),
        EXISTS (
            SELECT FROM gantline.log
-           WHERE log.job_id = wanted.job_id AND log.change_id = wanted.token
-             AND log.event::text = wanted.event)
-FROM unnest(%s, %s, %s) WITH ORDINALITY AS wanted (job_id, token, event, place)
-{looked_up_if_there("job", "id", "wanted.job_id")}
-{looked_up_if_there("lease", "job_id", "wanted.job_id")}
-{looked_up_if_there("ready", "job_id", "wanted.job_id")}
+           WHERE log.job_id = given.job_id AND log.change_id = given.token
+             AND log.event::text = given.event)
+FROM unnest(%s, %s, %s) WITH ORDINALITY AS given (job_id, token, event, index)
+{left_join_one("job", "id", "given.job_id")}
+{left_join_one("lease", "job_id", "given.job_id")}
+{left_join_one("ready", "job_id", "given.job_id")}
 LEFT JOIN LATERAL (
-    SELECT version FROM gantline.log WHERE log.job_id = wanted.job_id
+    SELECT version FROM gantline.log WHERE log.job_id = given.job_id
     ORDER BY version DESC LIMIT 1
 ) AS last ON true
 """  # noqa: S608  # constants only
@@ -45,45 +45,45 @@ def is_plain(transition: Transition) -> bool:
 
 async def settle(sql: Sql, transitions: Sequence[Transition], now: int | None) -> list[ApplyResult]:
     """Write plain transitions of different jobs."""
-    answers = await _attempt(sql, transitions, now)
+    results = await _attempt(sql, transitions, now)
     for wait in LOCK_WAITS_SECONDS:
-        locked = [place for place, answer in enumerate(answers) if answer is None]
+        locked = [index for index, result in enumerate(results) if result is None]
         if not locked:
             break
         await asyncio.sleep(wait)
-        again = await _attempt(sql, [transitions[place] for place in locked], now)
-        for place, answer in zip(locked, again, strict=True):
-            answers[place] = answer
-    return [Stale() if answer is None else answer for answer in answers]
+        again = await _attempt(sql, [transitions[index] for index in locked], now)
+        for index, result in zip(locked, again, strict=True):
+            results[index] = result
+    return [Stale() if result is None else result for result in results]
 
 
 async def _attempt(
     sql: Sql, transitions: Sequence[Transition], now: int | None
 ) -> list[ApplyResult | None]:
-    """None for a lapsed lease that somebody else has locked: it may be about to change."""
-    answers: list[ApplyResult | None] = [None] * len(transitions)
+    """None for a lapsed lease that another transaction has locked: it may be about to change."""
+    results: list[ApplyResult | None] = [None] * len(transitions)
     completed: list[int] = []
     others: list[int] = []
-    for place, one in enumerate(transitions):
-        (completed if _is_simple_success(one) else others).append(place)
+    for index, one in enumerate(transitions):
+        (completed if _is_simple_success(one) else others).append(index)
     if completed:
-        columns = _success_columns([transitions[place] for place in completed])
+        columns = _success_columns([transitions[index] for index in completed])
         for ended, versions in await sql.rows(_COMPLETE, now, *columns):
-            for place, version in zip(ended or (), versions or (), strict=True):
-                answers[completed[place - 1]] = Applied(version)
+            for index, version in zip(ended or (), versions or (), strict=True):
+                results[completed[index - 1]] = Applied(version)
     if others:
-        columns = _columns([transitions[place] for place in others])
-        for place, version in await sql.rows(_SETTLE, now, *columns):
-            answers[others[place - 1]] = Applied(version)
-    refused = [place for place, answer in enumerate(answers) if answer is None]
+        columns = _columns([transitions[index] for index in others])
+        for index, version in await sql.rows(_SETTLE, now, *columns):
+            results[others[index - 1]] = Applied(version)
+    refused = [index for index, result in enumerate(results) if result is None]
     if refused:
-        reasons = await _explained(sql, [transitions[place] for place in refused], now)
-        for place, reason in zip(refused, reasons, strict=True):
-            answers[place] = reason
-    return answers
+        reasons = await _explain(sql, [transitions[index] for index in refused], now)
+        for index, reason in zip(refused, reasons, strict=True):
+            results[index] = reason
+    return results
 
 
-async def _explained(
+async def _explain(
     sql: Sql, refused: Sequence[Transition], now: int | None
 ) -> list[ApplyResult | None]:
     rows = await sql.rows(
@@ -94,12 +94,13 @@ async def _explained(
         Texts([one.event.value for one in refused]),
     )
     return [
-        _reason(one, _Standing(*row[1:])) for one, row in zip(refused, sorted(rows), strict=True)
+        _explain_one(one, _RunState(*row[1:]))
+        for one, row in zip(refused, sorted(rows), strict=True)
     ]
 
 
-class _Standing(NamedTuple):
-    """How a job stands to a run that wanted to end it."""
+class _RunState(NamedTuple):
+    """The state of a job, as seen from the run that tried to end it."""
 
     is_there: bool
     is_current: bool
@@ -109,18 +110,24 @@ class _Standing(NamedTuple):
     is_repeated: bool
 
 
-def _reason(transition: Transition, standing: _Standing) -> ApplyResult | None:
+def _explain_one(transition: Transition, standing: _RunState) -> ApplyResult | None:
     guard = transition.guard
     assert isinstance(guard, RunGuard)  # noqa: S101  # plain ones have no other
     if not standing.is_there:
         return NotFound()
     if standing.is_repeated:
         return Applied(standing.version)
-    if not standing.is_current:
-        return Stale()
-    if guard.unless_cancelled and standing.cancel_requested:
-        return CancelPending()
-    return None if guard.only_expired and standing.is_lapsed else Stale()
+    refused = refusal(
+        guard,
+        tenant_id="",
+        status=JobStatus.RUNNING,
+        version=standing.version,
+        token=guard.token if standing.is_current else None,
+        has_expired=standing.is_lapsed,
+        cancel_requested=standing.cancel_requested,
+    )
+    # A guard that holds was refused because another transaction had locked the lease.
+    return refused or (None if guard.only_expired else Stale())
 
 
 def _is_simple_success(transition: Transition) -> bool:

@@ -1,4 +1,4 @@
-"""One connection, spoken to in our SQL: statements name the schema `gantline`, rows are tuples."""
+"""Statements on one connection: they name the schema `gantline`, and rows are tuples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +11,10 @@ from gantline.stores.postgres.connection import Row as Row
 from gantline.stores.postgres.location import Location
 
 
-def looked_up(table: str, column: str, value: str) -> str:
-    """Say a join that the planner can only carry out as a look-up of one row after the other.
+def join_one(table: str, column: str, value: str) -> str:
+    """Write a join that the planner can only execute as a look-up of one row after the other.
 
-    Left to itself it may read all of a table that its statistics call empty.
+    Otherwise it may read all of a table that is empty by its statistics.
     """
     return (
         f"CROSS JOIN LATERAL (SELECT * FROM gantline.{table} "  # noqa: S608  # constants only
@@ -22,19 +22,19 @@ def looked_up(table: str, column: str, value: str) -> str:
     )
 
 
-def looked_up_if_there(table: str, column: str, value: str) -> str:
-    """The same, with NULLs where there is none."""
-    inner = looked_up(table, column, value).removeprefix("CROSS JOIN")
+def left_join_one(table: str, column: str, value: str) -> str:
+    """Write the same join, with NULLs where there is no row."""
+    inner = join_one(table, column, value).removeprefix("CROSS JOIN")
     return f"LEFT JOIN {inner} ON true"
 
 
 class Sql:
-    """Runs statements. What it is given stays one round trip each."""
+    """Runs statements, each in one round trip."""
 
     def __init__(
         self, connection: Connection, location: Location, *, is_repeated: bool = False
     ) -> None:
-        """`is_repeated` tells that the same work may have been done already, its answer lost."""
+        """`is_repeated`: the same work may have been done already, and its response was lost."""
         self.connection = connection
         self.is_repeated = is_repeated
         self._location = location
@@ -78,7 +78,7 @@ class Sql:
             await cursor.executemany(self._location.sql(text), rows)
 
     def _cursor(self) -> AsyncCursor[Row]:
-        # Not the connection's: a handler may have told its own to give rows of another kind.
+        # Not the connection's own cursor: a handler may have set another kind of rows.
         cursor = AsyncCursor(self.connection, row_factory=tuple_row)
         cursor.format = Format.BINARY
         return cursor

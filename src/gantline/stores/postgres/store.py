@@ -42,40 +42,37 @@ from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import PostgresChannel
 from gantline.stores.migrations import Migrator
-from gantline.stores.postgres import copying, leases, query, records, removal, schema
+from gantline.stores.pool import Purpose
+from gantline.stores.postgres import copying, counts, events, leases, prune, query, records, schema
 from gantline.stores.postgres.apply import apply, follow_ups_of
-from gantline.stores.postgres.callers import insert_through
-from gantline.stores.postgres.calls import Calls, Purpose, nothing
+from gantline.stores.postgres.calls import Calls, do_nothing
 from gantline.stores.postgres.claim import Claims
 from gantline.stores.postgres.connection import full_conninfo
-from gantline.stores.postgres.counting import Counts, Timed
-from gantline.stores.postgres.insert import as_first_time, insert, places_of, rounds_of
-from gantline.stores.postgres.keys import holder, of_requests
+from gantline.stores.postgres.dedupe import find_holder, find_request_keys
+from gantline.stores.postgres.insert import accept_own_duplicates, insert, lanes_of, split_by_key
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.location import Location
-from gantline.stores.postgres.migrator import PostgresMigrator
-from gantline.stores.postgres.numbers import Numbers
-from gantline.stores.postgres.sequencing import Sequencing, last_event
+from gantline.stores.postgres.schema import PostgresMigrator
 from gantline.stores.postgres.settle import is_plain
 from gantline.stores.postgres.sql import Sql
-from gantline.stores.postgres.transaction import PostgresTransaction
+from gantline.stores.postgres.transaction import PostgresTransaction, insert_through
 
-# How long a batch of submits waits for a key in somebody's open transaction; then each waits alone.
+# How long a batch of submits waits for a key in an open transaction; then each waits alone.
 _PATIENCE_MS: Final = 200
 
 
 class _Opened:
-    """What an open store holds, and what it remembers of its database."""
+    """What an open store holds, and what it has cached of its database."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
         self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
-        self.counts = Counts()
-        self.sequencing = Sequencing()
-        self.empty_batches = removal.EmptyBatches()
-        self.numbers = Numbers()
-        self.queue_check = removal.QueueCheck()
+        self.counts = counts.Counts()
+        self.sequencer = events.Sequencer()
+        self.empty_batches = prune.EmptyBatches()
+        self.numbers = events.Numbers()
+        self.queue_check = prune.QueueCheck()
 
 
 class PostgresStore:
@@ -89,7 +86,7 @@ class PostgresStore:
         before_commit: Callable[[], None] | None = None,
         make_calls: Callable[..., Calls] = Calls,
     ) -> None:
-        """Without a clock the server's rules. Tests hold or break a commit in `before_commit`."""
+        """Without a clock, time is the server's. Tests stop a commit in `before_commit`."""
         self.location = location
         self._clock = clock
         self._before_commit = before_commit
@@ -189,30 +186,30 @@ class PostgresStore:
         except StoreBusy:
             # One of them waits for a key; the others must not.
             alone = [self._insert((new,), patience_ms=None) for new in jobs]
-            return [answers[0] for answers in await asyncio.gather(*alone)]
+            return [results[0] for results in await asyncio.gather(*alone)]
 
     async def _insert(
         self, jobs: tuple[NewJob, ...], *, patience_ms: int | None
     ) -> list[InsertResult]:
-        lanes, in_rounds = self._parts.lanes, list(rounds_of(jobs))
+        lanes, in_rounds = self._parts.lanes, list(split_by_key(jobs))
 
         async def write(sql: Sql) -> list[InsertResult]:
-            answers = await insert(
+            results = await insert(
                 sql, jobs, in_rounds, lanes=lanes, now=self._now(), patience_ms=patience_ms
             )
-            return as_first_time(answers, jobs) if sql.is_repeated else answers
+            return accept_own_duplicates(results, jobs) if sql.is_repeated else results
 
-        # A round is one statement, atomic by itself: BEGIN and COMMIT would be two more ways to go.
+        # A round is one atomic statement: BEGIN and COMMIT would be two more round trips.
         return await self.calls.run(
-            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.learn(sql, places_of(jobs))
+            write, atomic=len(in_rounds) > 1, before=lambda sql: lanes.load(sql, lanes_of(jobs))
         )
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         lanes = self._parts.lanes
-        places = tuple(places_of(jobs))
-        if not lanes.knows(places):
-            # Not in the caller's transaction: others would wait for its end to know the lane.
-            await self.calls.run(nothing, before=lambda sql: lanes.learn_what_is_free(sql, places))
+        names = tuple(lanes_of(jobs))
+        if not lanes.knows(names):
+            # Not in the caller's transaction: others would wait for its end to load the lane.
+            await self.calls.run(do_nothing, before=lambda sql: lanes.load_unlocked(sql, names))
         return await insert_through(connection, jobs, location=self.location, now=self._now())
 
     @asynccontextmanager
@@ -256,12 +253,12 @@ class PostgresStore:
         return await self.calls.run(
             lambda sql: apply(sql, transitions, lanes=lanes, now=self._now()),
             atomic=not all(map(is_plain, transitions)),
-            before=lambda sql: lanes.learn(sql, places_of(follow_ups_of(transitions))),
+            before=lambda sql: lanes.load(sql, lanes_of(follow_ups_of(transitions))),
         )
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
         jobs = tuple(jobs)
-        return await self.calls.run(lambda sql: removal.delete(sql, jobs), atomic=True)
+        return await self.calls.run(lambda sql: prune.delete(sql, jobs), atomic=True)
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
@@ -269,7 +266,7 @@ class PostgresStore:
         queue_check = self._parts.queue_check
         empty_batches = self._parts.empty_batches
         return await self.calls.run(
-            lambda sql: removal.prune(
+            lambda sql: prune.prune(
                 sql,
                 rules,
                 queue_check=queue_check,
@@ -282,8 +279,8 @@ class PostgresStore:
         )
 
     async def sequence(self, *, limit: int) -> int:
-        sequencing = self._parts.sequencing
-        return await self.calls.run(lambda sql: sequencing.number(sql, at_most(limit)))
+        sequencer = self._parts.sequencer
+        return await self.calls.run(lambda sql: sequencer.number_rows(sql, at_most(limit)))
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await self.calls.run(
@@ -295,8 +292,7 @@ class PostgresStore:
 
     async def resign(self, role: str, owner: str, term: int) -> None:
         await self.calls.run(
-            lambda sql: records.resign(sql, role, owner, term, self._now()),
-            purpose=Purpose.CONTROL,
+            lambda sql: records.resign(sql, role, owner, term, self._now()), purpose=Purpose.CONTROL
         )
 
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
@@ -313,7 +309,7 @@ class PostgresStore:
         return await self.calls.run(lambda sql: query.get(sql, job_ids, tenant_id))
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
-        return await self.calls.run(lambda sql: of_requests(sql, job_ids, self._now()))
+        return await self.calls.run(lambda sql: find_request_keys(sql, job_ids, self._now()))
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self.calls.run(
@@ -324,10 +320,10 @@ class PostgresStore:
         if not is_storable(tenant_id or ""):
             return []
 
-        async def count(timed: Timed) -> list[LaneCounts]:
+        async def count(timed: counts.Stopwatch) -> list[LaneCounts]:
             async def ask(sql: Sql) -> list[LaneCounts]:
                 with timed:
-                    return await query.counts(sql, tenant_id, self._now())
+                    return await counts.counts(sql, tenant_id, self._now())
 
             return await self.calls.run(ask)
 
@@ -336,20 +332,20 @@ class PostgresStore:
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self.calls.run(lambda sql: query.dead_counts(sql, tenant_id))
+        return await self.calls.run(lambda sql: counts.dead_counts(sql, tenant_id))
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self.calls.run(lambda sql: query.history(sql, job_id, tenant_id))
+        return await self.calls.run(lambda sql: events.history(sql, job_id, tenant_id))
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self.calls.run(
-            lambda sql: query.events(sql, after=after, limit=at_most(limit))
+            lambda sql: events.events(sql, after=after, limit=at_most(limit))
         )
 
     async def last_event(self) -> int:
-        return await self.calls.run(last_event)
+        return await self.calls.run(events.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(
@@ -359,7 +355,7 @@ class PostgresStore:
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         async def look(sql: Sql) -> list[UUID | None]:
             possible = [key for key in keys if is_storable("".join(key.identity))]
-            found = {key.identity: await holder(sql, key, self._now()) for key in possible}
+            found = {key.identity: await find_holder(sql, key, self._now()) for key in possible}
             held = [found.get(key.identity) for key in keys]
             return [one.job_id if one else None for one in held]
 
@@ -396,7 +392,7 @@ class PostgresStore:
         await self.calls.run(
             lambda sql: copying.load(sql, items, lanes),
             atomic=True,
-            before=lambda sql: lanes.learn(sql, {(job.queue, job.job_type) for job in jobs}),
+            before=lambda sql: lanes.load(sql, {(job.queue, job.job_type) for job in jobs}),
         )
 
     async def clear(self) -> None:

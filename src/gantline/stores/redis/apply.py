@@ -1,4 +1,4 @@
-"""apply: transitions as the script wants them, and its answers."""
+"""apply: transitions as arguments of the script, and its results."""
 
 import struct
 from collections.abc import Sequence
@@ -12,10 +12,18 @@ from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import binary, digest, lane_name, packed, span, tenant_name
-from gantline.stores.redis.insert import extras_of, meta_and_envelope
+from gantline.stores.redis.insert import make_extras, pack_meta_and_envelope
 from gantline.stores.redis.records import pack_write
-from gantline.stores.redis.rows import LETTERS, pack_tail
+from gantline.stores.redis.rows import (
+    LETTERS,
+    digest_key,
+    encode_lane,
+    encode_span,
+    encode_tenant,
+    pack,
+    pack_binary,
+    pack_tail,
+)
 
 _TRANSITION: Final = struct.Struct(">16s16sBBc3IBQQcI")
 _BY_RUN, _BY_STATE = range(2)
@@ -27,22 +35,22 @@ _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 
 
 async def apply(calls: Calls, transitions: Sequence[Transition], now: bytes) -> list[ApplyResult]:
-    answers: list[ApplyResult] = []
+    results: list[ApplyResult] = []
     for some in in_batches(transitions, BATCH * AT_ONCE):
-        said = [_arguments(batch, now) for batch in in_batches(some, BATCH)]
-        reply = await calls.run_each(scripts.APPLY, said)
-        answers += [_read(answer) for batch in reply.value for answer in batch]
-    return answers
+        argv = [_make_argv(batch, now) for batch in in_batches(some, BATCH)]
+        reply = await calls.run_each(scripts.APPLY, argv)
+        results += [_read_result(item) for batch in reply.value for item in batch]
+    return results
 
 
-def _arguments(transitions: Sequence[Transition], now: bytes) -> list[Argument]:
-    said: list[Argument] = [now]
+def _make_argv(transitions: Sequence[Transition], now: bytes) -> list[Argument]:
+    argv: list[Argument] = [now]
     for transition in transitions:
-        said += (_meta(transition), pack_tail(transition), _extras(transition))
-    return said
+        argv += (_pack_meta(transition), pack_tail(transition), _pack_extras(transition))
+    return argv
 
 
-def _meta(change: Transition) -> bytes:
+def _pack_meta(change: Transition) -> bytes:
     guard = change.guard
     conditions = _SETS_COUNTERS if change.sets_counters else 0
     if isinstance(guard, RunGuard):
@@ -50,7 +58,7 @@ def _meta(change: Transition) -> bytes:
         conditions += _UNLESS_CANCELLED if guard.unless_cancelled else 0
         conditions += _ONLY_EXPIRED if guard.only_expired else 0
     else:
-        how, status, version = _BY_STATE, _TO[guard.status], guarded_version(guard)
+        how, status, version = _BY_STATE, _TO[guard.status], encode_version(guard)
     fixed = _TRANSITION.pack(
         change.job_id.bytes,
         change.change_id.bytes,
@@ -61,60 +69,65 @@ def _meta(change: Transition) -> bytes:
         change.crashes,
         change.snoozes,
         change.priority,
-        span(change.delay),
-        span(change.hold_key),
+        encode_span(change.delay),
+        encode_span(change.hold_key),
         status,
         version,
     )
-    return fixed + _names(change.event, change.reason)
+    return fixed + _pack_names(change.event, change.reason)
 
 
 @cache
-def _names(event: Event, reason: Reason) -> bytes:
+def _pack_names(event: Event, reason: Reason) -> bytes:
     return b"%c%b%c%b" % (len(event), event.encode(), len(reason), reason.encode())
 
 
-def guarded_version(guard: StateGuard) -> int:
-    """As scripts want it: 0 for any; one that cannot be, for what no job can have."""
+def encode_version(guard: StateGuard) -> int:
+    """Encode a version for scripts: 0 for any; an impossible one for what no job can have."""
     if guard.version is None:
         return 0
     return guard.version if 0 < guard.version < _NO_VERSION else _NO_VERSION
 
 
-def _extras(change: Transition) -> bytes:
+def _pack_extras(change: Transition) -> bytes:
     guard = change.guard
     tenant = guard.tenant_id if isinstance(guard, StateGuard) else False
     if not (tenant or change.follow_ups or change.once or change.records):
         return b""
-    return packed(
+    return pack(
         (
             tenant,
-            [_follow_up(new) for new in change.follow_ups],
-            [_once(key) for key in change.once],
+            [_pack_follow_up(new) for new in change.follow_ups],
+            [_pack_once_key(key) for key in change.once],
             [pack_write(write) for write in change.records],
         )
     )
 
 
-def _follow_up(new: NewJob) -> tuple[object, ...]:
+def _pack_follow_up(new: NewJob) -> tuple[object, ...]:
     job = new.job
     return (
-        *map(binary, meta_and_envelope(new)),
-        extras_of(new) or _NO_EXTRAS,
-        lane_name(job.queue, job.job_type),
-        tenant_name(job.tenant_id),
+        *map(pack_binary, pack_meta_and_envelope(new)),
+        make_extras(new) or _NO_EXTRAS,
+        encode_lane(job.queue, job.job_type),
+        encode_tenant(job.tenant_id),
     )
 
 
-def _once(key: DedupeKey) -> tuple[object, ...]:
-    hold = key.hold is not None and span(key.hold)
-    return binary(digest(key)), binary(key.fingerprint), hold, binary(packed(key.identity))
+def _pack_once_key(key: DedupeKey) -> tuple[object, ...]:
+    hold = key.hold is not None and encode_span(key.hold)
+    return (
+        pack_binary(digest_key(key)),
+        pack_binary(key.fingerprint),
+        hold,
+        pack_binary(pack(key.identity)),
+    )
 
 
-def _read(answer: int | bytes) -> ApplyResult:
-    match answer:
+def _read_result(item: int | bytes) -> ApplyResult:
+    match item:
         case int():
-            return Applied(answer)
+            return Applied(item)
         case b"S":
             return Stale()
         case b"P":
@@ -123,7 +136,7 @@ def _read(answer: int | bytes) -> ApplyResult:
             return NotFound()
         case b"I":
             return Conflict()
-        case _ if answer[:1] == b"K":
-            return Conflict(by=KeyKind(answer[1:].decode()))
+        case _ if item[:1] == b"K":
+            return Conflict(by=KeyKind(item[1:].decode()))
         case _:
-            return Conflict(by=answer[1:].decode())
+            return Conflict(by=item[1:].decode())

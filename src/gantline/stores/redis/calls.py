@@ -1,71 +1,84 @@
-"""Calls: every verb goes through here, with a deadline, further attempts and errors in our words.
+"""Calls: every verb runs through here, with a deadline, retries and our errors.
 
-A call is one script. An attempt whose answer was lost is simply made again: all verbs survive that.
+A call is one script. A call whose response was lost is repeated: all verbs allow that.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ReadOnlyError
 
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
+from gantline.stores.pool import Pools, Purpose, raise_if_cancelled, retry_waits
 from gantline.stores.redis import failures
 from gantline.stores.redis.connection import Argument, Connection
 from gantline.stores.redis.location import Location, Node
-from gantline.stores.redis.nodes import Nodes
-from gantline.stores.redis.pool import Pool
 from gantline.stores.redis.scripts import Script
+
+
+class Nodes:
+    """The servers of the URL and of the cluster. One is used until it fails or names another."""
+
+    def __init__(self, location: Location) -> None:
+        self._known = list(location.nodes)
+        self._is_cluster = location.cluster
+        self.current: Node | None = self._known[0] if self._known else None
+        """None for a local socket."""
+
+    def add(self, nodes: list[Node]) -> None:
+        self._known += [node for node in nodes if node not in self._known]
+
+    def choose_next(self, error: Exception, failed: Node | None) -> bool:
+        """Choose the next server after an error; True where it can be called at once."""
+        if failed is None or failed != self.current:
+            return False  # another call has chosen already
+        there = failures.find_moved_node(error)
+        if there is not None and self._is_cluster:
+            host, port = there
+            self.current = Node(host or failed.host, port)
+            self.add([self.current])
+            return True
+        if failures.is_lost(error) or isinstance(error, ReadOnlyError):
+            self.current = self._next_after(failed)
+        return False
+
+    def _next_after(self, node: Node) -> Node:
+        index = self._known.index(node) if node in self._known else -1
+        return self._known[(index + 1) % len(self._known)]
+
 
 T = TypeVar("T")
 Call = Callable[[Connection], Awaitable[Any]]
 
 BATCH: Final = 250
-"""How many jobs a script writes: 3 ms in which nobody else is served."""
+"""How many jobs a script writes: 3 ms in which the server serves no other client."""
 AT_ONCE: Final = 2
-"""How many of these are sent together; while the first is answered, the second is worked on."""
-_FIRST_WAIT_SECONDS: Final = 0.02
-_LONGEST_WAIT_SECONDS: Final = 1.0
+"""How many batches are sent together: while we read the first response, the server goes on."""
 _REPLICA_SECONDS: Final = 5.0
 # A script, since a plain SET is refused when the memory is full.
 _MARK: Final = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1] .. ':replicated', 1)"
-_CLOSE_SECONDS: Final = 2.0
 _MILLIS: Final = 1000
-
-
-class Purpose(Enum):
-    """Whose connections a call uses: none of these can starve another."""
-
-    VERBS = "verbs"
-    CONTROL = "control"
-    """Leases and leadership."""
 
 
 class Reply(NamedTuple):
     value: Any
     is_repeated: bool
-    """Whether an earlier attempt may have done the same, its answer lost."""
+    """Whether an earlier attempt may have done the same, and its response was lost."""
 
 
 class Calls:
-    """Runs scripts on connections of the loop that calls."""
+    """Runs scripts on connections of the calling event loop."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
         self._seconds = location.deadline.total_seconds()
         self._nodes = Nodes(location)
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, Purpose], Pool] = {}
-        self._closed = False
+        self._pools = Pools(self._connect, location.connections)
 
-    async def run(
-        self, script: Script, said: Sequence[Argument], *, purpose: Purpose = Purpose.VERBS
-    ) -> Reply:
-        """Call a script of the prefix."""
-        values, is_repeated = await self.run_each(script, [said], purpose=purpose)
-        return Reply(values[0], is_repeated)
+    async def run(self, script: Script, *argv: Argument, purpose: Purpose = Purpose.VERBS) -> Any:
+        """Call a script of the prefix; return its reply."""
+        return (await self.run_each(script, [argv], purpose=purpose)).value[0]
 
     async def run_each(
         self,
@@ -74,110 +87,100 @@ class Calls:
         *,
         purpose: Purpose = Purpose.VERBS,
     ) -> Reply:
-        """Call a script for each batch, in order; all are sent before the first is answered."""
-        rests = [(1, self._location.tag, *said) for said in batches]
+        """Call a script for each batch, in order; all are sent before a response is read."""
+        rests = [(1, self._location.tag, *argv) for argv in batches]
 
         async def call(connection: Connection) -> Any:
-            answers = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))
-            if any(isinstance(answer, NoScriptError) for answer in answers):
-                answers = await connection.ask(*(("EVAL", script.text, *rest) for rest in rests))
-            failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
+            responses = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))
+            if any(isinstance(response, NoScriptError) for response in responses):
+                responses = await connection.ask(*(("EVAL", script.text, *rest) for rest in rests))
+            failed = next(
+                (response for response in responses if isinstance(response, Exception)), None
+            )
             if failed is None and script.writes_jobs and self._location.replicas:
-                failed = await self._replicated(connection)
-            return failed or answers
+                failed = await self._await_replicas(connection)
+            return failed or responses
 
-        return await self._in_time(call, purpose)
+        return await self._run_in_time(call, purpose)
 
     async def ask(self, *command: Argument) -> Any:
         """Send a plain command; Refused where the server does not know or allow it."""
 
         async def call(connection: Connection) -> Any:
-            (answer,) = await connection.ask(command)
-            if isinstance(answer, Exception) and not failures.is_worth_another_attempt(answer):
-                return Refused(answer)
-            return answer
+            (response,) = await connection.ask(command)
+            if isinstance(response, Exception) and not failures.is_retryable(response):
+                return Refused(response)
+            return response
 
-        return (await self._in_time(call, Purpose.VERBS)).value
+        return (await self._run_in_time(call, Purpose.VERBS)).value
 
-    async def meet_cluster(self) -> None:
-        """Learn all servers of a cluster, so that any of them can tell where the slot is."""
+    async def find_cluster_nodes(self) -> None:
+        """Find all servers of a cluster: any of them knows which one has the slot."""
         if not self._location.cluster:
             return
-        answer = await self.ask("CLUSTER", "SLOTS")
-        if isinstance(answer, Refused):
+        response = await self.ask("CLUSTER", "SLOTS")
+        if isinstance(response, Refused):
             raise StoreMisconfigured(
                 "The server is no part of a cluster.", next_step="Write redis:// in the store URL."
             )
-        self._nodes.add([Node(one[0].decode(), one[1]) for slots in answer for one in slots[2:]])
+        self._nodes.add([Node(one[0].decode(), one[1]) for slots in response for one in slots[2:]])
 
-    async def _replicated(self, connection: Connection) -> Exception | None:
+    async def _await_replicas(self, connection: Connection) -> Exception | None:
         """Wait until replicas have what was written, or say why they have not.
 
         WAIT is about this connection's last write, and a verb that is repeated may write nothing
         itself: so something is written.
         """
-        wanted, mark = self._location.replicas, ("EVAL", _MARK, 1, self._location.tag)
-        # Within the deadline, so that it is told what was waited for.
+        replicas, mark = self._location.replicas, ("EVAL", _MARK, 1, self._location.tag)
+        # Within the deadline, so that the error can say what was waited for.
         millis = int(min(_REPLICA_SECONDS, self._seconds / 2) * _MILLIS)
-        marked, count = await connection.ask(mark, ("WAIT", wanted, millis))
+        marked, count = await connection.ask(mark, ("WAIT", replicas, millis))
         if isinstance(marked, Exception) or isinstance(count, Exception):
             return marked if isinstance(marked, Exception) else count
-        if count < wanted:
+        if count < replicas:
             raise StoreUnavailable(
-                f"{count} of {wanted} replicas have taken the write in time.",
+                f"{count} of {replicas} replicas have taken the write in time.",
                 next_step="Check the replicas. Whether it stays is not known; it may be repeated.",
             )
         return None
 
-    async def _in_time(self, call: Call, purpose: Purpose) -> Reply:
+    async def _run_in_time(self, call: Call, purpose: Purpose) -> Reply:
         failed: list[Exception] = []
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._until_it_works(call, purpose, failed)
+                return await self._retry(call, purpose, failed)
         except TimeoutError:
             pass
-        raise failures.told(failed[-1]) if failed else self._silence()
+        raise failures.translate_with_cause(failed[-1]) if failed else self._no_response()
 
-    async def _until_it_works(self, call: Call, purpose: Purpose, failed: list[Exception]) -> Reply:
-        pool, wait, is_repeated = self._pool(purpose), _FIRST_WAIT_SECONDS, False
+    async def _retry(self, call: Call, purpose: Purpose, failed: list[Exception]) -> Reply:
+        pool, waits, is_repeated = self._pools.get(purpose), retry_waits(), False
         while True:
             used: Connection | None = None
             try:
                 async with pool.connection() as used:
-                    answer = await call(used)
-                if not isinstance(answer, Exception):
-                    return Reply(answer, is_repeated)
-                failed.append(answer)
+                    response = await call(used)
+                if not isinstance(response, Exception):
+                    return Reply(response, is_repeated)
+                failed.append(response)
             except failures.RAISED as error:
-                _stop_if_cancelled()
+                raise_if_cancelled()
                 failed.append(error)
             met = failed[-1]
-            is_elsewhere = failures.moved_to(met) is not None and not self._location.cluster
-            if is_elsewhere or not failures.is_worth_another_attempt(met):
-                raise failures.told(met)
+            is_elsewhere = failures.find_moved_node(met) is not None and not self._location.cluster
+            if is_elsewhere or not failures.is_retryable(met):
+                raise failures.translate_with_cause(met)
             is_repeated |= used is not None and failures.is_lost(met)
-            follows = self._nodes.learn(met, used.node if used else None)
+            follows = self._nodes.choose_next(met, used.node if used else None)
             await pool.drop_idle()
             if not follows:
-                await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
-                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+                await asyncio.sleep(next(waits))
 
-    def _silence(self) -> StoreUnavailable:
+    def _no_response(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"Redis has not answered within {self._seconds:g} s.",
             next_step="Look at SLOWLOG and at what keeps the server busy.",
         )
-
-    def _pool(self, purpose: Purpose) -> Pool:
-        if self._closed:
-            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
-        place = (asyncio.get_running_loop(), purpose)
-        pool = self._pools.get(place)
-        if pool is None:
-            self._forget_loops_that_ended()
-            size = 1 if purpose is Purpose.CONTROL else self._location.connections
-            pool = self._pools[place] = Pool(self._connect, size)
-        return pool
 
     async def _connect(self) -> Connection:
         node = self._nodes.current
@@ -187,27 +190,12 @@ class Calls:
         except BaseException as error:
             await connection.close()
             if isinstance(error, failures.RAISED):
-                self._nodes.learn(error, node)
+                self._nodes.choose_next(error, node)
             raise
         return connection
 
-    def _forget_loops_that_ended(self) -> None:
-        for loop, purpose in list(self._pools):
-            if loop.is_closed():
-                self._pools.pop((loop, purpose)).abandon()
-
     async def close(self) -> None:
-        self._closed = True
-        for (loop, _), pool in list(self._pools.items()):
-            if loop is asyncio.get_running_loop():
-                await pool.close()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(pool.close(), loop)
-                with suppress(TimeoutError):  # then that loop ends, or is blocked
-                    async with asyncio.timeout(_CLOSE_SECONDS):
-                        await asyncio.wrap_future(closing)
-            else:
-                pool.abandon()
+        await self._pools.close()
 
 
 class Refused(NamedTuple):
@@ -219,10 +207,3 @@ class Refused(NamedTuple):
 def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _stop_if_cancelled() -> None:
-    """A cancellation that meets an error of the server is hidden by it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

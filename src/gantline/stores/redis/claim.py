@@ -1,35 +1,36 @@
-"""claim and expired: runs as the scripts tell them."""
+"""claim: due jobs from ready to lease."""
 
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from heapq import nsmallest
-from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from gantline.contract.query import LaneRequest
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, Run
+from gantline.contract.snapshot import Run
+from gantline.stores.ranks import SUSPECT_CRASHES
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, Reply, in_batches
+from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import instant, lane_name, span
-from gantline.stores.redis.rows import Claimed, claimed_run, is_running, run_from
+from gantline.stores.redis.rows import (
+    Claimed,
+    encode_lane,
+    encode_span,
+    read_claimed_run,
+    read_instant,
+    read_run,
+)
 
 Tokens = Callable[[int], bytes]
 
 _MOST_AT_ONCE: Final = 1000
-"""More are not claimed by one call, however many are wanted."""
+"""The most that one call claims, however many are requested."""
 _TOKEN_SIZE: Final = 16
-_CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1)
-"""Of a suspect, as far as they make a difference."""
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
-_PAGE: Final = 5000
-_READ_AT_ONCE: Final = 250
-# Of a random 128-bit number, what makes it a UUID of version 4.
+# Masks that make a random 128-bit number a UUID of version 4.
 _RANDOM: Final = (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
 _VERSION: Final = (0x4 << 76) | (0b10 << 62)
 
@@ -38,53 +39,59 @@ async def claim(
     calls: Calls,
     session: str,
     claim_id: UUID,
-    wanted: Sequence[LaneRequest],
+    requests: Sequence[LaneRequest],
     *,
     lease: timedelta,
     now: bytes,
     tokens: Tokens,
 ) -> list[Run]:
-    requests, most = _requests(wanted)
+    encoded, most = _encode_requests(requests)
     if not most:
         return []
-    said: list[Argument] = [now, session, claim_id.bytes, span(lease), tokens(most), *requests]
-    reply = await calls.run(scripts.CLAIM, said)
-    return _runs(reply, session)
+    reply = await calls.run(
+        scripts.CLAIM, now, session, claim_id.bytes, encode_span(lease), tokens(most), *encoded
+    )
+    return _read_runs(reply, session)
 
 
-def _requests(wanted: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
-    said: list[Argument] = []
+def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
+    argv: list[Argument] = []
     left = _MOST_AT_ONCE
-    for request in wanted:
+    for request in requests:
         limit = min(request.limit, left)
         kinds = dict.fromkeys(request.job_types)
         if limit > 0 and kinds:
             left -= limit
-            said += (limit, len(kinds), _suspects(request, limit), _limits(request, kinds, limit))
+            argv += (
+                limit,
+                len(kinds),
+                _encode_suspects(request, limit),
+                _encode_limits(request, kinds, limit),
+            )
             for kind in kinds:
-                said += (lane_name(request.queue, kind), int(kind in request.logged))
-    return said, _MOST_AT_ONCE - left
+                argv += (encode_lane(request.queue, kind), int(kind in request.logged))
+    return argv, _MOST_AT_ONCE - left
 
 
-def _suspects(request: LaneRequest, limit: int) -> bytes:
-    """How many by number of crashes; empty where no suspects are asked for."""
+def _encode_suspects(request: LaneRequest, limit: int) -> bytes:
+    """Encode how many by number of crashes; empty where no suspects are requested."""
     if not request.suspects:
         return b""
-    return _packed([request.most_suspects(crashes) for crashes in _CRASHES], limit)
+    return _pack_numbers([request.most_suspects(crashes) for crashes in SUSPECT_CRASHES], limit)
 
 
-def _limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:
-    """How many of each type; empty where none is limited."""
+def _encode_limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> bytes:
+    """Encode how many of each type; empty where none is limited."""
     most = dict(request.at_most)
-    return _packed([most.get(kind, limit) for kind in kinds], limit) if most else b""
+    return _pack_numbers([most.get(kind, limit) for kind in kinds], limit) if most else b""
 
 
-def _packed(numbers: Sequence[int], limit: int) -> bytes:
+def _pack_numbers(numbers: Sequence[int], limit: int) -> bytes:
     return struct.pack(f">{len(numbers)}I", *(max(0, min(number, limit)) for number in numbers))
 
 
 def new_tokens(count: int) -> bytes:
-    """Run tokens, all at once: each as `new_run_token` makes it."""
+    """Make run tokens, all at once: each like those of `new_run_token`."""
     random, version = _masks(count)
     drawn = int.from_bytes(os.urandom(_TOKEN_SIZE * count), "big")
     return (drawn & random | version).to_bytes(_TOKEN_SIZE * count, "big")
@@ -97,18 +104,18 @@ def _masks(count: int) -> tuple[int, int]:
     return ones * _RANDOM, ones * _VERSION
 
 
-def _runs(reply: Reply, session: str) -> list[Run]:
-    now, until, *rest = reply.value
+def _read_runs(reply: list[Any], session: str) -> list[Run]:
+    now, until, *rest = reply
     if until:
-        claimed = Claimed(session, instant(now), instant(until))
+        claimed = Claimed(session, read_instant(now), read_instant(until))
         return [
-            claimed_run(job_id, state, envelope, claimed, (now - due) / _MICROS)
+            read_claimed_run(job_id, state, envelope, claimed, (now - due) / _MICROS)
             for job_id, state, envelope, due in _in_fours(rest)
         ]
     # A repeated claim: each of its leases may have been renewed.
     count = len(rest) // (_WIDTH + 1)
     return [
-        run_from(job_id, state, envelope, renewed)
+        read_run(job_id, state, envelope, renewed)
         for (job_id, state, envelope, _), renewed in zip(
             _in_fours(rest[: _WIDTH * count]), rest[_WIDTH * count :], strict=True
         )
@@ -117,29 +124,3 @@ def _runs(reply: Reply, session: str) -> list[Run]:
 
 def _in_fours(values: list[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*[iter(values)] * _WIDTH, strict=True)
-
-
-async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -> list[Run]:
-    """By id, though they are kept by time: who has many of them reads them all."""
-    if limit == 0:
-        return []
-    first, ids = after.bytes if after else b"", list[bytes]()
-    while True:
-        said: list[Argument] = [now, len(ids), _PAGE]
-        looked, *page = (await calls.run(scripts.EXPIRED, said)).value
-        ids += page
-        if looked < _PAGE:
-            break
-    late = nsmallest(limit, {one for one in ids if one > first})
-    pages = [await _read(calls, some) for some in in_batches(late, _READ_AT_ONCE)]
-    return list(chain.from_iterable(pages))
-
-
-async def _read(calls: Calls, ids: Sequence[bytes]) -> list[Run]:
-    reply = await calls.run(scripts.GET, ids)
-    found = [(job_id, *answer) for job_id, answer in zip(ids, reply.value, strict=True) if answer]
-    return [
-        run_from(job_id, state, envelope, until)
-        for job_id, state, envelope, _, until in found
-        if is_running(state)
-    ]

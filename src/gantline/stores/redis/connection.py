@@ -1,4 +1,4 @@
-"""One connection: made by the driver; then we write and read ourselves, whole batches."""
+"""Connections: made by the driver, then written to and read by us, in batches; and the pool."""
 
 import asyncio
 import socket
@@ -9,63 +9,116 @@ from typing import Any, Final, cast
 import hiredis
 from redis.asyncio import Connection as TcpConnection
 from redis.asyncio import SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError, InvalidResponse
 
-from gantline.stores.redis.answers import Answers
 from gantline.stores.redis.location import Location, Node
+
+_NOT_ENOUGH: Final = object()
+_CLOSED: Final = "the server has closed the connection"
+
+
+class ResponseReader(asyncio.Protocol):
+    """Reads the responses to one batch of commands at a time, in order. Replaces the driver's."""
+
+    def __init__(self, error_of: Callable[[str], Exception]) -> None:
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=error_of, notEnoughData=_NOT_ENOUGH
+        )
+        self._read: list[Any] = []
+        self._wanted = 0
+        self._waiter: asyncio.Future[list[Any]] | None = None
+        self.is_lost = False
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether all that was expected has been read, on a connection that is not lost."""
+        waiter = self._waiter
+        is_pending = waiter is not None and (not waiter.done() or waiter.cancelled())
+        return not (self.is_lost or is_pending)
+
+    def expect(self, count: int) -> asyncio.Future[list[Any]]:
+        """Wait for responses. Errors of the server are among them; a lost connection raises."""
+        if self.is_lost:
+            raise ConnectionError(_CLOSED)
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._wanted, self._read = count, []
+        return self._waiter
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (response := self._reader.gets(False)) is not _NOT_ENOUGH:
+                self._read.append(response)
+        except InvalidResponse as error:
+            self._lose(error)
+        else:
+            waiter = self._waiter
+            if waiter is not None and len(self._read) == self._wanted and not waiter.done():
+                waiter.set_result(self._read)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(ConnectionError(str(error or _CLOSED)))
+
+    def _lose(self, error: Exception) -> None:
+        self.is_lost = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
 
-# Its annotation knows tuples of one element only.
+# Its annotation allows only tuples of one element.
 _pack: Final = cast("Callable[[Command], bytes]", hiredis.pack_command)
 _CONNECT_SECONDS: Final = 5.0
 
 
 class Connection:
-    """Sends commands together and reads their answers in order."""
+    """Sends commands together and reads their responses in order."""
 
     def __init__(self, location: Location, node: Node | None) -> None:
         self._driver = _driver(location, node)
         self._transport: asyncio.WriteTransport | None = None
-        self._answers = Answers(self._driver._parser.parse_error)
+        self._responses = ResponseReader(self._driver._parser.parse_error)
         self.node = node
 
     async def open(self) -> None:
         await self._driver.connect()  # type: ignore[no-untyped-call]  # the driver's
         assert self._driver._writer is not None  # noqa: S101  # it is connected
         self._transport = self._driver._writer.transport
-        self._transport.set_protocol(self._answers)
+        self._transport.set_protocol(self._responses)
 
     @property
-    def is_open(self) -> bool:
-        return not self._answers.is_lost
+    def is_reusable(self) -> bool:
+        return self._responses.are_complete
 
     async def ask(self, *commands: Command) -> list[Any]:
-        """The answers, errors of the server among them; a lost connection is raised."""
-        assert self._transport is not None  # noqa: S101  # who asks has opened it
-        packed = b"".join(map(_pack, commands))
-        answers = self._answers.expect(len(commands))
-        # Without waiting for room: what does not fit into the socket is this batch alone.
-        self._transport.write(packed)
-        return await answers
+        """Send commands and read the responses. Errors of the server are among them; a lost
+        connection raises."""
+        assert self._transport is not None  # noqa: S101  # the caller has opened it
+        data = b"".join(map(_pack, commands))
+        responses = self._responses.expect(len(commands))
+        # Without flow control: at most this one batch is buffered.
+        self._transport.write(data)
+        return await responses
 
     async def close(self) -> None:
         if self._transport is not None:
-            # Not in order: TLS would say good-bye and wait for the answer.
+            # Not gracefully: TLS would send a close and wait for the response.
             self._transport.abort()
         with suppress(OSError, asyncio.TimeoutError):
             await self._driver.disconnect(nowait=True)
 
     def abandon(self) -> None:
-        """Let go where the loop has ended on which one could close it."""
+        """Close it where its event loop has ended."""
         writer, self._driver._writer = self._driver._writer, None
         if writer is not None:
-            _let_go(writer.transport)
+            _close_socket(writer.transport)
 
 
-def _let_go(transport: Any) -> None:
-    """Close a socket under its transport. asyncio has no way for that without the loop, and would
-    complain of both when they are collected. uvloop has closed them with the loop."""
+def _close_socket(transport: Any) -> None:
+    """Close the socket of a transport. asyncio cannot do that without the loop, and would warn when
+    both are collected. uvloop has closed them with the loop."""
     under_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     if under_tls is not None:
         transport._closed = True

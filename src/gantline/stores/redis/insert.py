@@ -1,4 +1,4 @@
-"""insert: jobs as the script wants them, and its answers."""
+"""insert: jobs as arguments of the script, and its results."""
 
 import struct
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from gantline.contract.wakeup import Bell
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import (
-    binary,
-    digest,
-    lane_name,
+from gantline.stores.redis.rows import (
+    digest_key,
+    encode_lane,
+    encode_sortable,
+    encode_span,
+    encode_tenant,
+    find_shared_correlation,
+    pack,
+    pack_binary,
     pack_job,
-    packed,
-    shared_correlation,
-    sortable,
-    span,
-    tenant_name,
 )
 
 _META: Final = struct.Struct(">16s8sBI2BQ")
@@ -37,101 +37,105 @@ Extras = tuple[object, ...]
 async def insert(
     calls: Calls, jobs: Sequence[NewJob], now: bytes, bell: Bell
 ) -> list[InsertResult]:
-    """Store jobs; the write of the last ones rings the bell."""
-    answers: list[InsertResult] = []
+    """Store jobs; the write of the last ones sends the hint."""
+    results: list[InsertResult] = []
     for some in in_batches(jobs, BATCH * AT_ONCE):
-        channel = bell.ring() if len(answers) + len(some) == len(jobs) else ""
+        channel = bell.ring() if len(results) + len(some) == len(jobs) else ""
         batches = list(in_batches(some, BATCH))
-        said = [_arguments(batch, now, "") for batch in batches[:-1]]
-        said.append(_arguments(batches[-1], now, channel))
-        reply = await calls.run_each(scripts.INSERT, said)
-        read = [read_refusal(answer) or _INSERTED for batch in reply.value for answer in batch]
-        answers += as_first_time(read, some) if reply.is_repeated else read
+        argv = [_make_argv(batch, now, "") for batch in batches[:-1]]
+        argv.append(_make_argv(batches[-1], now, channel))
+        reply = await calls.run_each(scripts.INSERT, argv)
+        read = [read_refusal(item) or _INSERTED for batch in reply.value for item in batch]
+        results += accept_own_duplicates(read, some) if reply.is_repeated else read
         if channel:
             bell.rang_for(jobs[0].job.job_id)
-    return answers
+    return results
 
 
-def as_first_time(answers: list[InsertResult], jobs: Sequence[NewJob]) -> list[InsertResult]:
-    """What a repeated insert means: a job that is there under its own id is the one we inserted."""
+def accept_own_duplicates(
+    results: list[InsertResult], jobs: Sequence[NewJob]
+) -> list[InsertResult]:
+    """After a repeated insert: a duplicate with the job's own id is the job that we inserted."""
     return [
-        _INSERTED if answer == Duplicate(new.job.job_id) else answer
-        for answer, new in zip(answers, jobs, strict=True)
+        _INSERTED if item == Duplicate(new.job.job_id) else item
+        for item, new in zip(results, jobs, strict=True)
     ]
 
 
-def _arguments(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
-    places: dict[tuple[str, str, str], int] = {}
-    said: list[Argument] = []
+def _make_argv(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
+    targets: dict[tuple[str, str, str], int] = {}
+    argv: list[Argument] = []
     for new in jobs:
         job = new.job
-        place = places.setdefault((job.queue, job.job_type, job.tenant_id), len(places) + 1)
-        extras = extras_of(new)
-        said += (place, *meta_and_envelope(new), packed(extras) if extras else b"")
+        target = targets.setdefault((job.queue, job.job_type, job.tenant_id), len(targets) + 1)
+        extras = make_extras(new)
+        argv += (target, *pack_meta_and_envelope(new), pack(extras) if extras else b"")
     names = [
         name
-        for queue, job_type, tenant in places
-        for name in (lane_name(queue, job_type), tenant_name(tenant))
+        for queue, job_type, tenant in targets
+        for name in (encode_lane(queue, job_type), encode_tenant(tenant))
     ]
-    return [now, channel, len(places), *names, *said]
+    return [now, channel, len(targets), *names, *argv]
 
 
-def meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
+def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
     job = new.job
     created = to_micros(job.created_at)
     scheduled = None if job.scheduled_at is None else to_micros(job.scheduled_at)
     envelope = pack_job(new, created_at=created, scheduled_at=scheduled)
-    told, time = _NOW, 0
+    timing, time = _NOW, 0
     if scheduled is not None:
-        told, time = _SCHEDULED, max(0, scheduled)
+        timing, time = _SCHEDULED, max(0, scheduled)
     elif new.delay:
-        told, time = _DELAYED, span(new.delay)
-        envelope = envelope[:-_NIL_SIZE]  # the script adds when
+        timing, time = _DELAYED, encode_span(new.delay)
+        envelope = envelope[:-_NIL_SIZE]  # the script adds the time
     meta = _META.pack(
         job.job_id.bytes,
-        sortable(created),
+        encode_sortable(created),
         job.priority,
         job.attempts_used,
         new.logged,
-        told,
+        timing,
         time,
     )
     return meta, envelope
 
 
-def extras_of(new: NewJob) -> Extras | None:
-    """The keys of a job and what it is listed by; None for most."""
-    listed = listed_by(new.job)
+def make_extras(new: NewJob) -> Extras | None:
+    """Make what few jobs have: keys, and names by which they are listed; None for most jobs."""
+    listed = find_list_names(new.job)
     if not (new.job.idempotency_key or new.request_key or any(listed)):
         return None
     return (
-        _request(new.request_key) if new.request_key else False,
-        (binary(digest(key)), binary(new.fingerprint)) if (key := new.job_key) else False,
+        _pack_request(new.request_key) if new.request_key else False,
+        (pack_binary(digest_key(key)), pack_binary(new.fingerprint))
+        if (key := new.job_key)
+        else False,
         *listed,
     )
 
 
-def listed_by(job: Job) -> tuple[str, str, str, str]:
-    """In which lists a job is beside that of its status: by owner, subject, correlation, parent."""
+def find_list_names(job: Job) -> tuple[str, str, str, str]:
+    """Find the names by which a job is listed: owner, subject, correlation, parent."""
     parent = job.parent_job_id.hex if job.parent_job_id else ""
-    return job.created_by, job.subject_id, shared_correlation(job) or "", parent
+    return job.created_by, job.subject_id, find_shared_correlation(job) or "", parent
 
 
-def _request(key: DedupeKey) -> tuple[object, ...]:
-    names = packed((key.tenant_id, key.scope, key.key, key.fingerprint))
-    hold = span(key.hold or timedelta(0))
-    return binary(digest(key)), binary(key.fingerprint), hold, binary(names)
+def _pack_request(key: DedupeKey) -> tuple[object, ...]:
+    names = pack((key.tenant_id, key.scope, key.key, key.fingerprint))
+    hold = encode_span(key.hold or timedelta(0))
+    return pack_binary(digest_key(key)), pack_binary(key.fingerprint), hold, pack_binary(names)
 
 
-def read_refusal(answer: int | bytes) -> Duplicate | Conflict | None:
-    """Why a job was not stored; None if it was."""
-    match answer:
-        case bytes() if answer[:1] == b"D":
-            kind = answer[17:].decode()
-            return Duplicate(uuid_from_bytes(answer[1:17]), by=KeyKind(kind) if kind else None)
+def read_refusal(item: int | bytes) -> Duplicate | Conflict | None:
+    """Read why a job was not stored; None if it was."""
+    match item:
+        case bytes() if item[:1] == b"D":
+            kind = item[17:].decode()
+            return Duplicate(uuid_from_bytes(item[1:17]), by=KeyKind(kind) if kind else None)
         case b"I":
             return Conflict()
         case bytes():
-            return Conflict(by=KeyKind(answer[1:].decode()))
+            return Conflict(by=KeyKind(item[1:].decode()))
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Where the jobs are: what a redis:// URL says about the servers, the prefix and our ways."""
+"""Where the jobs are: the servers, the prefix and the options of a redis:// URL."""
 
 import re
 from datetime import timedelta
@@ -9,16 +9,22 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import msgspec
 
 from gantline.contract.errors import StoreMisconfigured
-from gantline.stores.url_options import number, truth
+from gantline.stores.url_options import (
+    check_names,
+    is_unambiguous,
+    read_bool,
+    read_number,
+    unreadable,
+)
 
 DEFAULT_PREFIX: Final = "gantline"
 DEFAULT_PORT: Final = 6379
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_OPTION_NAME: Final = re.compile(r"[a-z_]+")
 _SCHEMES: Final = frozenset({"redis", "valkey", "rediss", "valkeys"})
 _OVER_TLS: Final = frozenset({"rediss", "valkeys"})
 _WAYS: Final = frozenset({"", "cluster", "unix"})
 _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_EXAMPLE: Final = "redis://user:password@host:6379/0"
 _OURS: Final = frozenset(
     {"prefix", "durability", "replicas", "deadline", "connections", "wakeup", "db", *_TLS}
 )
@@ -35,7 +41,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     """Servers, and a prefix in them.
 
     Of several `nodes` one is used, the first that takes writes; of a cluster, the one that has the
-    slot of the prefix. `replicas` is how many of them must have a write before it is answered.
+    slot of the prefix. `replicas` is how many of them must have a write before it is confirmed.
     `connections` bounds those of one event loop; one more is reserved for leases and leadership.
     `deadline` is how long a verb may take, with all its attempts.
     """
@@ -59,12 +65,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> bytes:
-        """What every key begins with; the braces keep them all in one slot."""
+        """The start of every key; the braces keep all keys in one slot."""
         return f"{{{self.prefix}}}".encode()
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The servers as the driver writes them, secrets and all."""
+        """The URLs of the servers for the driver, with secrets."""
         user, password = quote(self.username or "", safe=""), quote(self.password or "", safe="")
         login = f"{user}:{password}@" if user or password else ""
         if self.socket is not None:
@@ -82,64 +88,60 @@ def parse_url(url: str) -> Location:
     """Read redis[s][+cluster|+unix]://[user:password@]host[:port][,host…][/database][?options]."""
     parts = urlsplit(url)
     scheme, _, way = parts.scheme.partition("+")
-    if scheme not in _SCHEMES or way not in _WAYS or not _is_unambiguous(parts):
-        raise _unreadable()
+    if scheme not in _SCHEMES or way not in _WAYS or not is_unambiguous(parts):
+        raise unreadable(_EXAMPLE)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    _check_options(options)
+    next_step = f"Use one of {', '.join(sorted(_OURS))}."
+    check_names(options, _OURS, example=_EXAMPLE, next_step=next_step)
     return Location(
-        nodes=() if way == "unix" else _nodes(parts),
+        nodes=() if way == "unix" else _read_nodes(parts),
         socket=Path(unquote(parts.path)) if way == "unix" else None,
         cluster=way == "cluster",
-        tls=_tls(options) if scheme in _OVER_TLS else None,
+        tls=_read_tls(options) if scheme in _OVER_TLS else None,
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
-        database=_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
-        prefix=_prefix(options),
-        replicas=_replicas(options),
-        connections=int(number(options, "connections", 10, least=1)),
-        deadline=timedelta(seconds=number(options, "deadline", 30, least=0.1)),
-        wakeup=truth(options, "wakeup"),
+        database=_read_database(options.get("db", "") if way == "unix" else parts.path[1:], way),
+        prefix=_read_prefix(options),
+        replicas=_read_replicas(options),
+        connections=int(read_number(options, "connections", 10, least=1)),
+        deadline=timedelta(seconds=read_number(options, "deadline", 30, least=0.1)),
+        wakeup=read_bool(options, "wakeup"),
     )
 
 
-def _is_unambiguous(parts: SplitResult) -> bool:
-    """Whether all readers of the URL see the same end of its password."""
-    return parts.netloc.count("@") < 2 and "@" not in parts.path and not parts.fragment
-
-
-def _tls(options: dict[str, str]) -> dict[str, str]:
+def _read_tls(options: dict[str, str]) -> dict[str, str]:
     return {name: options[name] for name in _TLS if name in options}
 
 
-def _nodes(parts: SplitResult) -> tuple[Node, ...]:
+def _read_nodes(parts: SplitResult) -> tuple[Node, ...]:
     hosts = parts.netloc.rpartition("@")[2] or "localhost"
-    return tuple(map(_node, hosts.split(",")))
+    return tuple(map(_read_node, hosts.split(",")))
 
 
-def _node(text: str) -> Node:
+def _read_node(text: str) -> Node:
     try:
         parts = urlsplit(f"//{text}")
         node = Node(parts.hostname or "", parts.port or DEFAULT_PORT)
     except ValueError:
-        raise _unreadable() from None
+        raise unreadable(_EXAMPLE) from None
     if not node.host or parts.path:
-        raise _unreadable()
+        raise unreadable(_EXAMPLE)
     return node
 
 
-def _database(text: str, way: str) -> int:
+def _read_database(text: str, way: str) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit():
-        raise _unreadable()
+        raise unreadable(_EXAMPLE)
     if way == "cluster" and int(text):
         raise StoreMisconfigured(
-            "A cluster has no databases.", next_step="Leave the number behind the slash out."
+            "A cluster has no databases.", next_step="Leave out the number after the slash."
         )
     return int(text)
 
 
-def _prefix(options: dict[str, str]) -> str:
+def _read_prefix(options: dict[str, str]) -> str:
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not _PREFIX.fullmatch(prefix):
         raise StoreMisconfigured(
@@ -149,39 +151,20 @@ def _prefix(options: dict[str, str]) -> str:
     return prefix
 
 
-def _replicas(options: dict[str, str]) -> int:
-    """How many replicas to wait for; none unless asked."""
-    wanted = options.get("durability")
-    if wanted not in (None, "replicated"):
+def _read_replicas(options: dict[str, str]) -> int:
+    """Read how many replicas to wait for; 0 by default."""
+    durability = options.get("durability")
+    if durability not in (None, "replicated"):
         raise StoreMisconfigured(
-            f"durability={wanted} cannot be asked of the server.",
+            f"durability={durability} cannot be asked of the server.",
             next_step="Write durability=replicated, or leave it out: the rest is the server's "
             "configuration (appendonly, appendfsync).",
         )
-    if wanted is None:
+    if durability is None:
         if "replicas" in options:
             raise StoreMisconfigured(
                 "replicas=… in the store URL means nothing by itself.",
                 next_step="Write durability=replicated as well.",
             )
         return 0
-    return int(number(options, "replicas", 1, least=1))
-
-
-def _check_options(options: dict[str, str]) -> None:
-    for name in options.keys() - _OURS:
-        if not _OPTION_NAME.fullmatch(name):
-            raise _unreadable()  # it may well be the end of a password
-        raise StoreMisconfigured(
-            f"{name} is no option of a store URL.",
-            next_step=f"Use one of {', '.join(sorted(_OURS))}.",
-        )
-
-
-def _unreadable() -> StoreMisconfigured:
-    """What is wrong with it is not told, for that would repeat the password."""
-    return StoreMisconfigured(
-        "The store URL cannot be read.",
-        next_step="Write it as redis://user:password@host:6379/0, and percent-encode what is "
-        "special in the password.",
-    )
+    return int(read_number(options, "replicas", 1, least=1))

@@ -1,8 +1,8 @@
-"""Reading: jobs by id, lists page by page, the log.
+"""Reading jobs: by id, and page by page.
 
-A list is kept per lane, tenant and status; a page is merged from those that the filter admits. Each
-step reads a little of every list: down to the newest of the places where a list was not read to its
-end, nothing can be missing.
+There is a list per lane, tenant and status; a page is merged from those that the filter selects.
+Each step reads a little of every list. A list that was not read to its end was read down to a
+position; above the newest of these positions, the horizon, no job is missing.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -15,21 +15,26 @@ from gantline.contract.clock import to_micros
 from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.stores.filters import matches
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
-from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import Lane, read_lane, sortable, tenant_name
-from gantline.stores.redis.rows import STATUSES, read_row, snapshot_from
+from gantline.stores.redis.rows import (
+    CREATED_SIZE,
+    STATUSES,
+    Lane,
+    encode_sortable,
+    encode_tenant,
+    read_lane,
+    read_snapshot,
+)
 
 _READ_AT_ONCE: Final = 200
 _LISTS_AT_ONCE: Final = 200
 _TENANTS_AT_ONCE: Final = 200
 _LEAST_OF_A_LIST: Final = 8
 _MOST_OF_A_LIST: Final = 400
-_ROWS_AT_ONCE: Final = 500
-_CREATED_SIZE: Final = 8
 
 
 async def get(
@@ -37,10 +42,10 @@ async def get(
 ) -> list[JobSnapshot | None]:
     found: dict[UUID, JobSnapshot] = {}
     for batch in in_batches([*dict.fromkeys(job_ids)], _READ_AT_ONCE):
-        reply = await calls.run(scripts.GET, [one.bytes for one in batch])
-        for job_id, answer in zip(batch, reply.value, strict=True):
-            if answer:
-                found[job_id] = snapshot_from(job_id, *answer)
+        reply = await calls.run(scripts.GET, *(one.bytes for one in batch))
+        for job_id, item in zip(batch, reply, strict=True):
+            if item:
+                found[job_id] = read_snapshot(job_id, *item)
     jobs = [found.get(job_id) for job_id in job_ids]
     return [job if job and tenant_id in (None, job.job.tenant_id) else None for job in jobs]
 
@@ -48,16 +53,16 @@ async def get(
 # -- lists ----------------------------------------------------------------------------------------
 
 
-async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | None) -> Page:
-    narrowed = wanted.narrowed()
+async def find(calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+    narrowed = filter.narrowed()
     if narrowed is None or limit == 0:
         return Page((), None)
     found: list[JobSnapshot] = []
-    jobs = _newest_first(calls, narrowed, limit, after)
-    if (first := await _namesake(calls, narrowed, after)) is not None:
-        jobs = _with(first, jobs)
+    jobs = _iterate_newest_first(calls, narrowed, limit, after)
+    if (first := await _find_by_own_id(calls, narrowed, after)) is not None:
+        jobs = _merge_one(first, jobs)
     async for job in jobs:
-        if _matches(job, narrowed):
+        if matches(narrowed, job.job, job.status, job.last.reason if job.last else ""):
             found.append(job)
             if len(found) > limit:
                 break
@@ -67,24 +72,21 @@ async def find(calls: Calls, wanted: JobFilter, *, limit: int, after: Cursor | N
     return Page(items, Cursor(last.created_at, last.job_id) if last and is_more else None)
 
 
-async def _namesake(calls: Calls, wanted: JobFilter, after: Cursor | None) -> JobSnapshot | None:
-    """The job whose own id is the correlation, which is in no list by it."""
-    job_id = _as_id(wanted.correlation_id)
-    if job_id is None or wanted.parent_job_id:
+async def _find_by_own_id(
+    calls: Calls, filter: JobFilter, after: Cursor | None
+) -> JobSnapshot | None:
+    """Find the job whose own id is the correlation: it is not listed by it."""
+    job_id = _parse_id(filter.correlation_id)
+    if job_id is None or filter.parent_job_id:
         return None
-    (found,) = await get(calls, [job_id], wanted.tenant_id)
-    if found is None or found.job.correlation_id != wanted.correlation_id:
+    (found,) = await get(calls, [job_id], filter.tenant_id)
+    if found is None or found.job.correlation_id != filter.correlation_id:
         return None
-    job = found.job
-    is_within = (
-        (wanted.created_from is None or job.created_at >= wanted.created_from)
-        and (wanted.created_before is None or job.created_at < wanted.created_before)
-        and (after is None or _order(job) < (after.created_at, after.job_id))
-    )
-    return found if is_within else None
+    is_after = after is None or _order(found.job) < (after.created_at, after.job_id)
+    return found if is_after else None
 
 
-def _as_id(correlation_id: str | None) -> UUID | None:
+def _parse_id(correlation_id: str | None) -> UUID | None:
     try:
         return UUID(correlation_id) if correlation_id else None
     except ValueError:
@@ -95,30 +97,32 @@ def _order(job: Job) -> tuple[datetime, UUID]:
     return job.created_at, job.job_id
 
 
-async def _with(one: JobSnapshot, others: AsyncIterator[JobSnapshot]) -> AsyncIterator[JobSnapshot]:
-    """Put one in its place among others, which come newest first."""
-    is_told = False
+async def _merge_one(
+    one: JobSnapshot, others: AsyncIterator[JobSnapshot]
+) -> AsyncIterator[JobSnapshot]:
+    """Insert one among others, which come newest first."""
+    is_yielded = False
     async for job in others:
-        if not is_told and _order(job.job) < _order(one.job):
-            is_told = True
+        if not is_yielded and _order(job.job) < _order(one.job):
+            is_yielded = True
             yield one
         yield job
-    if not is_told:
+    if not is_yielded:
         yield one
 
 
-async def _newest_first(
-    calls: Calls, wanted: JobFilter, limit: int, after: Cursor | None
+async def _iterate_newest_first(
+    calls: Calls, filter: JobFilter, limit: int, after: Cursor | None
 ) -> AsyncIterator[JobSnapshot]:
-    lists = await lists_of(calls, wanted)
-    begin, end = _bounds(wanted, after)
+    lists = await find_lists(calls, filter)
+    begin, end = _find_bounds(filter, after)
     while lists:
         share = 2 * (limit + 1) // len(lists)
         most = max(_LEAST_OF_A_LIST, min(limit + 1, share, _MOST_OF_A_LIST))
-        windows = await _windows(calls, lists, begin, end, most)
+        windows = await _read_windows(calls, lists, begin, end, most)
         horizon = max((some[-1] for some in windows if len(some) == most), default=b"")
-        places = dict.fromkeys(merge(*windows, reverse=True))
-        sure = [uuid_from_bytes(one[_CREATED_SIZE:]) for one in places if one >= horizon]
+        positions = dict.fromkeys(merge(*windows, reverse=True))
+        sure = [uuid_from_bytes(one[CREATED_SIZE:]) for one in positions if one >= horizon]
         for batch in in_batches(sure, min(limit + 1, _READ_AT_ONCE)):
             for job in await get(calls, batch, None):
                 if job:
@@ -133,148 +137,88 @@ async def _newest_first(
         begin = b"(" + horizon
 
 
-async def _windows(
+async def _read_windows(
     calls: Calls, lists: Sequence[str], begin: bytes, end: bytes, most: int
 ) -> list[list[bytes]]:
     windows: list[list[bytes]] = []
     for batch in in_batches(lists, _LISTS_AT_ONCE):
-        said: list[Argument] = [begin, end, most, *batch]
-        windows += (await calls.run(scripts.WINDOW, said)).value
+        windows += await calls.run(scripts.WINDOW, begin, end, most, *batch)
     return windows
 
 
-def _bounds(wanted: JobFilter, after: Cursor | None) -> tuple[bytes, bytes]:
-    """Between which places, as they stand in a list, newest first."""
+def _find_bounds(filter: JobFilter, after: Cursor | None) -> tuple[bytes, bytes]:
+    """Find the first and last position to read in each list, newest first."""
     begin, end = b"+", b"-"
-    if wanted.created_before:
-        begin = b"(" + _place(wanted.created_before)
+    if filter.created_before:
+        begin = b"(" + _encode_instant(filter.created_before)
     if after:
-        behind = b"(" + _place(after.created_at) + after.job_id.bytes
-        begin = behind if begin == b"+" else min(begin, behind)
-    if wanted.created_from:
-        end = b"[" + _place(wanted.created_from)
+        position = b"(" + _encode_instant(after.created_at) + after.job_id.bytes
+        begin = position if begin == b"+" else min(begin, position)
+    if filter.created_from:
+        end = b"[" + _encode_instant(filter.created_from)
     return begin, end
 
 
-def _place(created_at: datetime) -> bytes:
-    return sortable(to_micros(created_at))
+def _encode_instant(created_at: datetime) -> bytes:
+    return encode_sortable(to_micros(created_at))
 
 
-class _Places(NamedTuple):
-    """Of one tenant, how many jobs there are by lane and status."""
+class _TenantCounts(NamedTuple):
+    """How many jobs of one tenant there are by lane and status."""
 
     tenant: int
     jobs: dict[tuple[int, JobStatus], int]
 
 
-async def lists_of(calls: Calls, wanted: JobFilter) -> list[str]:
-    places, lanes = await _all_places(calls, wanted.tenant_id)
-    whose = wanted.whose
-    if wanted.parent_job_id:
-        return [f"by-parent:{one.tenant}:{wanted.parent_job_id.hex}" for one in places]
-    if wanted.correlation_id:
-        return [f"by-correlation:{one.tenant}:{wanted.correlation_id}" for one in places]
-    if wanted.subject_id:
-        return [f"by-subject:{one.tenant}:{wanted.subject_id}" for one in places]
-    if wanted.created_by:
-        return [f"by-owner:{one.tenant}:{wanted.created_by}" for one in places]
+async def find_lists(calls: Calls, filter: JobFilter) -> list[str]:
+    tenants, lanes = await _read_tenant_counts(calls, filter.tenant_id)
+    whose = filter.whose
+    if filter.parent_job_id:
+        return [f"by-parent:{one.tenant}:{filter.parent_job_id.hex}" for one in tenants]
+    if filter.correlation_id:
+        return [f"by-correlation:{one.tenant}:{filter.correlation_id}" for one in tenants]
+    if filter.subject_id:
+        return [f"by-subject:{one.tenant}:{filter.subject_id}" for one in tenants]
+    if filter.created_by:
+        return [f"by-owner:{one.tenant}:{filter.created_by}" for one in tenants]
     if whose is not None:
         names = [f"by-subject:{{}}:{subject}" for subject in sorted(whose.granted)]
         names += [f"by-owner:{{}}:{whose.owner}"] if whose.owner else []
-        return [name.replace("{}", str(one.tenant), 1) for one in places for name in names]
+        return [name.replace("{}", str(one.tenant), 1) for one in tenants for name in names]
     return [
         f"list:{lane}:{one.tenant}:{_LETTER_OF[status]}"
-        for one in places
+        for one in tenants
         for lane, status in one.jobs
-        if (not wanted.statuses or status in wanted.statuses)
-        and (not wanted.job_types or lanes[lane].job_type in wanted.job_types)
-        and (not wanted.queues or lanes[lane].queue in wanted.queues)
+        if (not filter.statuses or status in filter.statuses)
+        and (not filter.job_types or lanes[lane].job_type in filter.job_types)
+        and (not filter.queues or lanes[lane].queue in filter.queues)
     ]
 
 
 _LETTER_OF: Final = {status: letter.decode() for letter, status in STATUSES.items()}
 
 
-async def _all_places(calls: Calls, tenant_id: str | None) -> tuple[list[_Places], dict[int, Lane]]:
-    places: list[_Places] = []
+async def _read_tenant_counts(
+    calls: Calls, tenant_id: str | None
+) -> tuple[list[_TenantCounts], dict[int, Lane]]:
+    found: list[_TenantCounts] = []
     lanes: dict[int, Lane] = {}
     first = 1
     while first:
-        said: list[Argument] = [
-            b"" if tenant_id is None else tenant_name(tenant_id),
-            first,
-            _TENANTS_AT_ONCE,
-        ]
-        last, *tenants, names = (await calls.run(scripts.PLACES_OF, said)).value
+        last, *tenants, names = await calls.run(
+            scripts.PLACES_OF, encode_tenant(tenant_id), first, _TENANTS_AT_ONCE
+        )
         for tenant, counted in tenants:
-            places.append(_Places(tenant, _by_lane(counted)))
+            found.append(_TenantCounts(tenant, _by_lane(counted)))
         for number, name in zip(names[::2], names[1::2], strict=True):
             lanes[int(number)] = read_lane(name)
         first = last + 1 if last else 0
-    return places, lanes
+    return found, lanes
 
 
 def _by_lane(counted: Sequence[bytes]) -> dict[tuple[int, JobStatus], int]:
     jobs: dict[tuple[int, JobStatus], int] = {}
-    for place, number in zip(counted[::2], counted[1::2], strict=True):
-        lane, _, letter = place.partition(b":")
+    for field, number in zip(counted[::2], counted[1::2], strict=True):
+        lane, _, letter = field.partition(b":")
         jobs[int(lane), STATUSES[letter]] = int(number)
     return jobs
-
-
-def _matches(found: JobSnapshot, wanted: JobFilter) -> bool:
-    job = found.job
-    equal = (
-        (wanted.tenant_id, job.tenant_id),
-        (wanted.subject_id, job.subject_id),
-        (wanted.created_by, job.created_by),
-        (wanted.correlation_id, job.correlation_id),
-        (wanted.parent_job_id, job.parent_job_id),
-    )
-    among = (
-        (wanted.statuses, found.status),
-        (wanted.job_types, job.job_type),
-        (wanted.queues, job.queue),
-        (wanted.reasons, found.last.reason if found.last else ""),
-    )
-    return (
-        all(want is None or want == have for want, have in equal)
-        and all(not want or have in want for want, have in among)
-        and wanted.admits(job)
-    )
-
-
-# -- the log --------------------------------------------------------------------------------------
-
-
-async def history(calls: Calls, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows: list[LogEntry] = []
-    number = 0
-    while True:
-        said: list[Argument] = [job_id.bytes, number, _ROWS_AT_ONCE]
-        answer = (await calls.run(scripts.HISTORY, said)).value
-        if not answer:
-            return []
-        tenant, number, *page = answer
-        if tenant_id is not None and tenant.decode() != tenant_name(tenant_id):
-            return []
-        rows += [read_row(row).entry for row in page]
-        if not number:
-            return rows[::-1]
-
-
-async def events(calls: Calls, *, after: int, limit: int) -> list[LoggedEvent]:
-    found: list[LoggedEvent] = []
-    after = max(0, after)
-    while len(found) < limit:
-        said: list[Argument] = [after, min(_ROWS_AT_ONCE, limit - len(found))]
-        looked, names, *page = (await calls.run(scripts.EVENTS, said)).value
-        known = dict(zip(names[::2], names[1::2], strict=True))
-        for number, row in zip(page[::2], page[1::2], strict=True):
-            entry, lane, tenant = read_row(row)
-            tenant_id, job_type = known[tenant][1:].decode(), read_lane(known[lane]).job_type
-            found.append(LoggedEvent(number, tenant_id, job_type, entry))
-        if not looked:
-            break
-        after = looked
-    return found

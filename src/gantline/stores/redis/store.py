@@ -42,31 +42,32 @@ from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import Bell, RedisChannel
-from gantline.stores.advice import Advice
+from gantline.stores.diagnostics import Advice
 from gantline.stores.redis import claim as claims
 from gantline.stores.redis import (
     copying,
-    counting,
+    counts,
     dedupe,
+    events,
     leases,
+    prune,
     query,
     records,
-    removal,
     scripts,
 )
 from gantline.stores.redis.apply import apply
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.envelope import instant
 from gantline.stores.redis.insert import insert
 from gantline.stores.redis.location import Location
-from gantline.stores.redis.promise import Server, advice, ask_server, capabilities
+from gantline.stores.redis.rows import read_instant
+from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
 FORMAT: Final = 2
-"""The layout of the keys. A store of another is not touched."""
+"""The version of the layout of the keys. A store with another version is refused."""
 
 
 class _Opened:
-    """What an open store holds, and what it has learnt of its server."""
+    """What an open store holds, and what it knows about its server."""
 
     def __init__(self, calls: Calls, server: Server) -> None:
         self.calls = calls
@@ -83,7 +84,7 @@ class RedisStore:
         clock: Clock | None = None,
         tokens: claims.Tokens = claims.new_tokens,
     ) -> None:
-        """Without a clock the server's rules. `tokens` makes so many run tokens, 16 bytes each."""
+        """Without a clock, time is the server's. `tokens` makes so many tokens, 16 bytes each."""
         self.location = location
         self._clock = clock
         self._tokens = tokens
@@ -116,8 +117,8 @@ class RedisStore:
                 return
             calls = Calls(self.location)
             try:
-                await calls.meet_cluster()
-                found = int((await calls.run(scripts.FORMAT, [FORMAT])).value)
+                await calls.find_cluster_nodes()
+                found = int(await calls.run(scripts.FORMAT, FORMAT))
                 if found != FORMAT:
                     raise SchemaMismatch(
                         f"The jobs under this prefix are kept in format {found}; this Gantline "
@@ -151,7 +152,7 @@ class RedisStore:
         return b"" if self._clock is None else b"%d" % to_micros(self._clock.now())
 
     async def ping(self) -> datetime:
-        return instant((await self._calls.run(scripts.PING, [self._now()])).value)
+        return read_instant(await self._calls.run(scripts.PING, self._now()))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class RedisStore:
         return await leases.renew(self._calls, session, tuple(runs), lease=lease, now=self._now())
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
-        return await claims.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
+        return await leases.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
 
     async def expire_session(self, session: str) -> int:
         return await leases.expire_session(self._calls, session, self._now())
@@ -196,12 +197,12 @@ class RedisStore:
         return await apply(self._calls, tuple(transitions), self._now())
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-        return await removal.delete(self._calls, tuple(jobs))
+        return await prune.delete(self._calls, tuple(jobs))
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
-        return await removal.prune(
+        return await prune.prune(
             self._calls,
             rules,
             limit=at_most(limit),
@@ -229,7 +230,7 @@ class RedisStore:
         return await query.get(self._calls, tuple(job_ids), tenant_id)
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
-        return await dedupe.of_requests(self._calls, tuple(job_ids), self._now())
+        return await dedupe.find_request_keys(self._calls, tuple(job_ids), self._now())
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await query.find(self._calls, wanted, limit=at_most(limit), after=after)
@@ -237,24 +238,24 @@ class RedisStore:
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):
             return []
-        return await counting.counts(self._calls, tenant_id, self._now())
+        return await counts.counts(self._calls, tenant_id, self._now())
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await counting.dead_counts(self._calls, tenant_id)
+        return await counts.dead_counts(self._calls, tenant_id)
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
-        return await query.history(self._calls, job_id, tenant_id)
+        return await events.history(self._calls, job_id, tenant_id)
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
-        return await query.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
+        return await events.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
 
     async def last_event(self) -> int:
-        return int((await self._calls.run(scripts.LAST_EVENT, [])).value)
+        return int(await self._calls.run(scripts.LAST_EVENT))
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
-        return await dedupe.held(self._calls, tuple(keys), self._now())
+        return await dedupe.find_holders(self._calls, tuple(keys), self._now())
 
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -284,5 +285,5 @@ class RedisStore:
 
 
 def _channel_name(location: Location) -> str:
-    """The channels of a Redis know no databases: the name has its own."""
+    """Name the channel. Channels are not separated by database, so the name has its number."""
     return f"{{{location.prefix}}}:wake:{location.database}"

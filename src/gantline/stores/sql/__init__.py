@@ -1,1 +1,1 @@
-"""What the SQL stores share: not the statements, but what stands in the rows."""
+"""What the SQL stores share: not the statements, but what the rows contain."""

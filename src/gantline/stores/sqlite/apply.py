@@ -16,18 +16,13 @@ from gantline.contract.snapshot import rank
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import KeyKind
 from gantline.contract.transition import Transition, may_be_repeat, refusal
-from gantline.stores.sql.changed_rows import (
-    ChangedRows,
-    Requeued,
-    reaches_beyond_its_job,
-    rounds,
-)
-from gantline.stores.sql.head import Head
-from gantline.stores.sqlite import keys, records
+from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sql.changes import ChangedRows, Head, Requeued, has_attachments, split_by_job
+from gantline.stores.sqlite import dedupe, records
+from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Insertion
-from gantline.stores.sqlite.ready import ReadyRow, enqueue, leave
+from gantline.stores.sqlite.ready import ReadyRow, enqueue, remove
 from gantline.stores.sqlite.rows import execute_in, insert_rows
-from gantline.stores.sqlite.tally import Tally
 
 _HEAD = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {1}, {0}.lane, "
@@ -43,7 +38,8 @@ JOIN gantline_lane AS lane ON lane.id = job.lane
 WHERE lease.job_id IN {{}}
 """  # noqa: S608  # constants only
 _QUEUED = f"""
-SELECT ready.job_id, NULL, {_HEAD.format("ready", "ready.rank % 4")}, job.fingerprint, lane.job_type
+SELECT ready.job_id, NULL, {_HEAD.format("ready", f"ready.rank % {PRIORITIES}")},
+       job.fingerprint, lane.job_type
 FROM gantline_ready AS ready
 JOIN gantline_job AS job ON job.id = ready.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -66,17 +62,19 @@ INSERT INTO gantline_log (
     result_omitted, actor, created_at, is_end)
 VALUES ({", ".join("?" * 24)})
 """  # noqa: S608  # constants only
-_ASK_TO_STOP = "UPDATE gantline_lease SET cancel_requested = 1, version = ? WHERE job_id = ?"
+_REQUEST_CANCEL = "UPDATE gantline_lease SET cancel_requested = 1, version = ? WHERE job_id = ?"
 _LEAVE_LEASES = "DELETE FROM gantline_lease WHERE job_id IN {}"
 _LEAVE_END = "UPDATE gantline_log SET is_end = 0 WHERE sequence = ?"
 
 
-# How this store spells a UUID.
+# How this store encodes a UUID.
 _BYTES: Final = attrgetter("bytes")
 
 
-def heads(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> dict[bytes, Head[bytes]]:
-    """Find where jobs stand; most are running when asked for."""
+def read_heads(
+    connection: sqlite3.Connection, job_ids: Sequence[bytes]
+) -> dict[bytes, Head[bytes]]:
+    """Read the state of jobs. Most of them are running, so the leases are read first."""
     found: dict[bytes, Head[bytes]] = {}
     for row in execute_in(connection, _RUNNING, job_ids):
         found[row[0]] = Head(JobStatus.RUNNING, *row)
@@ -93,13 +91,13 @@ def apply(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now: int
 ) -> list[ApplyResult]:
     change = _Change(connection, now)
-    answers: dict[int, ApplyResult] = {}
-    for round_ in rounds(transitions):
-        found = heads(connection, [one.job_id.bytes for _, one in round_])
-        for place, one in round_:
-            answers[place] = change.add(one, found.get(one.job_id.bytes))
+    results: dict[int, ApplyResult] = {}
+    for round_ in split_by_job(transitions):
+        found = read_heads(connection, [one.job_id.bytes for _, one in round_])
+        for index, one in round_:
+            results[index] = change.add(one, found.get(one.job_id.bytes))
         change.write()
-    return [answers[place] for place in range(len(transitions))]
+    return [results[index] for index in range(len(transitions))]
 
 
 class _Change:
@@ -112,7 +110,7 @@ class _Change:
 
     def _clear(self) -> None:
         self._tally = Tally()
-        self._rows = ChangedRows(self._now, self._tally, spelt=_BYTES)
+        self._rows = ChangedRows(self._now, self._tally, encode_id=_BYTES)
 
     def add(self, transition: Transition, head: Head[bytes] | None) -> ApplyResult:
         if head is None:
@@ -130,10 +128,10 @@ class _Change:
             return Applied(head.version)
         if refused is not None:
             return refused
-        if reaches_beyond_its_job(transition):
-            # What it looks at (keys, records, other jobs) may be among the rows not yet written.
+        if has_attachments(transition):
+            # It reads keys, records and other jobs, which may be among the rows not yet written.
             self.write()
-            conflict = self._write_cargo(transition, head)
+            conflict = self._write_attachments(transition, head)
             if conflict is not None:
                 return conflict
             self._rows.add(transition, head)
@@ -143,39 +141,39 @@ class _Change:
         return Applied(head.version + 1)
 
     def _is_repeated(self, transition: Transition) -> bool:
-        """Tell a lost answer from a lost run: by its own name the change is in the log already."""
-        place = (transition.job_id.bytes, transition.change_id.bytes)
-        return (transition.event,) in self._connection.execute(_REPEATED, place).fetchall()
+        """Whether the log has this change already: then only its result was lost, not the run."""
+        values = (transition.job_id.bytes, transition.change_id.bytes)
+        return (transition.event,) in self._connection.execute(_REPEATED, values).fetchall()
 
     def write(self) -> None:
         rows, write = self._rows, self._connection.executemany
         execute_in(self._connection, _LEAVE_LEASES, rows.left_lease)
-        leave(self._connection, rows.left_ready)
+        remove(self._connection, rows.left_ready)
         write(_LEAVE_END, rows.left_end)
-        write(_ASK_TO_STOP, rows.asked_to_stop)
+        write(_REQUEST_CANCEL, rows.cancel_requests)
         enqueue(self._connection, [self._ready_row(one) for one in rows.queued])
         insert_rows(self._connection, _LOG, rows.logged)
-        write(keys.HOLD, rows.keys_held)
-        write(keys.FREE, rows.keys_freed)
-        keys.take(self._connection, rows.keys_taken, self._now)
+        write(dedupe.HOLD, rows.keys_held)
+        write(dedupe.FREE, rows.keys_freed)
+        dedupe.take(self._connection, rows.keys_taken, self._now)
         self._tally.write(self._connection)
         self._clear()
 
-    def _write_cargo(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
-        """Write follow-ups and records at once, or say what of them does not fit."""
+    def _write_attachments(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
+        """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
-            held = keys.holder(self._connection, key, self._now)
+            held = dedupe.find_holder(self._connection, key, self._now)
             if held and held.job_id != head.job_id:
                 return Conflict(by=KeyKind.JOB)
         for write in transition.records:
-            current = records.current(self._connection, write.namespace, write.key, self._now)
+            current = records.read_current(self._connection, write.namespace, write.key, self._now)
             if not write_is_allowed(write, current):
                 return Conflict(by=f"{write.namespace}/{write.key}")
         if transition.follow_ups:
             insertion = Insertion(self._connection, self._now)
-            for answer in insertion.add_all(transition.follow_ups):
-                if isinstance(answer, Conflict):
-                    return answer
+            for result in insertion.add_all(transition.follow_ups):
+                if isinstance(result, Conflict):
+                    return result
             insertion.write(self._tally)
         records.write_all(self._connection, transition.records, self._now)
         return None

@@ -1,4 +1,4 @@
-"""claim: due jobs from ready to lease; and reading the runs that are under way."""
+"""claim: due jobs from ready to lease."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -7,28 +7,21 @@ from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import from_micros, later_micros, span_micros, to_micros
+from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus
+from gantline.stores.sql.rows import JOB_COLUMNS, JOB_WIDTH, RUN_COLUMNS, job_from_row, run_from_row
 from gantline.stores.sqlite import ready
-from gantline.stores.sqlite.on_request import Standing, log_started
-from gantline.stores.sqlite.rows import (
-    JOB_COLUMNS,
-    JOB_WIDTH,
-    RUN_COLUMNS,
-    Row,
-    execute_in,
-    insert_rows,
-    job_from_row,
-    run_from_row,
-)
-from gantline.stores.sqlite.tally import Tally
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import LogState, log_started
+from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
 
-# Rows of jobs that were removed by hand must not keep a worker waiting; nor it the other writers.
+# A claim skips rows of jobs that were removed by hand; so often at most, as other writers wait.
 _ROUNDS: Final = 100
 
 RUNS = f"""
-SELECT {JOB_COLUMNS}, {RUN_COLUMNS}
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type, {RUN_COLUMNS}
 FROM gantline_lease AS lease
 JOIN gantline_job AS job ON job.id = lease.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -41,7 +34,7 @@ INSERT INTO gantline_lease (
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _JOBS = f"""
-SELECT {JOB_COLUMNS}
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type
 FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
 
@@ -50,16 +43,16 @@ def claim(
     connection: sqlite3.Connection,
     session: str,
     claim_id: UUID,
-    wanted: Sequence[LaneRequest],
+    requests: Sequence[LaneRequest],
     *,
     lease: timedelta,
     now: int,
     tokens: Callable[[], UUID],
 ) -> list[Run]:
-    if known := runs_of_claim(connection, claim_id):
+    if known := find_runs_of_claim(connection, claim_id):
         return known
-    taken = [(row, job, tokens()) for row, job in _take(connection, wanted, now)]
-    logged = {(one.queue, job_type) for one in wanted for job_type in one.logged}
+    taken = [(row, job, tokens()) for row, job in _take(connection, requests, now)]
+    logged = {(one.queue, job_type) for one in requests for job_type in one.logged}
     until, length = later_micros(now, lease), span_micros(lease)
     claimed_by = claim_id.bytes
     insert_rows(
@@ -88,40 +81,40 @@ def claim(
     )
     started_at, lease_until = from_micros(now), from_micros(until)
     runs = [
-        _started(job, row, token, session, started_at, lease_until, (now - row.run_at) / 1e6)
+        _make_run(job, row, token, session, started_at, lease_until, (now - row.run_at) / 1e6)
         for row, job, token in taken
     ]
     if logged:
         started = zip(runs, (row for row, _, _ in taken), strict=True)
-        asked = [_standing(run, row) for run, row in started if _place(run) in logged]
+        asked = [_log_state(run, row) for run, row in started if _lane_of(run) in logged]
         log_started(connection, asked, now)
     return runs
 
 
 def _take(
-    connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int
+    connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int
 ) -> list[tuple[ready.ReadyRow, Row]]:
-    """Take due jobs out of the queue, and read them."""
+    """Remove due jobs from the queue, and read them."""
     tally = Tally()
     for _ in range(_ROUNDS):
-        rows = [row for request in wanted for row in ready.take_due(connection, request, now)]
+        rows = [row for request in requests for row in ready.take_due(connection, request, now)]
         jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row in rows])}
         for row in rows:
             # A job that was removed by hand has left its row in the queue.
-            goes_to = JobStatus.RUNNING if row.job_id in jobs else None
-            tally.move(row.tenant, row.lane, JobStatus.QUEUED, goes_to)
+            to_status = JobStatus.RUNNING if row.job_id in jobs else None
+            tally.move(row.tenant, row.lane, JobStatus.QUEUED, to_status)
         if jobs or not rows:
             break
     tally.write(connection)
     return [(row, jobs[row.job_id]) for row in rows if row.job_id in jobs]
 
 
-def _place(run: Run) -> tuple[str, str]:
+def _lane_of(run: Run) -> tuple[str, str]:
     return run.job.queue, run.job.job_type
 
 
-def _standing(run: Run, row: ready.ReadyRow) -> Standing:
-    return Standing(
+def _log_state(run: Run, row: ready.ReadyRow) -> LogState:
+    return LogState(
         row.job_id,
         run.version,
         run.token.bytes,
@@ -138,25 +131,21 @@ def _standing(run: Run, row: ready.ReadyRow) -> Standing:
     )
 
 
-def runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
-    """The runs that an earlier call with this claim id started and that are still current."""
+def find_runs_of_claim(connection: sqlite3.Connection, claim_id: UUID) -> list[Run]:
+    """Read the runs that an earlier call with this claim id started and that are still current."""
     return [
-        run_from_row(job_from_row(row), row[JOB_WIDTH:])
+        read_run(row)
         for row in connection.execute(f"{RUNS} WHERE lease.claim_id = ?", (claim_id.bytes,))
     ]
 
 
-def expired(
-    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
-) -> list[Run]:
-    rows = connection.execute(
-        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
-        (now, after.bytes if after else b"", limit),
-    )
-    return [run_from_row(job_from_row(row), row[JOB_WIDTH:]) for row in rows]
+def read_run(row: Row) -> Run:
+    """Read a row of RUNS."""
+    job = job_from_row(row, row[JOB_WIDTH : JOB_WIDTH + 2], uuid_from_bytes)
+    return run_from_row(row[JOB_WIDTH + 2 :], job, uuid_from_bytes)
 
 
-def _started(
+def _make_run(
     job: Row,
     row: ready.ReadyRow,
     token: UUID,
@@ -166,7 +155,7 @@ def _started(
     waited_seconds: float,
 ) -> Run:
     return Run(
-        job=job_from_row(job),
+        job=job_from_row(job, job[JOB_WIDTH:], uuid_from_bytes),
         token=token,
         fence=row.fence + 1,
         session=session,

@@ -1,10 +1,12 @@
-"""Connections with the right pragmas, and SQLite's errors in our words."""
+"""Connections with the right pragmas, SQLite's errors as ours, and the check of the file."""
 
+import os
 import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 from gantline.contract.errors import (
@@ -17,7 +19,7 @@ from gantline.contract.errors import (
 from gantline.stores.sqlite.location import Location
 
 _SET_UP_BUSY_MS: Final = 5_000
-# Measured with `make bench`: fewer, larger checkpoints keep their fsync out of the way of commits.
+# Measured with `make bench`: with fewer, larger checkpoints, commits wait less for their fsync.
 _CHECKPOINT_PAGES: Final = 4_000
 # The default of 2 MB makes a claim over a thousand types of a million jobs twice as slow.
 _CACHE_KIB: Final = 16_000
@@ -30,9 +32,9 @@ T = TypeVar("T")
 def connect_writer(location: Location) -> sqlite3.Connection:
     """Open a connection that writes. Its caller retries when busy, so SQLite must not wait."""
     connection = _connect(location)
-    with translated(location, connection):
-        # SQLite's own timeout does not cover this: two that switch at once are refused at once.
-        mode = while_busy(
+    with translate_errors(location, connection):
+        # SQLite's own timeout does not cover this: of two that switch together, both are refused.
+        mode = retry_while_busy(
             location, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         )
         if mode != "wal":
@@ -50,24 +52,24 @@ def connect_writer(location: Location) -> sqlite3.Connection:
 def connect_reader(location: Location) -> sqlite3.Connection:
     """Open a connection that can only read."""
     connection = _connect(location)
-    with translated(location, connection):
+    with translate_errors(location, connection):
         connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def _connect(location: Location) -> sqlite3.Connection:
-    with translated(location):
+    with translate_errors(location):
         connection = sqlite3.connect(
             location.path,
             isolation_level=None,
             check_same_thread=False,
             timeout=_SET_UP_BUSY_MS / 1000,
         )
-        connection.text_factory = _readable
+        connection.text_factory = _decode_text
     return connection
 
 
-def while_busy(location: Location, attempt: Callable[[], T]) -> T:
+def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:
     """Try again after jittered waits while another process has the lock, as long as allowed."""
     give_up_at = time.monotonic() + location.busy_seconds
     wait = _SHORTEST_WAIT_SECONDS
@@ -82,13 +84,15 @@ def while_busy(location: Location, attempt: Callable[[], T]) -> T:
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
 
-def _readable(text: bytes) -> str:
-    # A row that somebody else wrote must not stop a sweep over all rows.
+def _decode_text(text: bytes) -> str:
+    # One row with a bad text, written by another program, must not stop a sweep over all rows.
     return text.decode("utf-8", "replace")
 
 
 @contextmanager
-def translated(location: Location, connection: sqlite3.Connection | None = None) -> Iterator[None]:
+def translate_errors(
+    location: Location, connection: sqlite3.Connection | None = None
+) -> Iterator[None]:
     """Raise our errors for SQLite's, and close a connection that could not be set up."""
     try:
         yield
@@ -97,10 +101,10 @@ def translated(location: Location, connection: sqlite3.Connection | None = None)
             connection.close()
         if isinstance(error, StoreError):
             raise
-        raise translate(error, location) from error
+        raise translate_error(error, location) from error
 
 
-def translate(error: sqlite3.Error, location: Location) -> StoreError:
+def translate_error(error: sqlite3.Error, location: Location) -> StoreError:
     """Name the cause and the next step."""
     path = location.path
     primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -128,3 +132,58 @@ def translate(error: sqlite3.Error, location: Location) -> StoreError:
             )
         case _:
             return StoreError(f"SQLite refused a statement on {path} ({error}).")
+
+
+# A removed log or index does the same harm: each process would continue with its own.
+_BESIDE: Final = ("-wal", "-shm")
+
+_Identity = tuple[int, int, bool]
+
+
+class OpenedFile:
+    """A database with its log and its index, as they were when the store was opened.
+
+    SQLite does not notice when its files were removed or replaced: it continues to write to them,
+    and these writes are lost. A check is three calls of stat: 9 µs alone, 18 µs of a commit of one
+    job, which takes 200 µs without a sync of the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # SQLite puts the other two beside the file itself, not beside a link to it.
+        real = os.path.realpath(path)
+        self._names = [os.path.abspath(path), *(f"{real}{suffix}" for suffix in _BESIDE)]
+        self._known: list[_Identity | None] = []
+
+    def remember(self) -> None:
+        """Store the identity of the files as they are now. Call it after the first read."""
+        self._known = self._identify()
+
+    def check(self) -> None:
+        """Raise StoreUnavailable where a file is not the one that was opened."""
+        if problem := self.problem():
+            raise problem
+
+    def problem(self) -> StoreUnavailable | None:
+        if not self._known:
+            return None
+        found = self._identify()
+        if found == self._known:
+            return None
+        pairs = zip(self._names, self._known, found, strict=True)
+        name = next(name for name, before, now in pairs if before != now)
+        return StoreUnavailable(
+            f"{name} was removed, replaced or emptied while it was open.",
+            next_step="Put back the same file; or stop all that use it, restore it, start again.",
+        )
+
+    def _identify(self) -> list[_Identity | None]:
+        database, *others = self._names
+        return [_identity(database, True), *(_identity(name, False) for name in others)]
+
+
+def _identity(name: str, is_database: bool) -> _Identity | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, is_database and found.st_size == 0

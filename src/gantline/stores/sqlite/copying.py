@@ -1,15 +1,12 @@
-"""dump, load and clear: all that the file holds, page by page, on its way to or from elsewhere."""
+"""dump, load and clear: copying all content of the file, page by page."""
 
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-import msgspec
-
-from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.clock import to_micros
 from gantline.contract.identity import uuid_from_bytes
-from gantline.contract.records import Record
 from gantline.contract.snapshot import rank
 from gantline.contract.status import ON_REQUEST, JobStatus
 from gantline.contract.stored import (
@@ -23,8 +20,15 @@ from gantline.contract.stored import (
     StoredRecord,
     StoredTerm,
 )
-from gantline.contract.submission import KeyKind, NewJob
-from gantline.stores.sql.copying import page_of
+from gantline.contract.submission import NewJob
+from gantline.stores.sql.rows import (
+    key_from_row,
+    log_from_row,
+    make_page,
+    read_position,
+    record_from_row,
+)
+from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Lanes
 from gantline.stores.sqlite.query import get
 from gantline.stores.sqlite.ready import ReadyRow, enqueue
@@ -34,10 +38,8 @@ from gantline.stores.sqlite.rows import (
     execute_in,
     insert_rows,
     job_to_row,
-    log_from_row,
-    marks,
+    placeholders,
 )
-from gantline.stores.sqlite.tally import Tally
 
 _IDS = "SELECT id, fingerprint FROM gantline_job WHERE id > ? ORDER BY id LIMIT ?"
 _LOG = f"""
@@ -56,13 +58,13 @@ _TERMS = "SELECT role, term FROM gantline_leader WHERE role > ? ORDER BY role LI
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 _KNOWN = "SELECT id FROM gantline_job WHERE id IN {}"
-_ADD_JOB = f"INSERT INTO gantline_job VALUES {marks(17)}"  # noqa: S608  # constants only
+_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(17)}"  # noqa: S608  # constants only
 _ADD_LOG = f"""
 INSERT INTO gantline_log (
     sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,
     snoozes, fence, priority, session, started_at, error_code, error_message, error_detail, result,
     result_omitted, actor, created_at, is_end, percent, phase)
-VALUES {marks(27)}
+VALUES {placeholders(27)}
 """  # noqa: S608  # constants only
 _ADD_KEY = "INSERT OR IGNORE INTO gantline_dedupe VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ADD_RECORD = """
@@ -81,23 +83,21 @@ WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = :name)
 _NUMBERED: Final = ("gantline_log", "gantline_record")
 _TABLES: Final = ("log", "ready", "floor", "lease", "job", "dedupe", "tally", "record", "leader")
 
-_read_place: Final = msgspec.json.Decoder(list[Any]).decode
-
 
 def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> Dumped:
-    place = _read_place(after) if after else None
+    position = read_position(after) if after else None
     match part:
         case Part.JOBS:
-            return _dump_jobs(connection, bytes.fromhex(place[0]) if place else b"", limit)
+            return _dump_jobs(connection, bytes.fromhex(position[0]) if position else b"", limit)
         case Part.KEYS:
-            rows = connection.execute(_KEYS, (*(place or [""] * 4), limit)).fetchall()
-            return page_of([_stored_key(row) for row in rows], rows, 4, limit)
+            rows = connection.execute(_KEYS, (*(position or [""] * 4), limit)).fetchall()
+            return make_page([key_from_row(row, uuid_from_bytes) for row in rows], rows, 4, limit)
         case Part.RECORDS:
-            rows = connection.execute(_RECORDS, (*(place or [""] * 2), limit)).fetchall()
-            return page_of([_stored_record(row) for row in rows], rows, 2, limit)
+            rows = connection.execute(_RECORDS, (*(position or [""] * 2), limit)).fetchall()
+            return make_page([StoredRecord(record_from_row(row)) for row in rows], rows, 2, limit)
         case Part.TERMS:
-            rows = connection.execute(_TERMS, (*(place or [""]), limit)).fetchall()
-            return page_of([StoredTerm(*row) for row in rows], rows, 1, limit)
+            rows = connection.execute(_TERMS, (*(position or [""]), limit)).fetchall()
+            return make_page([StoredTerm(*row) for row in rows], rows, 1, limit)
         case Part.MARKS:
             numbers = dict(connection.execute(_NUMBERS).fetchall())
             return Dumped((Marks(*(numbers.get(name, 0) for name in _NUMBERED)),))
@@ -110,7 +110,7 @@ def _dump_jobs(connection: sqlite3.Connection, after: bytes, limit: int) -> Dump
     ids = [row[0] for row in found]
     logs: defaultdict[bytes, list[StoredEntry]] = defaultdict(list)
     for row in execute_in(connection, _LOG, ids) if ids else ():
-        entry = log_from_row(row[2:])
+        entry = log_from_row(row[2:], uuid_from_bytes)
         change_id = None if entry.event in ON_REQUEST else uuid_from_bytes(row[1])
         logs[row[2]].append(StoredEntry(row[0], change_id, entry))
     jobs = get(connection, [uuid_from_bytes(job_id) for job_id in ids], None)
@@ -119,26 +119,7 @@ def _dump_jobs(connection: sqlite3.Connection, after: bytes, limit: int) -> Dump
         for (job_id, fingerprint), job in zip(found, jobs, strict=True)
         if job is not None
     ]
-    return page_of(items, [(job_id.hex(),) for job_id in ids], 1, limit)
-
-
-def _stored_key(row: Row) -> StoredKey:
-    kind, tenant_id, scope, key, job_id, fingerprint, until = row
-    return StoredKey(
-        kind=KeyKind(kind),
-        tenant_id=tenant_id,
-        scope=scope,
-        key=key,
-        job_id=uuid_from_bytes(job_id),
-        fingerprint=fingerprint,
-        until=None if until is None else from_micros(until),
-    )
-
-
-def _stored_record(row: Row) -> StoredRecord:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return StoredRecord(Record(namespace, key, value, version, expires_at, replaced))
+    return make_page(items, [(job_id.hex(),) for job_id in ids], 1, limit)
 
 
 # -- load -----------------------------------------------------------------------------------------
@@ -213,7 +194,7 @@ def _ready_row(stored: StoredJob, lane: int) -> ReadyRow:
 
 
 def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
-    """Crashes, snoozes and priority are told by the row that ends a job, and read of no other."""
+    """Crashes, snoozes and priority are read only from the row that ends a job."""
     entry, job, error = row.entry, stored.job, row.entry.error
     return (
         row.sequence,
@@ -247,7 +228,7 @@ def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
 
 
 def clear(connection: sqlite3.Connection) -> None:
-    """Without a condition SQLite drops whole pages. Lanes stay: they are only names."""
+    """Remove everything but the lanes, which are only names. Without a condition this is fast."""
     for table in _TABLES:
         connection.execute(f"DELETE FROM gantline_{table}")  # noqa: S608  # constants only
-    connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {marks(2)}", _NUMBERED)  # noqa: S608
+    connection.execute(f"DELETE FROM sqlite_sequence WHERE name IN {placeholders(2)}", _NUMBERED)  # noqa: S608

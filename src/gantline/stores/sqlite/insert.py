@@ -8,11 +8,11 @@ from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, NewJob
-from gantline.stores.sqlite import keys
-from gantline.stores.sqlite.on_request import Standing, log_submitted
+from gantline.stores.sqlite import dedupe
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import LogState, log_submitted
 from gantline.stores.sqlite.ready import ReadyRow, enqueue
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
-from gantline.stores.sqlite.tally import Tally
 
 _KNOWN = """
 SELECT job.id, job.tenant, lane.job_type, job.fingerprint
@@ -27,31 +27,31 @@ Identity = tuple[str, str, bytes]
 
 
 class Lanes:
-    """The numbers of lanes, each looked up once; those that are new are added."""
+    """The numbers of lanes, each read once. New lanes are added."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._known: dict[tuple[str, str], int] = {}
 
-    def __getitem__(self, place: tuple[str, str]) -> int:
-        lane = self._known.get(place)
+    def __getitem__(self, name: tuple[str, str]) -> int:
+        lane = self._known.get(name)
         if lane is None:
-            row = self._connection.execute(_LANE, place).fetchone()
+            row = self._connection.execute(_LANE, name).fetchone()
             if row is None:
-                row = self._connection.execute(_ADD_LANE, place).fetchone()
-            lane = self._known[place] = int(row[0])
+                row = self._connection.execute(_ADD_LANE, name).fetchone()
+            lane = self._known[name] = int(row[0])
         return lane
 
 
 class Insertion:
-    """One call of insert, or the follow-ups of one transition: look first, then write at once."""
+    """One call of insert, or the follow-ups of one transition: first checked, then written."""
 
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._connection = connection
         self._now = now
         self._lanes = Lanes(connection)
         self._known: dict[bytes, Identity] = {}
-        self._taken: dict[tuple[str, str, str, str], keys.HeldKey] = {}
+        self._taken: dict[tuple[str, str, str, str], dedupe.HeldKey] = {}
         self._accepted: list[NewJob] = []
         self._to_take: list[tuple[DedupeKey, bytes]] = []
 
@@ -62,30 +62,30 @@ class Insertion:
         return [self._add(new) for new in jobs]
 
     def _add(self, new: NewJob) -> InsertResult:
-        job, job_id, wanted = new.job, new.job.job_id.bytes, new.keys
+        job, job_id, keys = new.job, new.job.job_id.bytes, new.keys
         identity = (job.tenant_id, job.job_type, new.fingerprint)
         if known := self._known.get(job_id):
             return Duplicate(job.job_id) if known == identity else Conflict()
-        for key in wanted:
+        for key in keys:
             if held := self._holder(key):
                 if held.fingerprint != key.fingerprint:
                     return Conflict(by=key.kind)
                 return Duplicate(uuid_from_bytes(held.job_id), by=key.kind)
         self._known[job_id] = identity
-        for key in wanted:
-            self._taken[key.identity] = keys.HeldKey(job_id, key.fingerprint)
+        for key in keys:
+            self._taken[key.identity] = dedupe.HeldKey(job_id, key.fingerprint)
             self._to_take.append((key, job_id))
         self._accepted.append(new)
         return Applied(version=1)
 
-    def _holder(self, key: DedupeKey) -> keys.HeldKey | None:
-        return self._taken.get(key.identity) or keys.holder(self._connection, key, self._now)
+    def _holder(self, key: DedupeKey) -> dedupe.HeldKey | None:
+        return self._taken.get(key.identity) or dedupe.find_holder(self._connection, key, self._now)
 
     def write(self, tally: Tally) -> None:
-        """Write all that was accepted."""
+        """Write all accepted jobs."""
         jobs: list[Row] = []
         queued: list[ReadyRow] = []
-        logged: list[Standing] = []
+        logged: list[LogState] = []
         for new in self._accepted:
             job = new.job
             lane = self._lanes[job.queue, job.job_type]
@@ -107,14 +107,14 @@ class Insertion:
             )
             tally.move(job.tenant_id, lane, None, JobStatus.QUEUED)
             if new.logged:
-                logged.append(_submitted(queued[-1], to_micros(job.created_at)))
+                logged.append(_log_state(queued[-1], to_micros(job.created_at)))
         insert_rows(self._connection, _JOB, jobs)
         enqueue(self._connection, queued)
-        keys.take(self._connection, self._to_take, self._now)
+        dedupe.take(self._connection, self._to_take, self._now)
         log_submitted(self._connection, logged, self._now)
 
     def _times(self, new: NewJob) -> tuple[int, int | None]:
-        """When it runs, never in the past; and what the job says about it, if anything."""
+        """When the job is due, never in the past; and its `scheduled_at`, if any."""
         if new.job.scheduled_at is not None:
             scheduled = to_micros(new.job.scheduled_at)
             return max(self._now, scheduled), scheduled
@@ -122,8 +122,8 @@ class Insertion:
         return run_at, run_at if new.delay else None
 
 
-def _submitted(row: ReadyRow, created_at: int) -> Standing:
-    return Standing(
+def _log_state(row: ReadyRow, created_at: int) -> LogState:
+    return LogState(
         row.job_id,
         row.version,
         row.job_id,
@@ -140,8 +140,8 @@ def _submitted(row: ReadyRow, created_at: int) -> Standing:
 
 def insert(connection: sqlite3.Connection, jobs: Sequence[NewJob], now: int) -> list[InsertResult]:
     insertion = Insertion(connection, now)
-    answers = insertion.add_all(jobs)
+    results = insertion.add_all(jobs)
     tally = Tally()
     insertion.write(tally)
     tally.write(connection)
-    return answers
+    return results

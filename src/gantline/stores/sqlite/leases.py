@@ -1,16 +1,18 @@
-"""What is written about a run that is under way: its lease, and how far it is."""
+"""Leases: renewed, ended, expired; and the progress of a run."""
 
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from gantline.contract.clock import later_micros, span_micros
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
-from gantline.contract.snapshot import Progress, RunRef
+from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.contract.status import JobStatus
-from gantline.stores.sqlite.on_request import Standing, log_progressed
+from gantline.stores.sqlite.claim import RUNS, read_run
+from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.events import LogState, log_progressed
 from gantline.stores.sqlite.rows import execute_in
-from gantline.stores.sqlite.tally import Tally
 
 _HELD = "SELECT job_id, token, session, cancel_requested FROM gantline_lease WHERE job_id IN {}"
 _EXTEND = "UPDATE gantline_lease SET until = ?, length = ? WHERE job_id = ? AND token = ?"
@@ -30,7 +32,7 @@ _PROGRESS = """
 UPDATE gantline_lease SET percent = ?, phase = ?, version = version + 1
 WHERE job_id = ? AND token = ? RETURNING version
 """
-_STANDING = """
+_LOG_STATE = """
 SELECT lease.job_id, lease.version, lease.token, lease.tenant, lease.lane, lease.attempt,
        lease.crashes, lease.snoozes, lease.fence, lease.priority, job.created_at, lease.session,
        lease.started_at, lease.percent, lease.phase
@@ -64,12 +66,12 @@ def renew(
     return Renewal(frozenset(lost), frozenset(stopping))
 
 
-def end_session(connection: sqlite3.Connection, session: str, now: int) -> int:
+def expire_session(connection: sqlite3.Connection, session: str, now: int) -> int:
     return connection.execute(_END_SESSION, (now, session)).rowcount
 
 
-def need_repair(connection: sqlite3.Connection, now: int) -> bool:
-    """Whether a lease lasts too long, since the clock was set back, or its job is gone."""
+def needs_repair(connection: sqlite3.Connection, now: int) -> bool:
+    """Whether a lease lasts too long, because the clock was set back, or its job was removed."""
     return connection.execute(_TO_REPAIR, {"now": now}).fetchone() is not None
 
 
@@ -85,33 +87,45 @@ def progress(
     connection: sqlite3.Connection, updates: Sequence[Progress], now: int
 ) -> list[ProgressResult]:
     return [
-        _logged(connection, update, now) if update.logged else _progress(connection, update)
+        _progress_logged(connection, update, now)
+        if update.logged
+        else _progress(connection, update)
         for update in updates
     ]
 
 
-def _logged(connection: sqlite3.Connection, update: Progress, now: int) -> ProgressResult:
-    before = _standing(connection, update.run)
-    answer = _progress(connection, update)
+def _progress_logged(connection: sqlite3.Connection, update: Progress, now: int) -> ProgressResult:
+    before = _read_log_state(connection, update.run)
+    result = _progress(connection, update)
     if before and (before.percent, before.phase) != (update.percent, update.phase):
         standing = before._replace(
             version=before.version + 1, percent=update.percent, phase=update.phase
         )
         log_progressed(connection, standing, now)
-    return answer
+    return result
 
 
-def _standing(connection: sqlite3.Connection, run: RunRef) -> Standing | None:
-    row = connection.execute(_STANDING, (run.job_id.bytes, run.token.bytes)).fetchone()
-    return Standing(*row) if row else None
+def _read_log_state(connection: sqlite3.Connection, run: RunRef) -> LogState | None:
+    row = connection.execute(_LOG_STATE, (run.job_id.bytes, run.token.bytes)).fetchone()
+    return LogState(*row) if row else None
 
 
 def _progress(connection: sqlite3.Connection, update: Progress) -> ProgressResult:
     run = update.run
-    place = (update.percent, update.phase, run.job_id.bytes, run.token.bytes)
-    if row := connection.execute(_PROGRESS, place).fetchone():
+    values = (update.percent, update.phase, run.job_id.bytes, run.token.bytes)
+    if row := connection.execute(_PROGRESS, values).fetchone():
         return Applied(row[0])
     known = connection.execute(
         "SELECT 1 FROM gantline_job WHERE id = ?", (run.job_id.bytes,)
     ).fetchone()
     return Stale() if known else NotFound()
+
+
+def expired(
+    connection: sqlite3.Connection, *, limit: int, after: UUID | None, now: int
+) -> list[Run]:
+    rows = connection.execute(
+        f"{RUNS} WHERE lease.until <= ? AND lease.job_id > ? ORDER BY lease.job_id LIMIT ?",
+        (now, after.bytes if after else b"", limit),
+    )
+    return [read_run(row) for row in rows]

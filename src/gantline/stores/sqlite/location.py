@@ -1,4 +1,4 @@
-"""Where the database file is: the URL, its options, and the places that are refused."""
+"""Where the database file is: the URL, its options, and which paths are refused."""
 
 import os
 import sqlite3
@@ -14,37 +14,13 @@ MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables
 
 # SQLite's locks and its shared memory do not work across machines, whatever a mount promises.
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "ncpfs",
-        "afs",
-        "coda",
-        "9p",
-        "ceph",
-        "lustre",
-        "glusterfs",
-        "beegfs",
-        "gpfs",
-        "ocfs2",
-        "gfs2",
-        "davfs",
-        "fuse.sshfs",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.ceph",
-        "fuse.rclone",
-        "fuse.davfs2",
-        "fuse.blobfuse2",
-        "prl_fs",
-        "vboxsf",
-    ]
+    (
+        *("nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda"),
+        *("9p", "prl_fs", "vboxsf"),
+        *("ceph", "lustre", "glusterfs", "beegfs", "gpfs", "ocfs2", "gfs2", "davfs"),
+        *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs"),
+        *("fuse.ceph", "fuse.rclone", "fuse.davfs2", "fuse.blobfuse2"),
+    )
 )
 _LONGEST_BUSY_SECONDS: Final = 600
 _EXAMPLE: Final = "Use sqlite:///gantline.db (relative) or sqlite:////var/lib/app/gantline.db."
@@ -85,12 +61,12 @@ def parse_url(url: str) -> Location:
     return location
 
 
-def check_place(location: Location, *, mounts: str | None = None) -> None:
-    """Refuse what cannot work, with its reason, before SQLite refuses it with a riddle."""
+def check_location(location: Location, *, mounts: str | None = None) -> None:
+    """Refuse what cannot work, with a clear reason, before SQLite refuses it without one."""
     if sqlite3.sqlite_version_info < MINIMUM_VERSION:
-        wanted = ".".join(map(str, MINIMUM_VERSION))
+        minimum = ".".join(map(str, MINIMUM_VERSION))
         raise StoreMisconfigured(
-            f"This Python has SQLite {sqlite3.sqlite_version}; {wanted} is needed.",
+            f"This Python has SQLite {sqlite3.sqlite_version}; {minimum} is needed.",
             next_step="Use a newer Python build, or another store.",
         )
     path = location.path.absolute()
@@ -119,7 +95,7 @@ def check_place(location: Location, *, mounts: str | None = None) -> None:
 
 
 def file_system_of(folder: Path, mounts: str) -> str:
-    """The kind of file system a folder is on, by the text of /proc/self/mounts; '' if unknown."""
+    """Find the kind of file system of a folder in /proc/self/mounts; '' if unknown."""
     folder = folder.resolve()
     best, kind = -1, ""
     for line in mounts.splitlines():
@@ -127,7 +103,7 @@ def file_system_of(folder: Path, mounts: str) -> str:
         if len(fields) < 3:
             continue
         mounted = Path(fields[1].replace("\\040", " "))
-        # The longest mount point wins; of equal ones the later line, which lies on top.
+        # The longest mount point wins; of equal ones the later line, which hides the earlier.
         if folder.is_relative_to(mounted) and len(mounted.parts) >= best:
             best, kind = len(mounted.parts), fields[2]
     return kind

@@ -1,4 +1,4 @@
-"""Reading: jobs as they stand, pages of them, counts, history and events."""
+"""Reading jobs: by id, and page by page."""
 
 import heapq
 import sqlite3
@@ -8,27 +8,26 @@ from uuid import UUID
 
 from gantline.contract.clock import from_micros, to_micros
 from gantline.contract.identity import uuid_from_bytes
-from gantline.contract.query import Cursor, DeadCount, JobFilter, LaneCounts, Page
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.query import Cursor, JobFilter, Page
+from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
-from gantline.stores.sql.rows import snapshot
-from gantline.stores.sqlite.rows import (
-    IS_OUTCOME,
+from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
-    LOG_COLUMNS,
     LOG_WIDTH,
-    Row,
-    execute_in,
     job_from_row,
     log_from_row,
-    marks,
+    make_snapshot,
 )
+from gantline.stores.sqlite.counts import count_queued
+from gantline.stores.sqlite.rows import IS_OUTCOME, LOG_COLUMNS, Row, execute_in, placeholders
 
 _SNAPSHOT = f"""
-SELECT {JOB_COLUMNS}, {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type,
+       {LOG_COLUMNS}, log.crashes, log.snoozes, log.priority,
        ready.run_at, ready.version, ready.attempt, ready.crashes, ready.snoozes, ready.fence,
-       ready.rank % 4,
+       ready.rank % {PRIORITIES},
        lease.version, lease.attempt, lease.crashes, lease.snoozes, lease.fence, lease.priority,
        lease.session, lease.started_at, lease.until, lease.percent, lease.phase,
        lease.cancel_requested
@@ -42,16 +41,16 @@ LEFT JOIN gantline_log AS log ON log.sequence = (
 WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
 
-# Beyond this many Queued jobs it is faster to walk the jobs, newest first, than to sort the queue.
+# With more Queued jobs than this it is faster to scan all jobs, newest first, than to sort these.
 _MANY_QUEUED: Final = 20_000
 
-_PLACES: Final = {
+_SOURCES: Final = {
     None: "gantline_job AS job",
     JobStatus.QUEUED: "gantline_ready AS ready JOIN gantline_job AS job ON job.id = ready.job_id",
     JobStatus.RUNNING: "gantline_lease AS lease JOIN gantline_job AS job ON job.id = lease.job_id",
 }
 _ENDED: Final = "gantline_log AS log JOIN gantline_job AS job ON job.id = log.job_id"
-_STANDS_IN: Final = {
+_HAS_STATUS: Final = {
     JobStatus.QUEUED: "EXISTS (SELECT 1 FROM gantline_ready WHERE job_id = job.id)",
     JobStatus.RUNNING: "EXISTS (SELECT 1 FROM gantline_lease WHERE job_id = job.id)",
 }
@@ -61,8 +60,8 @@ _HAS_ENDED_AS: Final = (
 )
 _IS_OWNED: Final = "(job.created_by = ? AND job.created_by <> '')"
 _IS_OF_SUBJECT: Final = "(job.subject = ? AND job.subject <> '')"
-# Up to so many jobs of a status are looked at one by one; beyond it, those who see only their own
-# are led by an index of owners or subjects.
+# Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
+# finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
 _LAST_REASON: Final = (
     "(SELECT reason FROM gantline_log AS last "  # noqa: S608  # constants only
@@ -77,57 +76,59 @@ def get(
     found = {row[0]: row for row in execute_in(connection, _SNAPSHOT, [*dict.fromkeys(ids)])}
     rows = [found.get(job_id) for job_id in ids]
     return [
-        _snapshot(row) if row is not None and tenant_id in (None, row[1]) else None for row in rows
+        _read_snapshot(row) if row is not None and tenant_id in (None, row[1]) else None
+        for row in rows
     ]
 
 
-def _snapshot(row: Row) -> JobSnapshot:
-    log, rest = row[JOB_WIDTH:], row[JOB_WIDTH + LOG_WIDTH :]
-    return snapshot(job_from_row(row), log_from_row(log) if log[0] is not None else None, rest)
+def _read_snapshot(row: Row) -> JobSnapshot:
+    log = row[JOB_WIDTH + 2 :]
+    last = log_from_row(log, uuid_from_bytes) if log[0] is not None else None
+    return make_snapshot(job_from_row(row, row[JOB_WIDTH:], uuid_from_bytes), last, log[LOG_WIDTH:])
 
 
 def find(
-    connection: sqlite3.Connection, wanted: JobFilter, *, limit: int, after: Cursor | None
+    connection: sqlite3.Connection, filter: JobFilter, *, limit: int, after: Cursor | None
 ) -> Page:
-    """Keyset scans, merged; then the jobs of the page are read as they stand.
+    """Merge keyset scans, then read the jobs of the page.
 
-    One scan per status, and where somebody sees only what is his own, one per way to see a job: so
-    each follows an index in the order of the list.
+    There is one scan per status; where the caller may see only his own jobs, one per way to see a
+    job. So each scan follows an index in the order of the list.
     """
-    visible = wanted.narrowed()
-    if visible is None:
+    narrowed = filter.narrowed()
+    if narrowed is None:
         return Page((), None)
-    wanted = visible
-    statuses: list[JobStatus | None] = [*sorted(wanted.statuses)] or [None]
+    filter = narrowed
+    statuses: list[JobStatus | None] = [*sorted(filter.statuses)] or [None]
     scans = [
-        _places_of(connection, wanted, status, limit + 1, after, way)
+        _scan(connection, filter, status, limit + 1, after, way)
         for status in statuses
-        for way in _ways(connection, wanted, status)
+        for way in _find_ways(connection, filter, status)
     ]
-    found = heapq.nlargest(limit + 1, {place for scan in scans for place in scan})
+    found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
-    jobs = get(connection, ids, wanted.tenant_id)
-    # Looked at once more: an id may have been taken by another's job meanwhile.
-    items = tuple(job for job in jobs if job and wanted.admits(job.job))
+    jobs = get(connection, ids, filter.tenant_id)
+    # Checked again: meanwhile an id may have been taken by a job of somebody else.
+    items = tuple(job for job in jobs if job and filter.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)
 
 
 class _Way(NamedTuple):
-    """One way to see a job: a condition that an index of the jobs answers, and its value."""
+    """One way to see a job: a condition for which there is an index, and its value."""
 
     condition: str
     value: str
 
 
-def _ways(
-    connection: sqlite3.Connection, wanted: JobFilter, status: JobStatus | None
+def _find_ways(
+    connection: sqlite3.Connection, filter: JobFilter, status: JobStatus | None
 ) -> list[_Way | None]:
-    """How to find what is visible; None for looking at every job of the status."""
-    whose = wanted.whose
-    if whose is None or wanted.subject_id or wanted.created_by:
+    """Choose the ways to find what is visible; None means checking every job of the status."""
+    whose = filter.whose
+    if whose is None or filter.subject_id or filter.created_by:
         return [None]
-    if status and _are_few(connection, wanted.tenant_id, status):
+    if status and _are_few(connection, filter.tenant_id, status):
         return [None]
     ways: list[_Way | None] = [_Way(_IS_OF_SUBJECT, subject) for subject in sorted(whose.granted)]
     if whose.owner:
@@ -136,10 +137,10 @@ def _ways(
 
 
 def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobStatus) -> bool:
-    """Whether there are so few jobs in a status that looking at each costs nothing."""
+    """Whether a status has so few jobs that each can be checked."""
     values: list[object] = []
-    if status in _PLACES:
-        found = _PLACES[status].split(" JOIN ")[0]
+    if status in _SOURCES:
+        found = _SOURCES[status].split(" JOIN ")[0]
     else:
         found = "gantline_log WHERE is_end = 1 AND status = ?"
         values.append(status)
@@ -151,32 +152,32 @@ def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobS
     return int(row[0]) <= _FEW
 
 
-def _places_of(
+def _scan(
     connection: sqlite3.Connection,
-    wanted: JobFilter,
+    filter: JobFilter,
     status: JobStatus | None,
     limit: int,
     after: Cursor | None,
     way: _Way | None,
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
-    source, order = _PLACES.get(status, _ENDED), "job"
-    conditions, values = _conditions(wanted, way)
+    source, order = _SOURCES.get(status, _ENDED), "job"
+    conditions, values = _conditions(filter, way)
     if way:
-        source = _PLACES[None]
+        source = _SOURCES[None]
         if status:
-            conditions.append(_STANDS_IN.get(status, _HAS_ENDED_AS))
-            values += [] if status in _STANDS_IN else [status]
-    elif status is JobStatus.QUEUED and _queued(connection, wanted.tenant_id) > _MANY_QUEUED:
-        source = _PLACES[None]
-        conditions.append(_STANDS_IN[status])
+            conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
+            values += [] if status in _HAS_STATUS else [status]
+    elif status is JobStatus.QUEUED and count_queued(connection, filter.tenant_id) > _MANY_QUEUED:
+        source = _SOURCES[None]
+        conditions.append(_HAS_STATUS[status])
     elif source == _ENDED:
         order = "log"
         conditions.append("log.is_end = 1 AND log.status = ?")
         values.append(status)
-        if wanted.tenant_id is not None:
+        if filter.tenant_id is not None:
             conditions.append("log.tenant = ?")
-            values.append(wanted.tenant_id)
+            values.append(filter.tenant_id)
     created_at, job_id = f"{order}.created_at", f"{order}.{'job_id' if order == 'log' else 'id'}"
     if after:
         conditions.append(f"({created_at}, {job_id}) < (?, ?)")
@@ -190,148 +191,37 @@ def _places_of(
     return connection.execute(statement, (*values, limit)).fetchall()
 
 
-def _conditions(wanted: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
+def _conditions(filter: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
     equal = {
-        "job.tenant = ?": wanted.tenant_id,
-        "job.subject = ?": wanted.subject_id,
-        "job.created_by = ?": wanted.created_by,
-        "job.correlation = ?": wanted.correlation_id,
-        "job.parent = ?": wanted.parent_job_id and wanted.parent_job_id.bytes,
-        "job.created_at >= ?": wanted.created_from and to_micros(wanted.created_from),
-        "job.created_at < ?": wanted.created_before and to_micros(wanted.created_before),
+        "job.tenant = ?": filter.tenant_id,
+        "job.subject = ?": filter.subject_id,
+        "job.created_by = ?": filter.created_by,
+        "job.correlation = ?": filter.correlation_id,
+        "job.parent = ?": filter.parent_job_id and filter.parent_job_id.bytes,
+        "job.created_at >= ?": filter.created_from and to_micros(filter.created_from),
+        "job.created_at < ?": filter.created_before and to_micros(filter.created_before),
     }
     among = {
-        "lane.job_type": wanted.job_types,
-        "lane.queue": wanted.queues,
-        _LAST_REASON: wanted.reasons,
+        "lane.job_type": filter.job_types,
+        "lane.queue": filter.queues,
+        _LAST_REASON: filter.reasons,
     }
     conditions = [condition for condition, value in equal.items() if value is not None]
     values: list[object] = [value for value in equal.values() if value is not None]
     for column, choices in among.items():
         if choices:
-            conditions.append(f"{column} IN {marks(len(choices))}")
+            conditions.append(f"{column} IN {placeholders(len(choices))}")
             values += sorted(choices)
     # The terms with <> let the partial indexes be used.
-    if wanted.subject_id:
+    if filter.subject_id:
         conditions.append("job.subject <> ''")
-    if wanted.created_by:
+    if filter.created_by:
         conditions.append("job.created_by <> ''")
     if way:
         conditions.append(way.condition)
         values.append(way.value)
-    elif whose := wanted.whose:
+    elif whose := filter.whose:
         granted = sorted(whose.granted)
-        conditions.append(f"({_IS_OWNED} OR job.subject IN {marks(len(granted))})")
+        conditions.append(f"({_IS_OWNED} OR job.subject IN {placeholders(len(granted))})")
         values += [whose.owner, *granted]
     return conditions, values
-
-
-def _queued(connection: sqlite3.Connection, tenant_id: str | None) -> int:
-    row = connection.execute(
-        """
-        SELECT total(jobs) FROM gantline_tally
-        WHERE status = 'Queued' AND (:tenant IS NULL OR tenant = :tenant)
-        """,
-        {"tenant": tenant_id},
-    ).fetchone()
-    return int(row[0])
-
-
-def counts(connection: sqlite3.Connection, tenant_id: str | None, now: int) -> list[LaneCounts]:
-    lanes: dict[int, LaneCounts] = {}
-    rows = connection.execute(
-        """
-        SELECT lane.id, lane.queue, lane.job_type, tally.status, sum(tally.jobs)
-        FROM gantline_tally AS tally JOIN gantline_lane AS lane ON lane.id = tally.lane
-        WHERE tally.jobs > 0 AND (:tenant IS NULL OR tally.tenant = :tenant)
-        GROUP BY lane.id, tally.status ORDER BY lane.queue, lane.job_type
-        """,
-        {"tenant": tenant_id},
-    )
-    for lane, queue, kind, status, jobs in rows:
-        counted = lanes.setdefault(lane, LaneCounts(queue=queue, job_type=kind))
-        setattr(counted, status.lower(), jobs)
-    for lane, counted in lanes.items():
-        if counted.queued:
-            counted.scheduled, oldest = _waiting(connection, lane, tenant_id, now)
-            counted.oldest_due_at = None if oldest is None else from_micros(oldest)
-    return list(lanes.values())
-
-
-def _waiting(
-    connection: sqlite3.Connection, lane: int, tenant_id: str | None, now: int
-) -> tuple[int, int | None]:
-    """How many of a lane's Queued jobs are not due yet, and since when the first of them is.
-
-    Every range that has jobs has a floor.
-    """
-    tenant = "" if tenant_id is None else "AND tenant = :tenant"
-    row = connection.execute(
-        f"""
-        SELECT
-            total((SELECT count(*) FROM gantline_ready AS ready
-                   WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                     AND ready.run_at > :now {tenant})),
-            min((SELECT ready.run_at FROM gantline_ready AS ready
-                 WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                   AND ready.run_at <= :now {tenant}
-                 ORDER BY ready.run_at LIMIT 1))
-        FROM gantline_floor AS floor WHERE floor.lane = :lane
-        """,  # noqa: S608  # built from constants; every value is a parameter
-        {"lane": lane, "now": now, "tenant": tenant_id},
-    ).fetchone()
-    return int(row[0]), row[1]
-
-
-def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[DeadCount]:
-    rows = connection.execute(
-        """
-        SELECT lane.job_type, log.status, log.reason, count(*), max(log.at)
-        FROM gantline_log AS log JOIN gantline_lane AS lane ON lane.id = log.lane
-        WHERE log.is_end = 1 AND log.status IN ('Failed', 'Poisoned')
-          AND (:tenant IS NULL OR log.tenant = :tenant)
-        GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-        """,
-        {"tenant": tenant_id},
-    )
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in rows
-    ]
-
-
-def history(connection: sqlite3.Connection, job_id: UUID, tenant_id: str | None) -> list[LogEntry]:
-    rows = connection.execute(
-        f"""
-        SELECT {LOG_COLUMNS} FROM gantline_log AS log
-        WHERE job_id = :job AND (:tenant IS NULL OR tenant = :tenant) ORDER BY version
-        """,  # noqa: S608  # constants only
-        {"job": job_id.bytes, "tenant": tenant_id},
-    )
-    return [log_from_row(row) for row in rows]
-
-
-def events(connection: sqlite3.Connection, *, after: int, limit: int) -> list[LoggedEvent]:
-    rows = connection.execute(
-        f"""
-        SELECT log.sequence, log.tenant, lane.job_type, {LOG_COLUMNS}
-        FROM gantline_log AS log JOIN gantline_lane AS lane ON lane.id = log.lane
-        WHERE log.sequence > ? ORDER BY log.sequence LIMIT ?
-        """,  # noqa: S608  # constants only
-        (after, limit),
-    )
-    return [LoggedEvent(row[0], row[1], row[2], log_from_row(row[3:])) for row in rows]
-
-
-def last_event(connection: sqlite3.Connection) -> int:
-    """By SQLite's own counter, which knows of rows that are gone too."""
-    row = connection.execute(
-        "SELECT seq FROM sqlite_sequence WHERE name = 'gantline_log'"
-    ).fetchone()
-    return 0 if row is None else int(row[0])

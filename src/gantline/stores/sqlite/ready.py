@@ -3,7 +3,7 @@
 A lane is a queue and a type; within it there is one range per rank, by (run_at, job id): four for
 the priorities, and four for the suspects of each number of crashes.
 The floor of such a range is at or below its first row, so that a claim over many types opens only
-the lanes it takes from. Whoever adds rows lowers floors; a claim raises those it has looked behind.
+the lanes it takes from. Adding rows lowers floors; a claim raises those of the ranges it has read.
 """
 
 import heapq
@@ -14,15 +14,10 @@ from typing import Final, NamedTuple
 
 from gantline.contract.errors import StoreCorrupt
 from gantline.contract.query import LaneRequest
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, rank
+from gantline.stores.ranks import PRIORITIES, RANKS, SUSPECT_CRASHES
 from gantline.stores.sqlite.rows import Row, insert_rows
 
 _BEFORE_ALL: Final = -(2**63)
-# Where jobs stand that were in so many crashes, by priority; those that are not suspect under 0.
-_RANKS: Final = {
-    crashes: range(rank(0, crashes), rank(3, crashes) + 1)
-    for crashes in (0, *range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1))
-}
 
 _ADD = """
 INSERT INTO gantline_ready (
@@ -41,16 +36,17 @@ FROM gantline_floor AS floor JOIN gantline_lane AS lane ON lane.id = floor.lane
 WHERE floor.queue = ? AND floor.rank = ? AND floor.run_at <= ?
 ORDER BY floor.run_at, floor.job_id
 """
-_SUSPECT_RANKS = """
-SELECT DISTINCT rank FROM gantline_floor WHERE queue = ? AND rank > 3 AND run_at <= ?
-"""
+_SUSPECT_RANKS = f"""
+SELECT DISTINCT rank FROM gantline_floor
+WHERE queue = ? AND rank >= {PRIORITIES} AND run_at <= ?
+"""  # noqa: S608  # constants only
 _DUE = """
 SELECT run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence
 FROM gantline_ready
 WHERE lane = ? AND rank = ? AND (run_at, job_id) > (?, ?) AND run_at <= ?
 ORDER BY run_at, job_id LIMIT ?
 """
-# What a claim takes of a range is its first rows without a gap, so one statement names them all.
+# A claim takes the first rows of a range without a gap, so one statement deletes them all.
 _TAKE = """
 DELETE FROM gantline_ready WHERE lane = ? AND rank = ? AND (run_at, job_id) <= (?, ?)
 """
@@ -67,7 +63,7 @@ Range = tuple[int, int]
 
 
 class ReadyRow(NamedTuple):
-    """A Queued job; sorts as a claim must take it."""
+    """A Queued job. Rows sort in the order in which a claim takes them."""
 
     run_at: int
     job_id: bytes
@@ -82,7 +78,7 @@ class ReadyRow(NamedTuple):
 
     @property
     def priority(self) -> int:
-        return self.rank % 4
+        return self.rank % PRIORITIES
 
 
 def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
@@ -90,40 +86,42 @@ def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
     insert_rows(connection, _ADD, rows)
     first: dict[Range, ReadyRow] = {}
     for row in rows:
-        place = (row.lane, row.rank)
-        if place not in first or row < first[place]:
-            first[place] = row
+        key = (row.lane, row.rank)
+        if key not in first or row < first[key]:
+            first[key] = row
     connection.executemany(
-        _LOWER_FLOOR,
-        [(place, row.run_at, row.job_id, lane) for (lane, place), row in first.items()],
+        _LOWER_FLOOR, [(rank, row.run_at, row.job_id, lane) for (lane, rank), row in first.items()]
     )
 
 
-def leave(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
+def remove(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
     """Remove jobs that will not be claimed. Their floor may now be too low, which is allowed."""
     connection.executemany(_LEAVE, [(job_id,) for job_id in job_ids])
 
 
-def has_due(connection: sqlite3.Connection, wanted: Sequence[LaneRequest], now: int) -> bool:
-    """Look, without taking the write lock, whether a claim might find anything."""
+def has_due(connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int) -> bool:
+    """Whether a claim might find anything. Needs no write lock."""
     return any(
-        any(True for _ in _floors(connection, request.queue, _kinds(request), place, now))
-        for request in wanted
-        for crashes in _crashes(connection, request, now)
-        for place in _RANKS[crashes]
+        any(
+            True
+            for _ in _read_floors(connection, request.queue, _claimable_types(request), rank, now)
+        )
+        for request in requests
+        for crashes in _crash_counts(connection, request, now)
+        for rank in RANKS[crashes]
     )
 
 
 def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> list[ReadyRow]:
-    """Take due jobs of a queue out of their lanes: by priority, time due, id; up to the limits.
+    """Remove due jobs from the lanes of a queue: by priority, time due, id; up to the limits.
 
     Suspects of one number of crashes only: the highest of which there are any to take.
     """
-    for crashes in _crashes(connection, request, now):
+    for crashes in _crash_counts(connection, request, now):
         limit = request.most_suspects(crashes) if request.suspects else request.limit
         search = _Search(connection, request, now)
-        for place in _RANKS[crashes]:
-            search.find(place, limit)
+        for rank in RANKS[crashes]:
+            search.find(rank, limit)
         _take(connection, search.found)
         _raise_floors(connection, search.opened)
         if search.found:
@@ -131,56 +129,56 @@ def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> 
     return []
 
 
-def _crashes(connection: sqlite3.Connection, request: LaneRequest, now: int) -> Sequence[int]:
-    """In how many crashes the jobs were that a request asks for, most first; ordinary ones in 0."""
+def _crash_counts(connection: sqlite3.Connection, request: LaneRequest, now: int) -> Sequence[int]:
+    """The numbers of crashes of the jobs that a request selects, highest first; 0 if ordinary."""
     if not request.suspects:
         return (0,)
     due = {row[0] for row in connection.execute(_SUSPECT_RANKS, (request.queue, now))}
     return [
         crashes
-        for crashes in range(MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES - 1, -1)
-        if request.most_suspects(crashes) > 0 and not due.isdisjoint(_RANKS[crashes])
+        for crashes in reversed(SUSPECT_CRASHES)
+        if request.most_suspects(crashes) > 0 and not due.isdisjoint(RANKS[crashes])
     ]
 
 
-def _kinds(request: LaneRequest) -> frozenset[str]:
-    """The types of a request of which any may be claimed."""
+def _claimable_types(request: LaneRequest) -> frozenset[str]:
+    """The types of a request that its limits allow."""
     return frozenset(request.job_types).difference(
         kind for kind, most in request.at_most if most <= 0
     )
 
 
 class _Search:
-    """What a request finds, rank by rank, and how many more of each limited type it may find."""
+    """What a request finds, rank by rank, and how many more of each limited type it may take."""
 
     def __init__(self, connection: sqlite3.Connection, request: LaneRequest, now: int) -> None:
         self.found: list[ReadyRow] = []
         self.opened: dict[Range, str] = {}
         self._connection = connection
         self._queue = request.queue
-        self._kinds = _kinds(request)
+        self._kinds = _claimable_types(request)
         self._room = dict(request.at_most)
         self._now = now
 
-    def find(self, place: int, limit: int) -> None:
-        """Look in the ranges of one rank, until so many are found in all."""
+    def find(self, rank: int, limit: int) -> None:
+        """Search the ranges of one rank, until so many are found in all."""
         if len(self.found) >= limit:
             return
-        rows = self._first_due(place, limit - len(self.found))
+        rows = self._first_due(rank, limit - len(self.found))
         self.found += rows
-        for kind in [self.opened[row.lane, place] for row in rows] if self._room else ():
+        for kind in [self.opened[row.lane, rank] for row in rows] if self._room else ():
             if kind in self._room:
                 self._room[kind] -= 1
 
-    def _first_due(self, place: int, limit: int) -> list[ReadyRow]:
+    def _first_due(self, rank: int, limit: int) -> list[ReadyRow]:
         """Merge the lanes by their first rows; one is opened when its floor may be the next row."""
         found: list[ReadyRow] = []
-        floors = _floors(self._connection, self._queue, self._kinds, place, self._now)
+        floors = _read_floors(self._connection, self._queue, self._kinds, rank, self._now)
         floor = next(floors, None)
         lanes: list[tuple[ReadyRow, Iterator[ReadyRow]]] = []  # a heap; rows never tie
         while len(found) < limit:
             while floor is not None and (not lanes or floor[:2] < lanes[0][0][:2]):
-                rows = self._open(floor, place, page=limit // (len(lanes) + 1) + 1)
+                rows = self._open(floor, rank, page=limit // (len(lanes) + 1) + 1)
                 if (row := next(rows, None)) is not None:
                     heapq.heappush(lanes, (row, rows))
                 floor = next(floors, None)
@@ -197,27 +195,27 @@ class _Search:
                 heapq.heappop(lanes)
         return found
 
-    def _open(self, floor: Row, place: int, page: int) -> Iterator[ReadyRow]:
+    def _open(self, floor: Row, rank: int, page: int) -> Iterator[ReadyRow]:
         _, _, lane, kind = floor
-        self.opened[lane, place] = kind
-        rows = _due_of(self._connection, lane, place, self._now, page)
+        self.opened[lane, rank] = kind
+        rows = _read_due(self._connection, lane, rank, self._now, page)
         return islice(rows, max(0, self._room[kind])) if kind in self._room else rows
 
 
-def _floors(
-    connection: sqlite3.Connection, queue: str, kinds: frozenset[str], place: int, now: int
+def _read_floors(
+    connection: sqlite3.Connection, queue: str, kinds: frozenset[str], rank: int, now: int
 ) -> Iterator[Row]:
-    """The floors of these types that are due, lowest first, read as far as they are used."""
-    rows = connection.execute(_FLOORS, (queue, place, now))
+    """Yield the due floors of these types, lowest first."""
+    rows = connection.execute(_FLOORS, (queue, rank, now))
     return (row for row in rows if row[3] in kinds)
 
 
-def _due_of(
-    connection: sqlite3.Connection, lane: int, place: int, now: int, page: int
+def _read_due(
+    connection: sqlite3.Connection, lane: int, rank: int, now: int, page: int
 ) -> Iterator[ReadyRow]:
     """Yield due rows of one range in order, a page at a time."""
     after: tuple[int, bytes] = (_BEFORE_ALL, b"")
-    while rows := connection.execute(_DUE, (lane, place, *after, now, page)).fetchall():
+    while rows := connection.execute(_DUE, (lane, rank, *after, now, page)).fetchall():
         yield from map(ReadyRow._make, rows)
         after = rows[-1][:2]
         if len(rows) < page:
@@ -228,16 +226,16 @@ def _take(connection: sqlite3.Connection, rows: list[ReadyRow]) -> None:
     if not rows:
         return
     last = {(row.lane, row.rank): (row.run_at, row.job_id) for row in rows}
-    taken = connection.executemany(_TAKE, [(*place, *row) for place, row in last.items()]).rowcount
+    taken = connection.executemany(_TAKE, [(*key, *row) for key, row in last.items()]).rowcount
     if taken != len(rows):
         raise StoreCorrupt(f"A claim of {len(rows)} jobs would have taken {taken}.")
 
 
 def _raise_floors(connection: sqlite3.Connection, opened: Iterable[Range]) -> None:
-    """Put the floors of ranges that were looked into at their first row, due or not."""
-    for place in opened:
-        row = connection.execute(_FIRST, place).fetchone()
+    """Set the floor of each opened range to its first row, due or not."""
+    for key in opened:
+        row = connection.execute(_FIRST, key).fetchone()
         if row is None:
-            connection.execute(_DROP_FLOOR, place)
+            connection.execute(_DROP_FLOOR, key)
         else:
-            connection.execute(_RAISE_FLOOR, (*row, *place))
+            connection.execute(_RAISE_FLOOR, (*row, *key))

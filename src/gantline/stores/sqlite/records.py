@@ -1,4 +1,4 @@
-"""Records and leadership: the small side data."""
+"""Records and leadership."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,13 +7,14 @@ from datetime import timedelta
 from gantline.contract.clock import from_micros, later_micros
 from gantline.contract.records import Record, RecordWrite, is_repeat, prefix_end, write_is_allowed
 from gantline.contract.results import Applied, Conflict, Leadership
+from gantline.stores.sql.rows import record_from_row
 
 _COLUMNS = "namespace, key, value, version, expires_at, replaced"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM gantline_record
 WHERE namespace = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
 """  # noqa: S608  # constants only
-# Only the range of the prefix: a filter would go on reading behind it to the end of the namespace.
+# Only the range of the prefix is read: a filter would read on to the end of the namespace.
 _LIST = f"""
 SELECT {_COLUMNS} FROM gantline_record
 WHERE namespace = ? AND key >= ? AND key <> ? AND (expires_at IS NULL OR expires_at > ?)
@@ -32,21 +33,23 @@ SET owner = excluded.owner, term = excluded.term, until = excluded.until
 """
 
 
-def current(connection: sqlite3.Connection, namespace: str, key: str, now: int) -> Record | None:
+def read_current(
+    connection: sqlite3.Connection, namespace: str, key: str, now: int
+) -> Record | None:
     row = connection.execute(_CURRENT, (namespace, key, now)).fetchone()
-    return _record(row) if row else None
+    return record_from_row(row) if row else None
 
 
 def read(
     connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: int
 ) -> list[Record]:
-    asked, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
+    values, end = (namespace, max(prefix, after), after, now), prefix_end(prefix)
     rows = (
-        connection.execute(_ALL, (*asked, limit))
+        connection.execute(_ALL, (*values, limit))
         if end is None
-        else connection.execute(_WITHIN, (*asked, end, limit))
+        else connection.execute(_WITHIN, (*values, end, limit))
     )
-    return [_record(row) for row in rows]
+    return [record_from_row(row) for row in rows]
 
 
 def write_checked(
@@ -54,36 +57,30 @@ def write_checked(
 ) -> list[Applied | Conflict]:
     return [
         Applied(_write(connection, write, now))
-        if write_is_allowed(write, current(connection, write.namespace, write.key, now))
+        if write_is_allowed(write, read_current(connection, write.namespace, write.key, now))
         else Conflict(by=f"{write.namespace}/{write.key}")
         for write in writes
     ]
 
 
 def write_all(connection: sqlite3.Connection, writes: Sequence[RecordWrite], now: int) -> None:
-    """Write what the caller has found to be allowed."""
+    """Write what the caller has checked."""
     for write in writes:
         _write(connection, write, now)
 
 
 def _write(connection: sqlite3.Connection, write: RecordWrite, now: int) -> int:
-    before = current(connection, write.namespace, write.key, now)
+    before = read_current(connection, write.namespace, write.key, now)
     if is_repeat(write, before):
         return before.version if before else 0
     if write.value is None:
-        place = (write.namespace, write.key)
-        connection.execute("DELETE FROM gantline_record WHERE namespace = ? AND key = ?", place)
+        name = (write.namespace, write.key)
+        connection.execute("DELETE FROM gantline_record WHERE namespace = ? AND key = ?", name)
         return 0
     until = later_micros(now, write.time_to_live) if write.time_to_live is not None else None
     replaced = before.version if before else 0
     values = (write.namespace, write.key, write.value, until, replaced)
     return connection.execute(_PUT, values).lastrowid or 0
-
-
-def _record(row: tuple[str, str, bytes, int, int | None, int]) -> Record:
-    namespace, key, value, version, until, replaced = row
-    expires_at = None if until is None else from_micros(until)
-    return Record(namespace, key, value, version, expires_at, replaced)
 
 
 def lead(

@@ -1,16 +1,23 @@
-"""Bringing a SQLite file to the schema that this version knows. Safe with several processes."""
+"""The schema of a SQLite file: checked and migrated. Safe with several processes."""
 
+import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from gantline.contract.errors import StoreMisconfigured
 from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
-from gantline.stores.sqlite.connection import connect_reader, translated
-from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.connection import (
+    connect_reader,
+    connect_writer,
+    retry_while_busy,
+    translate_errors,
+)
+from gantline.stores.sqlite.location import Location, check_location
 
-PACKAGE: Final = "gantline.stores.sqlite.migrations"
+PACKAGE: Final = "gantline.stores.sqlite"
 
 HISTORY = """
 CREATE TABLE IF NOT EXISTS gantline_migration (
@@ -30,19 +37,17 @@ def migrate(
     """Apply what is missing, in the transaction that the caller has begun, and say what it was."""
     known = load_migrations(PACKAGE) if known is None else known
     connection.execute(HISTORY)
-    missing = plan(known, applied_migrations(connection))
+    missing = plan(known, read_applied(connection))
     for step in missing:
-        for statement in _statements(step.sql):
+        for statement in _split_statements(step.sql):
             connection.execute(statement)
         connection.execute(_DONE, (step.number, step.name, step.checksum, step.works_with))
     return missing
 
 
-def lacks_nothing(connection: sqlite3.Connection) -> bool:
-    """Whether there is nothing to apply; raise SchemaMismatch for what we must not touch."""
-    return has_history(connection) and not plan(
-        load_migrations(PACKAGE), applied_migrations(connection)
-    )
+def is_up_to_date(connection: sqlite3.Connection) -> bool:
+    """Whether nothing is to be applied; raise SchemaMismatch for a file we must not touch."""
+    return has_history(connection) and not plan(load_migrations(PACKAGE), read_applied(connection))
 
 
 def has_history(connection: sqlite3.Connection) -> bool:
@@ -50,26 +55,26 @@ def has_history(connection: sqlite3.Connection) -> bool:
     return names.fetchone() is not None
 
 
-def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
+def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
     rows = connection.execute(
         "SELECT number, name, checksum, works_with FROM gantline_migration ORDER BY number"
     )
     return [AppliedMigration(*row) for row in rows]
 
 
-def applied_to(file: Path) -> list[AppliedMigration]:
-    """Which steps a file has had; none where it is not there or not ours yet."""
+def read_applied_to(file: Path) -> list[AppliedMigration]:
+    """Read which steps a file has had; none where it does not exist or has no schema yet."""
     try:
         if not file.is_file():
             return []
     except OSError as error:
         raise StoreMisconfigured(f"The path of the database cannot be used: {error}.") from None
     location = Location(file)
-    with translated(location), closing(connect_reader(location)) as connection:
-        return applied_migrations(connection) if has_history(connection) else []
+    with translate_errors(location), closing(connect_reader(location)) as connection:
+        return read_applied(connection) if has_history(connection) else []
 
 
-def _statements(script: str) -> list[str]:
+def _split_statements(script: str) -> list[str]:
     """Split a script where SQLite sees complete statements; executescript would commit first."""
     statements, start = [], ""
     for line in script.splitlines(keepends=True):
@@ -78,3 +83,49 @@ def _statements(script: str) -> list[str]:
             statements.append(start)
             start = ""
     return statements
+
+
+_SCRIPT = """\
+BEGIN IMMEDIATE;
+{history};
+{steps}
+COMMIT;
+"""
+_STEP = """
+-- {step.number:04} {step.name}
+{step.sql}
+INSERT INTO gantline_migration VALUES (
+    {step.number}, '{step.name}', '{step.checksum}', {step.works_with},
+    strftime('%Y-%m-%dT%H:%M:%SZ', 'now'));
+"""
+
+
+class SqliteMigrator:
+    """Reads and changes the schema of one file, on a connection of its own. For operators."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+
+    @property
+    def known(self) -> list[Migration]:
+        return load_migrations(PACKAGE)
+
+    async def applied(self) -> list[AppliedMigration]:
+        return await asyncio.to_thread(read_applied_to, self._location.path)
+
+    async def migrate(self) -> list[Migration]:
+        return await asyncio.to_thread(self._migrate)
+
+    def _migrate(self) -> list[Migration]:
+        location = self._location
+        check_location(location)
+        with closing(connect_writer(location)) as connection, translate_errors(location):
+            retry_while_busy(location, lambda: connection.execute("BEGIN IMMEDIATE"))
+            done = migrate(connection)
+            connection.execute("COMMIT")
+        return done
+
+    def script(self, steps: Sequence[Migration]) -> str:
+        return _SCRIPT.format(
+            history=HISTORY.strip(), steps="".join(_STEP.format(step=step) for step in steps)
+        )

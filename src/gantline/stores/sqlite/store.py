@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -44,19 +44,21 @@ from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.stores.migrations import Migrator
 from gantline.stores.sqlite import claim as claims
-from gantline.stores.sqlite import copying, leases, query, ready, records, removal
+from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
 from gantline.stores.sqlite.apply import apply
-from gantline.stores.sqlite.callers import check_caller, joined
-from gantline.stores.sqlite.handover import made_in_thread
+from gantline.stores.sqlite.connection import OpenedFile
+from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
 from gantline.stores.sqlite.insert import insert
-from gantline.stores.sqlite.keys import holder, of_requests
-from gantline.stores.sqlite.location import Location, check_place
-from gantline.stores.sqlite.migrator import SqliteMigrator
-from gantline.stores.sqlite.opened_file import OpenedFile
-from gantline.stores.sqlite.readers import Readers
-from gantline.stores.sqlite.schema import lacks_nothing, migrate
-from gantline.stores.sqlite.transaction import SqliteTransaction, Turns
-from gantline.stores.sqlite.writer import Writer
+from gantline.stores.sqlite.location import Location, check_location
+from gantline.stores.sqlite.schema import SqliteMigrator, is_up_to_date, migrate
+from gantline.stores.sqlite.threads import Readers, Writer
+from gantline.stores.sqlite.transaction import (
+    SqliteTransaction,
+    TransactionQueue,
+    check_caller,
+    join_transaction,
+    make_in_thread,
+)
 
 _READ: Final = "SELECT 1 FROM sqlite_schema LIMIT 1"
 _LOST_ON: Final = {
@@ -66,39 +68,35 @@ _LOST_ON: Final = {
 
 
 class _Opened:
-    """What an open store holds: the writer, a writer of its own for leases, the readers."""
+    """What an open store holds: the writer, a second writer for leases, the readers."""
 
     def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
-        check_place(location)
+        check_location(location)
         self.file = OpenedFile(location.path)
         self.writer = Writer(
             location, self.file, name="gantline-writer", before_commit=before_commit
         )
-        try:
-            # Renewals never wait behind a long queue of other writes of this process.
-            self.keeper = Writer(location, self.file, name="gantline-keeper")
-            try:
-                self.readers = Readers(location, self.file)
-            except BaseException:
-                self.keeper.end()
-                raise
-        except BaseException:
-            self.writer.end()
-            raise
+        with ExitStack() as on_error:
+            on_error.callback(self.writer.end)
+            # Renewals never wait for the other writes of this process.
+            self.lease_writer = Writer(location, self.file, name="gantline-lease-writer")
+            on_error.callback(self.lease_writer.end)
+            self.readers = Readers(location, self.file)
+            on_error.pop_all()
 
     async def close(self) -> None:
-        """Wait until the file is let go. Goes on in its thread if the caller gives up."""
+        """Wait until the file is closed. Continues in its thread if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         await asyncio.shield(loop.run_in_executor(None, self._close))
 
     def _close(self) -> None:
-        for part in (self.readers, self.keeper, self.writer):
+        for part in (self.readers, self.lease_writer, self.writer):
             part.close()
 
     def end(self) -> None:
-        """The same without waiting for the writers; the readers must have nothing to do."""
+        """Close without waiting for the writers; the readers must be idle."""
         self.readers.close()
-        self.keeper.end()
+        self.lease_writer.end()
         self.writer.end()
 
 
@@ -118,10 +116,10 @@ class SqliteStore:
         self._clock = clock
         self._tokens = tokens
         self._before_commit = before_commit
-        self._turns = Turns(location)
+        self._transactions = TransactionQueue(location)
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
-        self._look_first = False
+        self._checks_first = False
 
     @property
     def path(self) -> Path:
@@ -162,12 +160,12 @@ class SqliteStore:
                 self._opened = await self._make()
 
     async def _make(self) -> _Opened:
-        opened = await made_in_thread(
-            lambda: _Opened(self._location, self._before_commit), let_go=_Opened.end
+        opened = await make_in_thread(
+            lambda: _Opened(self._location, self._before_commit), release=_Opened.end
         )
         try:
-            # Who submits in a transaction of its own holds the lock that a migration needs.
-            if not await opened.readers.run(lacks_nothing):
+            # A caller that submits in its own transaction holds the lock that a migration needs.
+            if not await opened.readers.run(is_up_to_date):
                 await opened.writer.run(migrate)
             opened.file.remember()
         except asyncio.CancelledError:
@@ -201,7 +199,7 @@ class SqliteStore:
     # The clock is read inside the work, under the write lock: so instants and commits have one
     # order, and a writer that waited for the lock does not write an instant long past.
 
-    # What is handed in is copied first: the caller may change its list while the work waits.
+    # Arguments are copied first: the caller may change its list while the work waits.
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         jobs = tuple(jobs)
@@ -213,18 +211,18 @@ class SqliteStore:
         self._parts.file.check()
         check_caller(connection, self.path)
         jobs = tuple(jobs)
-        with joined(connection, self._location):
+        with join_transaction(connection, self._location):
             return insert(connection, jobs, self._now())
 
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
-        return self._turns.begun(self._parts.file, self._now)
+        return self._transactions.begin(self._parts.file, self._now)
 
     async def claim(
         self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
-        # Suspects are rare, so who asks for nothing else looks for them before it may write.
+        # Suspects are rare, so a claim of suspects only first checks whether there are any.
         only_suspects = all(request.suspects for request in wanted)
-        if (self._look_first or only_suspects) and not await self._has_work(claim_id, wanted):
+        if (self._checks_first or only_suspects) and not await self._has_work(claim_id, wanted):
             return []
         runs = await self._parts.writer.run(
             lambda connection: claims.claim(
@@ -237,28 +235,28 @@ class SqliteStore:
                 tokens=self._tokens,
             )
         )
-        # While work is found a look would only be paid twice; an idle poll must not write.
+        # While there is work, a check is a waste; an idle poll must not write.
         if not only_suspects:
-            self._look_first = not runs
+            self._checks_first = not runs
         return runs
 
     async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
         return await self._parts.readers.run(
             lambda connection: (
-                bool(claims.runs_of_claim(connection, claim_id))
+                bool(claims.find_runs_of_claim(connection, claim_id))
                 or ready.has_due(connection, wanted, self._now())
             )
         )
 
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
         runs = tuple(runs)
-        return await self._parts.keeper.run(
+        return await self._parts.lease_writer.run(
             lambda connection: leases.renew(connection, session, runs, lease=lease, now=self._now())
         )
 
     async def expire_session(self, session: str) -> int:
-        return await self._parts.keeper.run(
-            lambda connection: leases.end_session(connection, session, self._now())
+        return await self._parts.lease_writer.run(
+            lambda connection: leases.expire_session(connection, session, self._now())
         )
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
@@ -275,7 +273,7 @@ class SqliteStore:
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
         jobs = tuple(jobs)
-        return await self._parts.writer.run(lambda connection: removal.delete(connection, jobs))
+        return await self._parts.writer.run(lambda connection: prune.delete(connection, jobs))
 
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
@@ -283,10 +281,10 @@ class SqliteStore:
         rules, limit = tuple(rules), at_most(limit)
         if not limit:
             return await self._parts.readers.run(
-                lambda connection: Pruned(overdue=removal.overdue(connection, rules))
+                lambda connection: Pruned(overdue=prune.measure_overdue(connection, rules))
             )
         return await self._parts.writer.run(
-            lambda connection: removal.prune(
+            lambda connection: prune.prune(
                 connection,
                 rules,
                 limit=limit,
@@ -299,12 +297,12 @@ class SqliteStore:
         return 0  # there is one writer at a time, so rows are numbered in the order of commits
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
-        return await self._parts.keeper.run(
+        return await self._parts.lease_writer.run(
             lambda connection: records.lead(connection, role, owner, lease, self._now())
         )
 
     async def resign(self, role: str, owner: str, term: int) -> None:
-        await self._parts.keeper.run(
+        await self._parts.lease_writer.run(
             lambda connection: records.resign(
                 connection, role, owner, in_64_bits(term), self._now()
             )
@@ -327,7 +325,7 @@ class SqliteStore:
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
         return await self._parts.readers.run(
-            lambda connection: of_requests(connection, job_ids, self._now())
+            lambda connection: find_request_keys(connection, job_ids, self._now())
         )
 
     async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
@@ -339,39 +337,39 @@ class SqliteStore:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.counts(connection, tenant_id, self._now())
+            lambda connection: counts.counts(connection, tenant_id, self._now())
         )
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.dead_counts(connection, tenant_id)
+            lambda connection: counts.dead_counts(connection, tenant_id)
         )
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):
             return []
         return await self._parts.readers.run(
-            lambda connection: query.history(connection, job_id, tenant_id)
+            lambda connection: events.history(connection, job_id, tenant_id)
         )
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await self._parts.readers.run(
-            lambda connection: query.events(
+            lambda connection: events.events(
                 connection, after=in_64_bits(after), limit=at_most(limit)
             )
         )
 
     async def last_event(self) -> int:
-        return await self._parts.readers.run(query.last_event)
+        return await self._parts.readers.run(events.last_event)
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
-        # A sweep asks for the write lock only where there is something to repair.
-        if await self._parts.readers.run(lambda found: leases.need_repair(found, self._now())):
-            await self._parts.keeper.run(lambda found: leases.repair(found, self._now()))
+        # A sweep takes the write lock only where there is something to repair.
+        if await self._parts.readers.run(lambda found: leases.needs_repair(found, self._now())):
+            await self._parts.lease_writer.run(lambda found: leases.repair(found, self._now()))
         return await self._parts.readers.run(
-            lambda connection: claims.expired(
+            lambda connection: leases.expired(
                 connection, limit=at_most(limit), after=after, now=self._now()
             )
         )
@@ -379,7 +377,9 @@ class SqliteStore:
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         found = await self._parts.readers.run(
             lambda connection: [
-                holder(connection, key, self._now()) if is_storable("".join(key.identity)) else None
+                find_holder(connection, key, self._now())
+                if is_storable("".join(key.identity))
+                else None
                 for key in keys
             ]
         )
@@ -390,10 +390,10 @@ class SqliteStore:
     ) -> list[Record]:
         if not is_storable(namespace + prefix):
             return []
-        behind = storable_start(after)
+        start = storable_start(after)
         return await self._parts.readers.run(
             lambda connection: records.read(
-                connection, namespace, prefix, behind, at_most(limit), self._now()
+                connection, namespace, prefix, start, at_most(limit), self._now()
             )
         )
 

@@ -15,7 +15,7 @@ class Script(msgspec.Struct, frozen=True):
     text: str
     digest: str
     writes_jobs: bool
-    """Whether what it writes is to outlive the server."""
+    """Whether what it writes must survive the server."""
 
 
 def _script(name: str, *parts: str, flags: str) -> Script:
@@ -30,7 +30,7 @@ def _reading(name: str, *parts: str) -> Script:
 
 
 def _writing(name: str, *parts: str) -> Script:
-    """One that goes on when the memory is full: what runs may end, and what is old be removed."""
+    """A script that also runs when the memory is full: so that runs can end and jobs be removed."""
     return _script(name, *parts, flags="allow-oom")
 
 

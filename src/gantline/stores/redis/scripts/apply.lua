@@ -5,11 +5,11 @@
 --   tail: what the log row ends with
 --   extras: '' or [the guard's tenant or false, follow-ups, once keys, records]; a follow-up is [meta,
 --         envelope, extras, lane, tenant], a once key [digest, fingerprint, hold or false, names]
--- Answers per transition: the new version | 'S' stale | 'P' a cancel is pending | 'N' not found |
+-- Returns per transition: the new version | 'S' stale | 'P' a cancel is pending | 'N' not found |
 -- conflicts: 'I' the id of a follow-up, 'K' kind a key, 'R' name a record
 local TRANSITION = '>c16c16BBc1I4I4I4BI8I8c1I4Bc0Bc0'
 local now = clock(ARGV[1])
-local now_text = spelt(now)
+local now_text = decimal(now)
 local claims_ended = {}
 local COMPLETED, ENDED_COMPLETED = ('C'):byte(), P .. 'ended:C'
 
@@ -17,7 +17,7 @@ local function has(conditions, one)
     return floor(conditions / one) % 2 == 1
 end
 
--- Whether an operator's change is of the job's own tenant; a run has its token.
+-- Whether an operator's change names the job's own tenant. A run is identified by its token.
 local function is_in_tenant(change, job)
     return change.guard == 0
         or tonumber(call('HGET', NAMES, 't' .. change.extras[1]) or -1) == job.place.tenant
@@ -25,9 +25,7 @@ end
 
 local function refusal_of_guard(change, job)
     if change.guard == 1 then
-        local holds = job.status == change.from
-            and (change.version == 0 or change.version == job.version)
-        return not holds and 'S' or nil
+        return not is_in_state(job.status, job.version, change.from, change.version) and 'S' or nil
     end
     if job.status ~= 'R' or job.token ~= change.id then
         return 'S'
@@ -38,7 +36,7 @@ local function refusal_of_guard(change, job)
     return has(change.conditions, 1) and job.cancel == 1 and 'P' or nil
 end
 
--- Whether the log of a job, of which this is the newest row, knows the change.
+-- Whether the log of a job has the change; `number` is that of its newest row.
 local function is_logged(number, change, event)
     while number > 0 do
         local row = read_row(number)
@@ -54,7 +52,7 @@ local function is_logged(number, change, event)
     return false
 end
 
--- Follow-ups may clash with what is stored, and with each other.
+-- Follow-ups may conflict with what is stored, and with each other.
 local function refusal_of_follow_ups(jobs)
     local names = {}
     for _, new in ipairs(jobs) do
@@ -81,8 +79,8 @@ local function refusal_of_follow_ups(jobs)
     return nil
 end
 
--- All that a transition carries must fit before any of it is written.
-local function refusal_of_cargo(change, job)
+-- All that a transition carries is checked before any of it is written.
+local function refusal_of_attachments(change, job)
     if change.event == 'redriven' and job.key ~= '' then
         local other = holder(job.key, now)
         if other and other ~= change.job then
@@ -117,7 +115,7 @@ end
 local function arrive(change, job, at)
     local place = job.place
     if change.to == 'Q' then
-        add_ready(change.job, place, first_rank(job.crashes) + job.priority, spelt(at))
+        add_ready(change.job, place, first_rank(job.crashes) + job.priority, decimal(at))
     else
         add_ended(change.job, place, change.to, change.reason, now_text)
     end
@@ -140,7 +138,7 @@ local function keep_or_free(change, job)
     end
 end
 
-local function write_cargo(change)
+local function write_attachments(change)
     for _, key in ipairs(change.extras[3]) do
         take(key[1], change.job, key[3] and later(now, key[3]) or 0, key[2])
         call('HSET', P .. 'key-names', key[1], key[4])
@@ -192,7 +190,7 @@ local function make(change, job)
             keep_or_free(change, job)
         end
         if change.extras then
-            write_cargo(change)
+            write_attachments(change)
         end
     end
     write('HSET', STATES, change.job, pack(STATE, change.to, job.version, job.attempt, job.crashes, job.snoozes,
@@ -226,7 +224,7 @@ local function change_of(meta, tail, extras)
 end
 
 local function apply(change, state)
-    -- Without its envelope, removed by hand, nobody can take up a job again.
+    -- A job whose envelope was removed by hand cannot run again.
     if not state or (change.guard == 1 and call('HEXISTS', JOBS, change.job) == 0) then
         return 'N'
     end
@@ -238,7 +236,7 @@ local function apply(change, state)
     if job.token ~= change.id and is_logged(job.number, change.id, change.event) then
         return job.version
     end
-    local refused = refusal_of_guard(change, job) or refusal_of_cargo(change, job)
+    local refused = refusal_of_guard(change, job) or refusal_of_attachments(change, job)
     if not refused then
         make(change, job)
     end
@@ -247,8 +245,8 @@ end
 
 local now_packed = pack('>I8', now)
 
--- What most changes are: a run completes, and nothing else is concerned. nil for all others. Put together by
--- position, as STATE, run_part, TRANSITION and ROW say, instead of being read into tables.
+-- The most frequent change: a run completes and carries nothing else; nil for all others. For speed it works by
+-- byte positions, as defined by STATE, run_part, TRANSITION and ROW, instead of reading into tables.
 local function complete(id, meta, tail, extras, state)
     local guard, conditions, to = meta:byte(33, 35)
     local token = meta:sub(17, 32)
@@ -276,7 +274,7 @@ local function complete(id, meta, tail, extras, state)
     return version
 end
 
-local ids, answers = {}, {}
+local ids, results = {}, {}
 for first = 2, #ARGV, 3 do
     ids[#ids + 1] = ARGV[first]:sub(1, 16)
 end
@@ -287,7 +285,7 @@ for index, id in ipairs(ids) do
         state = call('HGET', STATES, id)
     end
     local meta, tail, extras = ARGV[first], ARGV[first + 1], ARGV[first + 2]
-    answers[index] = complete(id, meta, tail, extras, state) or apply(change_of(meta, tail, extras), state)
+    results[index] = complete(id, meta, tail, extras, state) or apply(change_of(meta, tail, extras), state)
 end
 for claim, ended in pairs(claims_ended) do
     local runs = call('HGET', CLAIMS, claim)
@@ -298,7 +296,7 @@ for claim, ended in pairs(claims_ended) do
         call('HDEL', CLAIMS, claim)
     end
 end
-write_waiting()
+write_pending()
 write_last_number()
 write_counts()
-return answers
+return results

@@ -3,15 +3,15 @@
 -- `tokens`: 16 random bytes for each run that may start.
 -- `suspects`: '' for all jobs but suspects; or how many suspects of each number of crashes, four bytes each.
 -- `limits`: '' or how many of each lane, four bytes each.
--- Answers now, the end of the leases, then per run: job id, state, envelope, since when it was due;
--- for a repeated claim the last is -1, and instead of the end of the leases stands 0: then it comes
--- behind the others, once per run.
+-- Returns now, the end of the leases, then per run: job id, state, envelope, since when it was due;
+-- for a repeated claim the last is -1, and the end of the leases is 0: then the ends follow after all
+-- runs, one per run.
 local now = clock(ARGV[1])
 local session, claim, till, tokens = ARGV[2], ARGV[3], later(now, tonumber(ARGV[4])), ARGV[5]
 local group = lease_group(tonumber(ARGV[4]), session)
 
 local function repeated(known)
-    local answer = {now, 0}
+    local result = {now, 0}
     local ends = {}
     for first = 5, #known, 16 do
         local id = known:sub(first, first + 15)
@@ -20,16 +20,16 @@ local function repeated(known)
             local _, _, rest = parts_of(state)
             if rest:sub(17, 32) == claim then
                 for _, value in ipairs({id, state, envelope, -1}) do
-                    answer[#answer + 1] = value
+                    result[#result + 1] = value
                 end
                 ends[#ends + 1] = leased_until(id, state)
             end
         end
     end
     for _, value in ipairs(ends) do
-        answer[#answer + 1] = value
+        result[#result + 1] = value
     end
-    return answer
+    return result
 end
 
 local known = call('HGET', CLAIMS, claim)
@@ -37,7 +37,7 @@ if known then
     return repeated(known)
 end
 
--- By bytes: the server compares texts by its locale.
+-- Compares bytes: the server compares texts by its locale.
 local function is_before(one, other)
     for first = 1, 16, 4 do
         local a, b = read('>I4', one, first), read('>I4', other, first)
@@ -48,7 +48,7 @@ local function is_before(one, other)
     return false
 end
 
-local now_text = spelt(now)
+local now_text = decimal(now)
 
 -- Due jobs of one lane and rank, read as they are needed.
 local function read_lane(lane)
@@ -111,7 +111,7 @@ end
 
 -- `most`: how many of each lane may be taken; of one that it does not have, any number.
 local function take_from_many(lanes, rank, left, most)
-    -- Of many lanes few jobs each, or most of them would be read for nothing.
+    -- With many lanes, few jobs of each are read, since most of them would not be used.
     local opened, limit = {}, min(left, math.max(1, floor(64 / #lanes)))
     for _, lane in ipairs(lanes) do
         local one = {lane = lane, key = ready_key(lane, rank), limit = limit, read = 0, taken = {}, most = most[lane]}
@@ -180,12 +180,12 @@ local function take_suspects(lanes, limit, numbers, most)
         end
     end
     for crashes = MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, -1 do
-        local wanted = min(limit, (read('>I4', numbers, 4 * (crashes - SUSPECT_AFTER_CRASHES) + 1)))
+        local requested = min(limit, (read('>I4', numbers, 4 * (crashes - SUSPECT_AFTER_CRASHES) + 1)))
         local first, of_these = first_rank(crashes), {}
         for lane in pairs(ready[first] or {}) do
             of_these[#of_these + 1] = lane
         end
-        take(of_these, first, wanted, most)
+        take(of_these, first, requested, most)
         if #members > before then
             for _, lane in ipairs(of_these) do
                 for rank = first, first + PRIORITIES - 1 do
@@ -222,14 +222,14 @@ for index, member in ipairs(members) do
     ids[index] = member:sub(1, 16)
 end
 local states, envelopes = call('HMGET', STATES, unpack(ids)), call('HMGET', JOBS, unpack(ids))
-local answer, size, till_text, leases = {now, till}, 2, spelt(till), lease_key(group)
+local result, size, till_text, leases = {now, till}, 2, decimal(till), lease_key(group)
 local run_start = claim .. pack('>Bd', 0, 0) .. group .. pack('>H', 0)
 local now_packed = pack('>I8', now)
 for index, id in ipairs(ids) do
     local state, envelope = states[index], envelopes[index]
     local is_queued = state and state:byte() == QUEUED
     if is_queued and envelope then
-        -- By position, as STATE says: of the fields few change.
+        -- By byte positions, as defined by STATE: few of the fields change.
         local version, attempt, counters, fence = read('>I4I4c8I4', state, 2)
         local place, listed_as, due = place_at(member_end(state)), state:sub(47, 54) .. id, read('>I8', state, 55)
         local numbered = state:sub(31, 38)
@@ -246,10 +246,10 @@ for index, id in ipairs(ids) do
         write('ZADD', list_key(place, 'R'), '0', listed_as)
         count(place, 'Q', -1)
         count(place, 'R', 1)
-        answer[size + 1], answer[size + 2], answer[size + 3], answer[size + 4] = id, state, envelope, due
+        result[size + 1], result[size + 2], result[size + 3], result[size + 4] = id, state, envelope, due
         size = size + 4
     else
-        forget_gone(members[index], 'Q', is_queued and state)
+        remove_leftovers(members[index], 'Q', is_queued and state)
         ids[index], gone = '', gone + 1
     end
 end
@@ -257,7 +257,7 @@ if gone < #ids then
     call('ZADD', LEASE_GROUPS, 0, group)
     call('HSET', CLAIMS, claim, pack('>I4', #ids - gone) .. table.concat(ids))
 end
-write_waiting()
+write_pending()
 write_last_number()
 write_counts()
-return answer
+return result

@@ -1,5 +1,5 @@
--- clear(cursor): removes what it finds of the store in a part of all keys; answers where to go on
--- By SCAN, since this is no verb of every day, and nothing may be left behind.
+-- clear(cursor): removes the keys of the store in a part of all keys; returns the cursor to continue with
+-- By SCAN: this is rarely called, and no key may remain.
 local found = call('SCAN', ARGV[1], 'COUNT', 1000)
 for _, key in ipairs(found[2]) do
     if key:sub(1, #P) == P and key ~= P .. 'format' then

@@ -1,4 +1,4 @@
--- counts(now, "t<tenant>" or ''): answers the tenant's number (0: all of them), now, then per lane number,
+-- counts(now, "t<tenant>" or ''): returns the tenant's number (0: all of them), now, then per lane number,
 -- name, counts ("<status>", jobs, …), how many of all tenants are not yet due, since when the oldest
 -- is due (-1: none), how many of all tenants are Queued, the ranks in which any may be ready
 local NAMES = P .. 'names'
@@ -8,7 +8,7 @@ if ARGV[2] ~= '' then
     tenant = tonumber(call('HGET', NAMES, ARGV[2]) or -1)
     key = key .. ':' .. tenant
 end
-local counted, lanes, answer = call('HGETALL', key), {}, {tenant, now}
+local counted, lanes, result = call('HGETALL', key), {}, {tenant, now}
 for index = 1, #counted, 2 do
     local lane, status = counted[index]:match('^(%d+):(.)')
     lanes[lane] = lanes[lane] or {}
@@ -32,7 +32,7 @@ for lane, statuses in pairs(lanes) do
         end
     end
     local queued = tonumber(call('HGET', P .. 'counts', lane .. ':Q') or 0)
-    answer[#answer + 1] = {tonumber(lane), call('HGET', NAMES, '=' .. lane), statuses, scheduled, oldest, queued,
+    result[#result + 1] = {tonumber(lane), call('HGET', NAMES, '=' .. lane), statuses, scheduled, oldest, queued,
         ranks}
 end
-return answer
+return result

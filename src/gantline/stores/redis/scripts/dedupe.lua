@@ -1,7 +1,7 @@
 -- Dedupe keys. What is held: job id, until (0: as long as its job says), fingerprint.
 local HELD, KEY_ENDS, REQUESTS = P .. 'keys', P .. 'key-ends', P .. 'requests'
 
--- The job that holds a key and the fingerprint; nil where nobody does.
+-- The job that holds a key, and the fingerprint; nil where none does.
 local function holder(digest, now)
     local held = call('HGET', HELD, digest)
     if not held then
@@ -21,7 +21,7 @@ local function forget_request(job, digest)
     end
 end
 
--- Give a key to a job, whoever had it: the caller has looked. `till` 0: as long as the job says.
+-- Give a key to a job, whoever held it: the caller has checked that. `till` 0: as long as the job says.
 local function take(digest, job, till, fingerprint)
     local before = call('HGET', HELD, digest)
     if before then

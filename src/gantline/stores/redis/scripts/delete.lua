@@ -1,25 +1,25 @@
 -- delete(per job: job id, tenant, status, version (0: any))
--- Answers per job: its version | 'S' stale | 'N' not found
-local answers = {}
+-- Returns per job: its version | 'S' stale | 'N' not found
+local results = {}
 for first = 1, #ARGV, 4 do
-    local id, answer = ARGV[first], 'N'
+    local id, result = ARGV[first], 'N'
     touch(id)
     local state = call('HGET', STATES, id)
     if state and call('HGET', P .. 'names', 't' .. ARGV[first + 1]) == tostring((read('>I4', state, 27))) then
-        local status, version, wanted = state:sub(1, 1), read('>I4', state, 2), tonumber(ARGV[first + 3])
-        answer = 'S'
-        if status ~= 'Q' and status ~= 'R' and status == ARGV[first + 2]
-            and (wanted == 0 or wanted == version) then
+        local status, version = state:sub(1, 1), read('>I4', state, 2)
+        result = 'S'
+        if status ~= 'Q' and status ~= 'R'
+            and is_in_state(status, version, ARGV[first + 2], tonumber(ARGV[first + 3])) then
             local _, key = parts_of(state)
             local held = key ~= '' and call('HGET', HELD, key)
             remove(id, state)
             if held and held:sub(1, 16) == id then
                 free(key)
             end
-            answer = version
+            result = version
         end
     end
-    answers[#answers + 1] = answer
+    results[#results + 1] = result
 end
 write_removed()
-return answers
+return results

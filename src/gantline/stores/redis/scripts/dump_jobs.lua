@@ -1,7 +1,7 @@
--- dump_jobs(list behind the prefix, from, limit): jobs of one list, in its order
--- Answers per job: its place in the list, state, envelope, then number and row of its log, newest first; of
--- one whose row was removed by hand only the place
-local answer = {}
+-- dump_jobs(list after the prefix, from, limit): jobs of one list, in its order
+-- Returns per job: its position in the list, state, envelope, then number and row of its log, newest first; of
+-- one whose row was removed by hand only the position
+local result = {}
 for _, place in ipairs(call('ZRANGE', P .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMIT', 0, ARGV[3])) do
     local id = place:sub(9)
     local job = {place}
@@ -19,6 +19,6 @@ for _, place in ipairs(call('ZRANGE', P .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMI
             number = read('>I8', row)
         end
     end
-    answer[#answer + 1] = job
+    result[#result + 1] = job
 end
-return answer
+return result

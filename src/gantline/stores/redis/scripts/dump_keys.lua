@@ -1,14 +1,14 @@
 -- dump_keys(first, limit): keys that are held for a time, in the order in which they end
--- Answers how many it has looked at, then per key: digest, who holds it, its request or '', the envelope
+-- Returns how many it has checked, then per key: digest, who holds it, its request or '', the envelope
 -- of its job or '', its names or ''
 local digests = call('ZRANGE', KEY_ENDS, ARGV[1], tonumber(ARGV[1]) + tonumber(ARGV[2]) - 1)
-local answer = {#digests}
+local result = {#digests}
 for _, digest in ipairs(digests) do
     local held = call('HGET', HELD, digest)
     if held then
         local job = held:sub(1, 16)
-        answer[#answer + 1] = {digest, held, call('HGET', REQUESTS, job) or '', call('HGET', JOBS, job) or '',
+        result[#result + 1] = {digest, held, call('HGET', REQUESTS, job) or '', call('HGET', JOBS, job) or '',
                                call('HGET', P .. 'key-names', digest) or ''}
     end
 end
-return answer
+return result

@@ -1,9 +1,9 @@
--- dump_live_keys(list behind the prefix, from, limit): keys of the jobs of one list that are held as long as
+-- dump_live_keys(list after the prefix, from, limit): keys of the jobs of one list that are held as long as
 -- their job says
--- Answers how many jobs it has looked at, the place of the last, then per key: digest, who holds it, the
+-- Returns how many jobs it has checked, the position of the last, then per key: digest, who holds it, the
 -- envelope of its job
 local places = call('ZRANGE', P .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMIT', 0, ARGV[3])
-local answer = {#places, places[#places] or ''}
+local result = {#places, places[#places] or ''}
 for _, place in ipairs(places) do
     local id = place:sub(9)
     local state, envelope = call('HGET', STATES, id), call('HGET', JOBS, id)
@@ -11,8 +11,8 @@ for _, place in ipairs(places) do
         local _, digest = parts_of(state)
         local held = digest ~= '' and call('HGET', HELD, digest)
         if held and held:sub(1, 16) == id and read('>I8', held, 17) == 0 then
-            answer[#answer + 1] = {digest, held, envelope}
+            result[#result + 1] = {digest, held, envelope}
         end
     end
 end
-return answer
+return result

@@ -1,8 +1,8 @@
--- dump_records(namespace, from, limit): answers key and record of each, in order
+-- dump_records(namespace, from, limit): returns key and record of each, in order
 local keys = call('ZRANGE', P .. 'record-keys:' .. ARGV[1], ARGV[2], '+', 'BYLEX', 'LIMIT', 0, ARGV[3])
-local answer = {}
+local result = {}
 for _, key in ipairs(keys) do
-    answer[#answer + 1] = key
-    answer[#answer + 1] = call('HGET', P .. 'records:' .. ARGV[1], key)
+    result[#result + 1] = key
+    result[#result + 1] = call('HGET', P .. 'records:' .. ARGV[1], key)
 end
-return answer
+return result

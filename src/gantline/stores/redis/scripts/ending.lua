@@ -1,4 +1,4 @@
--- The places of jobs that have ended, by when they did.
+-- The sets of jobs that have ended, by when they did.
 local function is_dead(status)
     return status == 'F' or status == 'P'
 end
@@ -24,7 +24,7 @@ local function remove_ended(id, place, status, reason)
         call('ZREM', P .. 'ended:' .. status, id .. place.member_end)
         return
     end
-    write_waiting()
+    write_pending()
     local group = place.name .. ':' .. status .. ':' .. reason
     call('ZREM', P .. 'dead:' .. group, id .. place.member_end)
     forget_empty_group(group)

@@ -1,6 +1,6 @@
 -- An envelope: the length of the fingerprint, the fingerprint, then an array that begins with tenant,
--- type, subject, owner, queue, correlation, key and parent (see envelope.py). What comes behind those, no
--- script can read.
+-- type, subject, owner, queue, correlation, key and parent (see rows.py). No script can read what
+-- follows.
 local function fingerprint_of(envelope)
     return envelope:sub(2, envelope:byte() + 1)
 end
@@ -13,7 +13,7 @@ local function texts_of(envelope)
     return tenant, job_type, subject, owner
 end
 
--- Where a job is listed beside the list of its status, by what it has; in the order in which callers say it.
+-- The lists of a job beside that of its status, in the order in which callers give the names.
 local LISTS = {'by-owner:', 'by-subject:', 'by-correlation:', 'by-parent:'}
 
 local function listed_by(envelope)

@@ -1,5 +1,5 @@
--- expire_session(now, session): lets all its leases run out; answers how many it holds
-local now_text, held = spelt(clock(ARGV[1])), 0
+-- expire_session(now, session): ends all its leases now; returns how many it holds
+local now_text, held = decimal(clock(ARGV[1])), 0
 for _, group in ipairs(call('ZRANGE', LEASE_GROUPS, 0, -1)) do
     local _, session = read(LEASE_GROUP, group)
     if session == ARGV[2] then
@@ -10,5 +10,5 @@ for _, group in ipairs(call('ZRANGE', LEASE_GROUPS, 0, -1)) do
         end
     end
 end
-write_waiting()
+write_pending()
 return held

@@ -1,11 +1,11 @@
 -- expired(now, offset, limit)
--- Answers how many leases that are over it has looked at, then the job ids of their runs. It cuts what would
--- last longer than its length, and removes the leases whose run is gone.
+-- Returns how many expired leases it has checked, then the job ids of their runs. It shortens
+-- leases that would last longer than their length, and removes those whose run does not exist.
 local now, offset, left = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local now_text, answer = spelt(now), {0}
+local now_text, result = decimal(now), {0}
 
 local function cut(key, group)
-    local latest = spelt(later(now, (read('>I8', group))))
+    local latest = decimal(later(now, (read('>I8', group))))
     for _, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. latest, '+inf')) do
         write('ZADD', key, latest, member)
     end
@@ -21,18 +21,18 @@ local function holding(id, group)
     return nil
 end
 
-local function look_at(key, group, members)
+local function check(key, group, members)
     for _, member in ipairs(members) do
         local id = member:sub(1, 16)
         local state = holding(id, group)
         if state and call('HEXISTS', JOBS, id) == 1 then
-            answer[#answer + 1] = id
+            result[#result + 1] = id
         else
             write('ZREM', key, member)
-            forget_gone(member, 'R', state)
+            remove_leftovers(member, 'R', state)
         end
     end
-    answer[1] = answer[1] + #members
+    result[1] = result[1] + #members
 end
 
 for _, group in ipairs(call('ZRANGE', LEASE_GROUPS, 0, -1)) do
@@ -41,15 +41,15 @@ for _, group in ipairs(call('ZRANGE', LEASE_GROUPS, 0, -1)) do
         call('ZREM', LEASE_GROUPS, group)
     else
         cut(key, group)
-        local over = call('ZCOUNT', key, '-inf', now_text)
-        if over > offset and left > 0 then
+        local expired = call('ZCOUNT', key, '-inf', now_text)
+        if expired > offset and left > 0 then
             local members = call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', offset, left)
-            look_at(key, group, members)
+            check(key, group, members)
             left = left - #members
         end
-        offset = math.max(0, offset - over)
+        offset = math.max(0, offset - expired)
     end
 end
-write_waiting()
+write_pending()
 write_counts()
-return answer
+return result

@@ -1,8 +1,8 @@
 -- What is left of jobs of which a row was removed by hand.
 --
--- The caller removes the member. `state` is the state of the job, if that is left: without it nobody knows its
--- entries in lists. They stay, and readers pass over them.
-local function forget_gone(member, status, state)
+-- The caller removes the member. `state` is the state of the job, if it still exists: without it, its entries in
+-- lists cannot be found. They stay, and readers skip them.
+local function remove_leftovers(member, status, state)
     local id, place = member:sub(1, 16), place_at(member:sub(17))
     if state then
         write('ZREM', list_key(place, status), state:sub(47, 54) .. id)

@@ -1,7 +1,7 @@
--- held(now, digests): answers per key the job that holds it, or ''
+-- held(now, digests): returns per key the job that holds it, or ''
 local now = clock(ARGV[1])
-local answer = {}
+local result = {}
 for index = 2, #ARGV do
-    answer[#answer + 1] = holder(ARGV[index], now) or ''
+    result[#result + 1] = holder(ARGV[index], now) or ''
 end
-return answer
+return result

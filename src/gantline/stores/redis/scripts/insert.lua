@@ -1,13 +1,13 @@
--- insert(now, the channel to tell that there is work ('' for none), places, lane 1, tenant 1, …,
--- then per job: place, meta, envelope, extras)
--- Answers per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
+-- insert(now, the channel for the hint ('' for none), number of targets, lane 1, tenant 1, …,
+-- then per job: index of its target, meta, envelope, extras)
+-- Returns per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
 local now = clock(ARGV[1])
 local named, at = {}, 4
 for number = 1, tonumber(ARGV[3]) do
     named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]))
     at = at + 2
 end
-local ids, answers = {}, {}
+local ids, results = {}, {}
 for index = 1, (#ARGV - at + 1) / 4 do
     ids[index] = ARGV[at + 4 * index - 3]:sub(1, 16)
 end
@@ -24,12 +24,12 @@ for index, id in ipairs(ids) do
     if not refused then
         store(meta, envelope, extras, place, now)
     end
-    answers[index] = refused or 1
+    results[index] = refused or 1
 end
-write_waiting()
+write_pending()
 write_last_number()
 write_counts()
 if ARGV[2] ~= '' then
     redis.pcall('PUBLISH', ARGV[2], 'w') -- work; where that is not allowed, workers poll
 end
-return answers
+return results

@@ -1,8 +1,8 @@
--- Of keys that are told by neither a job nor a request, the names: [kind, tenant, scope, key].
--- Without them such a key could not be moved to a store that keeps no digests.
+-- The names [kind, tenant, scope, key] of keys that neither a job nor a request names. Without them such a key
+-- could not be copied to a store that has no digests.
 local KEY_NAMES = P .. 'key-names'
 
--- A job goes, but the key that it holds may stay.
+-- A job is removed, but the key that it holds may stay.
 local function note_key_of(id, state)
     local _, digest = parts_of(state)
     local held = digest ~= '' and call('HGET', P .. 'keys', digest)

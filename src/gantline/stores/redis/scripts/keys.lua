@@ -4,8 +4,8 @@
 --   format                    string  the version of this layout
 --   names                     hash    lanes ("q<length of queue>:<queue><type>") and tenants ("t<name>")
 --                                     to their numbers, "=<number>" back, "#" the last number
---   jobs                      hash    job id -> envelope, as submitted; never changed (see envelope.py)
---   states                    hash    job id -> where it stands (see state.lua)
+--   jobs                      hash    job id -> envelope, as submitted; never changed (see rows.py)
+--   states                    hash    job id -> its state (see state.lua)
 --   ready:<lane>:<rank>       zset    Queued: run_at -> member; in the order of claims (see places.lua)
 --   suspects                  set     the "<lane>:<rank>" of suspects in which anything is ready
 --   leases:<length>:<session> zset    Running: until -> member (see leases.lua)
@@ -20,28 +20,28 @@
 --   dead:<lane>:<tenant>:<s>:<reason>  zset  Failed, Poisoned: ended_at -> member
 --   dead-groups               set     the "<lane>:<tenant>:<s>:<reason>" of which there are any
 --   counts                    hash    "<lane>:<s>" -> jobs; counts:<tenant> the same of one tenant
---   last-event                string  the sequence number handed out last
+--   last-event                string  the last sequence number
 --   log:<n>                   hash    sequence number -> log row, 512 to a hash (see log.lua)
 --   log-parts                 zset    n -> n, of which there is any row
 --   keys                      hash    digest of a dedupe key -> who holds it, until when, fingerprint
 --   key-ends                  zset    until -> digest; for ever: +inf
---   key-names                 hash    digest -> kind and names, of keys that no job or request tells of
+--   key-names                 hash    digest -> kind and names, of keys that no job or request names
 --   requests                  hash    job id -> digest and names of its request key
 --   records:<namespace>       hash    key -> version, replaced, expires, value
 --   record-keys:<namespace>   zset    the keys of these, by name
 --   namespaces                set     of which there are records
 --   record-ends               zset    expires -> "<length of namespace>:<namespace><key>"
---   record-version            string  the version handed out last
+--   record-version            string  the last version
 --   leaders                   hash    role -> term, until, owner
 --   replicated                string  written before WAIT, so that there is something to wait for
 --
--- The key that a call names is the prefix in braces itself, which is never there: while a slot is being
--- moved, a cluster sends such a call elsewhere (ASK) before the script has begun. Otherwise it would
--- fail in the middle of its writes, at the first key that has gone ahead.
+-- The key that a call names is the prefix in braces itself, which never exists: while a slot is being
+-- moved, a cluster redirects such a call (ASK) before the script has begun. Otherwise it would fail in
+-- the middle of its writes, at the first key that has been moved.
 --
--- A member is job id + lane + tenant: a job whose row was removed by hand can still be counted out.
+-- A member is job id + lane + tenant: so a job whose row was removed by hand can still be subtracted from the counts.
 --
--- Instants are microseconds since 1970: exact up to the year 2255, within 32 behind it.
+-- Instants are microseconds since 1970: exact up to the year 2255, within 32 after it.
 local call = redis.call
 local pack, read = struct.pack, struct.unpack
 local floor, min = math.floor, math.min
@@ -61,7 +61,7 @@ local function later(now, span)
     return min(now + span, LAST)
 end
 
--- A number as the server wants it. Given a number it would spell it out each time, for longer.
-local function spelt(number)
+-- A number as text. Given a number, the server would format it each time, which takes longer.
+local function decimal(number)
     return string.format('%.0f', number)
 end

@@ -1,2 +1,2 @@
--- last_event(): the sequence number handed out last
+-- last_event(): the last sequence number
 return tonumber(call('GET', P .. 'last-event') or 0)

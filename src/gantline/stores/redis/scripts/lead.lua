@@ -1,4 +1,4 @@
--- lead(now, role, owner, lease): answers term and until; or nothing, while somebody else leads
+-- lead(now, role, owner, lease): returns term and until; or nothing, while another owner leads
 local now = clock(ARGV[1])
 local role, owner = ARGV[2], ARGV[3]
 local held, term, till, leader = call('HGET', P .. 'leaders', role), 0, 0, ''

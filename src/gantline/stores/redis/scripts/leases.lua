@@ -1,6 +1,6 @@
 -- Leases, in groups of one length and one session. In a group none may end later than its length from now,
 -- so that those given before the clock was set back are found without looking at the others; and when a
--- session has ended, all that it holds stands together.
+-- session has ended, all its leases are in its groups.
 local LEASE_GROUPS = P .. 'lease-groups'
 local lease_keys = {}
 
@@ -12,7 +12,7 @@ local function lease_key(group)
     local key = lease_keys[group]
     if not key then
         local length, session = read(LEASE_GROUP, group)
-        key = P .. 'leases:' .. spelt(length) .. ':' .. session
+        key = P .. 'leases:' .. decimal(length) .. ':' .. session
         lease_keys[group] = key
     end
     return key

@@ -1,14 +1,14 @@
 -- load_jobs(per job: job id, lane, tenant, state, envelope, reason of its last outcome, owner, subject,
 -- correlation, parent, how many rows, then per row: number, row)
--- States and rows come without the numbers of lane and tenant, which are this store's own.
+-- States and rows come without the numbers of lane and tenant, which this store gives.
 local last = tonumber(call('GET', LAST_EVENT) or 0)
 
 local function with_place(text, at, place)
     return text:sub(1, at - 1) .. pack('>I4I4', place.lane, place.tenant) .. text:sub(at + 8)
 end
 
-local function load_rows(first, behind, place)
-    for at = first, behind - 1, 2 do
+local function load_rows(first, after_last, place)
+    for at = first, after_last - 1, 2 do
         local number = tonumber(ARGV[at])
         call('ZADD', PARTS, part_of(number), part_of(number))
         write('HSET', log_key(number), ARGV[at], with_place(ARGV[at + 1], 70, place))
@@ -21,9 +21,9 @@ local function load(id, lane, tenant, state, envelope, reason, ...)
     local status, _, _, crashes, _, _, priority, _, _, _, _, created, at = read(STATE, state)
     write('HSET', STATES, id, with_place(state, 23, place))
     if status == 'Q' then
-        add_ready(id, place, first_rank(crashes) + priority, spelt(at))
+        add_ready(id, place, first_rank(crashes) + priority, decimal(at))
     else
-        add_ended(id, place, status, reason, spelt(at))
+        add_ended(id, place, status, reason, decimal(at))
     end
     write('ZADD', list_key(place, status), '0', created .. id)
     for which, value in ipairs({...}) do
@@ -39,12 +39,12 @@ local index = 1
 while index <= #ARGV do
     local id, envelope = ARGV[index], ARGV[index + 4]
     local first = index + 11
-    local behind = first + 2 * tonumber(ARGV[index + 10])
+    local after_last = first + 2 * tonumber(ARGV[index + 10])
     if call('HSETNX', JOBS, id, envelope) == 1 then
-        load_rows(first, behind, load(unpack(ARGV, index, index + 9)))
+        load_rows(first, after_last, load(unpack(ARGV, index, index + 9)))
     end
-    index = behind
+    index = after_last
 end
-call('SET', LAST_EVENT, spelt(last))
-write_waiting()
+call('SET', LAST_EVENT, decimal(last))
+write_pending()
 write_counts()

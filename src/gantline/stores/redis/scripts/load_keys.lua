@@ -7,7 +7,7 @@ for index = 1, #ARGV, 6 do
         call('HSET', HELD, digest, job .. till .. fingerprint)
         local at = read('>I8', till)
         if at ~= 0 then
-            call('ZADD', KEY_ENDS, spelt(at), digest)
+            call('ZADD', KEY_ENDS, decimal(at), digest)
         elseif is_once then
             call('ZADD', KEY_ENDS, '+inf', digest)
         end

@@ -2,7 +2,7 @@
 --
 -- A row: the number of the job's row before it (0: none), change id, job id, version, status, at,
 -- attempt, fence, started_at (0: none), lane, tenant, event, reason, session; then what the caller
--- packed: error, result, actor (see log_rows.py).
+-- packed: error, result, actor (see rows.py).
 local LAST_EVENT, PARTS = P .. 'last-event', P .. 'log-parts'
 local ROW = '>I8c16c16I4c1I8I4I4I8I4I4Bc0Bc0Hc0'
 local ROWS_IN_PART = 512

@@ -9,14 +9,14 @@ local function write_row(row)
         opened[part] = P .. 'log:' .. part
         call('ZADD', PARTS, part, part)
     end
-    write('HSET', opened[part], spelt(last_number), row)
+    write('HSET', opened[part], decimal(last_number), row)
     return last_number
 end
 
 local REASONS = {submitted = 'Submitted', started = 'Started', progressed = 'Progressed'}
 local NO_CHANGE = string.rep('\0', 16)
 
--- A row that tells of the way and not of an outcome; nobody repeats it by its change id.
+-- A row for an event on request, which is no outcome. It is never repeated, so it has no change id.
 local function write_event(before, id, version, status, now, attempt, fence, started, place, event, session, tail)
     local reason = REASONS[event]
     return write_row(pack(ROW, before, NO_CHANGE, id, version, status, now, attempt, fence, started, place.lane,
@@ -25,6 +25,6 @@ end
 
 local function write_last_number()
     if last_number then
-        call('SET', LAST_EVENT, spelt(last_number))
+        call('SET', LAST_EVENT, decimal(last_number))
     end
 end

@@ -1,4 +1,4 @@
--- Numbers for lanes and tenants, handed out when they are first seen.
+-- Numbers for lanes and tenants, given when they are first used.
 local NAMES = P .. 'names'
 
 local function number_of(name)

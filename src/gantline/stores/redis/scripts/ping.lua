@@ -1,2 +1,2 @@
--- ping(now): answers the time
+-- ping(now): returns the time
 return clock(ARGV[1])

@@ -1,9 +1,10 @@
--- The places where a job is kept by where it stands: ready or leases, its list, and the counts.
+-- The keys that hold a job by its status: ready or leases, its list, and the counts. A place is a lane and a
+-- tenant.
 --
--- Writes are put together by command and key and made at the end, so that a batch costs few calls.
--- What a script has read or written of a job is old when it comes to it again: `touch` tells.
+-- Writes are collected by command and key and made at the end, so that a batch costs few calls. So what a script
+-- has read of a job is stale when the job comes again: `touch` says so.
 local waiting, touched = {}, {}
--- Of one command: Lua can hand 8,000 at most to a call. Even, since some come in pairs.
+-- Of one command: Lua can pass at most 8,000 to a call. Even, since some come in pairs.
 local MOST_WORDS = 4000
 
 local function write(command, key, first, second)
@@ -22,7 +23,7 @@ local function write(command, key, first, second)
     words[count + 2] = second
 end
 
-local function write_waiting()
+local function write_pending()
     for _, keys in pairs(waiting) do
         for _, words in pairs(keys) do
             for first = 3, #words, MOST_WORDS do
@@ -37,7 +38,7 @@ end
 local function touch(id)
     local before = touched[id]
     if before then
-        write_waiting()
+        write_pending()
     end
     touched[id] = true
     return before

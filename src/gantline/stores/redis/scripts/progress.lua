@@ -1,7 +1,7 @@
 -- progress(now, then per run: job id, token, percent as 8 bytes, phase, the end of a log row or '')
--- Answers per run: the new version | 'S' stale | 'N' not found
+-- Returns per run: the new version | 'S' stale | 'N' not found
 local now = clock(ARGV[1])
-local answers = {}
+local results = {}
 
 local function overwrite(id, state, token, percent, phase, tail)
     local _, version, attempt, crashes, snoozes, fence, priority, lane, tenant, number, outcome, created,
@@ -26,9 +26,9 @@ for first = 2, #ARGV, 5 do
     local id = ARGV[first]
     touch(id)
     local state = call('HGET', STATES, id)
-    answers[#answers + 1] = state and overwrite(id, state, ARGV[first + 1], (read('>d', ARGV[first + 2])),
+    results[#results + 1] = state and overwrite(id, state, ARGV[first + 1], (read('>d', ARGV[first + 2])),
         ARGV[first + 3], ARGV[first + 4]) or 'N'
 end
-write_waiting()
+write_pending()
 write_last_number()
-return answers
+return results

@@ -1,4 +1,4 @@
--- prune_rest(now, limit of keys, limit of records): answers how many of each were removed
+-- prune_rest(now, limit of keys, limit of records): returns how many of each were removed
 local now = clock(ARGV[1])
 local keys = call('ZRANGEBYSCORE', KEY_ENDS, '-inf', now, 'LIMIT', 0, ARGV[2])
 for _, digest in ipairs(keys) do

@@ -1,5 +1,5 @@
--- Ready jobs stand by rank, as contract/snapshot.py has it: up to 3 it is the priority; suspects have four
--- further ranks for every number of crashes that makes a difference, and the priority is what remains of them.
+-- Ready jobs are stored by rank, as defined in contract/snapshot.py: up to 3 it is the priority; suspects have four
+-- further ranks for every number of crashes that is distinguished, and their priority is rank % 4.
 local SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART = 2, 9
 local PRIORITIES = 4
 local SUSPECTS = P .. 'suspects'
@@ -26,7 +26,7 @@ local function remove_ready(id, place, rank)
         write('ZREM', ready_key(place.lane, rank), id .. place.member_end)
         return
     end
-    write_waiting()
+    write_pending()
     call('ZREM', ready_key(place.lane, rank), id .. place.member_end)
     forget_empty_rank(place.lane, rank)
 end

@@ -20,7 +20,7 @@ local function record_of(namespace, key, now)
     return version, replaced, expires, record:sub(25)
 end
 
--- Whether a write may be made, and whether it has been made before, its answer lost.
+-- Whether a write may be made, and whether it has been made before, its result lost.
 local function is_allowed(write, now)
     local expected = write[4]
     if not expected then

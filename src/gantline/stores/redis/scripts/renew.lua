@@ -1,9 +1,9 @@
 -- renew(now, session, lease, then per run: job id, token)
--- Answers one letter per run: 'k' kept, 'c' kept and to be cancelled, 'l' lost
+-- Returns one letter per run: 'k' kept, 'c' kept and to be cancelled, 'l' lost
 local now, length = clock(ARGV[1]), tonumber(ARGV[3])
 local session, group = ARGV[2], lease_group(length, ARGV[2])
-local key, till = lease_key(group), spelt(later(now, length))
-local answers, leased = {}, {}
+local key, till = lease_key(group), decimal(later(now, length))
+local results, leased = {}, {}
 
 -- Give a run a lease of another length than it had.
 local function move(id, state, from)
@@ -14,7 +14,7 @@ local function move(id, state, from)
 end
 
 for first = 4, #ARGV, 2 do
-    local id, answer = ARGV[first], 'l'
+    local id, result = ARGV[first], 'l'
     local state = call('HGET', STATES, id)
     if state and state:byte() == RUNNING then
         local _, _, rest = parts_of(state)
@@ -26,10 +26,10 @@ for first = 4, #ARGV, 2 do
             else
                 move(id, state, from)
             end
-            answer = cancel == 1 and 'c' or 'k'
+            result = cancel == 1 and 'c' or 'k'
         end
     end
-    answers[#answers + 1] = answer
+    results[#results + 1] = result
 end
 if #leased > 0 then
     call('ZADD', key, 'XX', unpack(leased))
@@ -37,4 +37,4 @@ end
 if call('EXISTS', key) == 1 then
     call('ZADD', LEASE_GROUPS, 0, group)
 end
-return table.concat(answers)
+return table.concat(results)

@@ -1,4 +1,4 @@
--- What the state of a Running job has behind the fixed part and the key.
+-- What the state of a Running job has after the fixed part and the key.
 local function run_part(token, claim, cancel, percent, group, phase)
     return token .. claim .. pack('>Bd', cancel, percent) .. group .. pack('>Hc0', #phase, phase)
 end

@@ -1,9 +1,9 @@
--- Where a job stands. Behind the fixed part: the digest of its key if it has one (20 bytes); and while
+-- The state of a job. After the fixed part: the digest of its key if it has one (20 bytes); and while
 -- it is Running the token (16), the claim id (16), whether to cancel (1), percent (8), the group of its lease
 -- (its length (8), session), phase.
 --
 -- status, version, attempt, crashes, snoozes, fence, priority, lane, tenant, the sequence numbers of its
--- newest log row and of the newest that tells an outcome (0: none), created_at as lists sort it, run_at |
+-- newest log row and of the newest with an outcome (0: none), created_at as lists sort it, run_at |
 -- started_at | ended_at, whether it has a key, whether it is in any of LISTS.
 local STATE_START = '>c1I4I4I4I4I4BI4I4'
 local STATE = STATE_START .. 'I8I8c8I8BB'
@@ -19,7 +19,12 @@ local function parts_of(state)
     return state:sub(1, STATE_SIZE), state:sub(STATE_SIZE + 1, STATE_SIZE + 20), state:sub(STATE_SIZE + 21)
 end
 
--- What a member has behind the job id: lane and tenant.
+-- Whether a job is as a guard of its state says; version 0: any.
+local function is_in_state(status, version, expected_status, expected_version)
+    return status == expected_status and (expected_version == 0 or expected_version == version)
+end
+
+-- What a member has after the job id: lane and tenant.
 local function member_end(state)
     return state:sub(23, 30)
 end

@@ -1,6 +1,6 @@
 -- Storing a new job. What the caller packed, per job (see insert.py):
---   meta: job id, created_at as lists sort it, priority, attempts used, whether this is an event, how its
---         time is told, the time
+--   meta: job id, created_at as lists sort it, priority, attempts used, whether this is an event, the
+--         kind of its time, the time
 --         (0: scheduled at it; 1: due after it, as a delay that the envelope shall show; 2: due now)
 --   envelope: without its last element, scheduled_at, where the time is a delay
 --   extras: '' or [request key, job key, owner, subject, correlation, parent]: keys may be false, texts empty;
@@ -13,8 +13,8 @@ local function content_of(envelope)
     return #tenant .. ':' .. tenant .. #job_type .. ':' .. job_type .. fingerprint_of(envelope)
 end
 
--- Why a job cannot be stored, as it is told the caller, and whether it is the same job; nil if it can.
--- `known` is the envelope that is there under its id.
+-- Why a job cannot be stored, as the caller reads it, and whether it is the same job; nil if it can.
+-- `known` is the envelope that is stored under its id.
 local function refusal(id, known, envelope, extras, now)
     if known then
         local same = content_of(known) == content_of(envelope)
@@ -34,8 +34,8 @@ local function refusal(id, known, envelope, extras, now)
     return nil
 end
 
--- What the state of a new job begins with. Put together from parts that a batch has in common, insert takes
--- the server 8.7 instead of 10.6 µs a job.
+-- The start of the state of a new job. Cached, since a batch shares it, insert takes the server 8.7 instead of
+-- 10.6 µs a job.
 local function start_of(place, attempt, priority)
     local kind = attempt * 4 + priority
     local start = place.starts[kind]
@@ -48,15 +48,15 @@ end
 
 local NO_ROWS = string.rep('\0', 16)
 local FLAG = {[true] = '\1', [false] = '\0'}
--- When the last one was due: most of a batch are due now.
-local due, due_packed, due_spelt
+-- When the last job was due: most jobs of a batch are due now.
+local due, due_packed, due_text
 
 local function store(meta, envelope, extras, place, now)
-    local id, created, priority, attempt, logged, told, time = read(META, meta)
+    local id, created, priority, attempt, logged, timing, time = read(META, meta)
     local run_at = now
-    if told == 0 then
+    if timing == 0 then
         run_at = math.max(now, time)
-    elseif told == 1 then
+    elseif timing == 1 then
         run_at = later(now, time)
         envelope = envelope .. '\211' .. pack('>I8', run_at)
     end
@@ -81,12 +81,12 @@ local function store(meta, envelope, extras, place, now)
     write('HSET', JOBS, id, envelope)
     local number = logged == 1 and write_event(0, id, 1, 'Q', now, attempt, 0, 0, place, 'submitted', '', '') or 0
     if run_at ~= due then
-        due, due_packed, due_spelt = run_at, pack('>I8', run_at), spelt(run_at)
+        due, due_packed, due_text = run_at, pack('>I8', run_at), decimal(run_at)
     end
     local rows = number == 0 and NO_ROWS or pack('>I8I8', number, 0)
     write('HSET', STATES, id, start_of(place, attempt, priority) .. rows .. created .. due_packed
         .. FLAG[key ~= ''] .. FLAG[is_listed] .. key)
-    write('ZADD', ready_key(place.lane, priority), due_spelt, id .. place.member_end) -- no suspect yet
+    write('ZADD', ready_key(place.lane, priority), due_text, id .. place.member_end) -- no suspect yet
     write('ZADD', list_key(place, 'Q'), '0', created .. id)
     count(place, 'Q', 1)
 end

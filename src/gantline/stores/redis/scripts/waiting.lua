@@ -1,5 +1,5 @@
 -- waiting(now, lane, rank, tenant, first, limit): looks at part of what is ready, for one tenant
--- Answers how many were looked at, how many are not yet due, since when the oldest is due (-1: none)
+-- Returns how many were checked, how many are not yet due, since when the oldest is due (-1: none)
 local now = tonumber(ARGV[1])
 local members = call('ZRANGE', P .. 'ready:' .. ARGV[2] .. ':' .. ARGV[3], ARGV[5],
     tonumber(ARGV[5]) + tonumber(ARGV[6]) - 1, 'WITHSCORES')

@@ -1,6 +1,6 @@
--- window(from, to, limit, keys behind the prefix): the next of each list, newest first
-local answer = {}
+-- window(from, to, limit, keys after the prefix): the next of each list, newest first
+local result = {}
 for index = 4, #ARGV do
-    answer[#answer + 1] = call('ZRANGE', P .. ARGV[index], ARGV[1], ARGV[2], 'BYLEX', 'REV', 'LIMIT', 0, ARGV[3])
+    result[#result + 1] = call('ZRANGE', P .. ARGV[index], ARGV[1], ARGV[2], 'BYLEX', 'REV', 'LIMIT', 0, ARGV[3])
 end
-return answer
+return result

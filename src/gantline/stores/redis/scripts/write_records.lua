@@ -1,9 +1,9 @@
 -- write_records(now, then the writes)
--- Answers per write: the new version | 'R' the version is another
+-- Returns per write: the new version | 'R' the version is another
 local now = clock(ARGV[1])
-local answers = {}
+local results = {}
 for index = 2, #ARGV do
     local write = cmsgpack.unpack(ARGV[index])
-    answers[#answers + 1] = is_allowed(write, now) and write_record(write, now) or 'R'
+    results[#results + 1] = is_allowed(write, now) and write_record(write, now) or 'R'
 end
-return answers
+return results

@@ -1,27 +1,64 @@
 """What transitions change, row by row, so that a store can write it table by table."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from gantline.contract.clock import later_micros
+from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
 from gantline.contract.status import Event, JobStatus
-from gantline.contract.submission import DedupeKey
-from gantline.contract.transition import Transition
-from gantline.stores.sql.head import Head, Id
+from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.transition import StateGuard, Transition, refusal
 from gantline.stores.sql.rows import Row
+
+Id = TypeVar("Id")
+"""How a store encodes a UUID."""
+
+
+class Head(NamedTuple, Generic[Id]):
+    """The state of a job, read from the table that has it. The last five are of its run."""
+
+    status: JobStatus
+    job_id: Id
+    end: int | None
+    """The log row of its end, if it has ended."""
+    version: int
+    fence: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    lane: int
+    tenant: str
+    created_at: int
+    idempotency_key: str
+    fingerprint: bytes
+    job_type: str
+    token: Id | None = None
+    session: str = ""
+    started_at: int | None = None
+    until: int | None = None
+    cancel_requested: bool = False
+
+    @property
+    def key(self) -> DedupeKey | None:
+        if not self.idempotency_key:
+            return None
+        return DedupeKey(
+            KeyKind.JOB, self.tenant, self.job_type, self.idempotency_key, self.fingerprint
+        )
 
 
 class Moves(Protocol):
     def move(
-        self, tenant: str, lane: int, came_from: JobStatus | None, goes_to: JobStatus | None
+        self, tenant: str, lane: int, from_status: JobStatus | None, to_status: JobStatus | None
     ) -> None:
-        """Count a job out of one status and into another."""
+        """Count a job that changes its status."""
         ...
 
 
 class Requeued(NamedTuple, Generic[Id]):
-    """A job that waits again, with what it was before."""
+    """A job that is Queued again, with its state before."""
 
     transition: Transition
     head: Head[Id]
@@ -29,16 +66,16 @@ class Requeued(NamedTuple, Generic[Id]):
 
 
 class ChangedRows(Generic[Id]):
-    """Collects. What a transition carries beside its own job is written by the store itself."""
+    """Collects rows. What a transition carries beside its own job, the store writes itself."""
 
-    def __init__(self, now: int, tally: Moves, *, spelt: Callable[[UUID], Id]) -> None:
+    def __init__(self, now: int, tally: Moves, *, encode_id: Callable[[UUID], Id]) -> None:
         self._now = now
         self._tally = tally
-        self._spelt = spelt
+        self._encode_id = encode_id
         self.left_lease: list[Id] = []
         self.left_ready: list[Id] = []
         self.left_end: list[Row] = []
-        self.asked_to_stop: list[Row] = []
+        self.cancel_requests: list[Row] = []
         self.queued: list[Requeued[Id]] = []
         self.logged: list[Row] = []
         self.keys_held: list[Row] = []
@@ -49,7 +86,7 @@ class ChangedRows(Generic[Id]):
         version = head.version + 1
         self.logged.append(self._log_row(transition, head, version))
         if transition.event is Event.CANCEL_REQUESTED:
-            self.asked_to_stop.append((version, head.job_id))
+            self.cancel_requests.append((version, head.job_id))
             return
         self._leave(head)
         self._tally.move(head.tenant, head.lane, head.status, transition.to)
@@ -83,7 +120,7 @@ class ChangedRows(Generic[Id]):
         return (
             head.job_id,
             version,
-            self._spelt(transition.change_id),
+            self._encode_id(transition.change_id),
             head.tenant,
             head.lane,
             transition.event.value,
@@ -108,7 +145,42 @@ class ChangedRows(Generic[Id]):
         )
 
 
-def reaches_beyond_its_job(transition: Transition) -> bool:
+def split_deletes(
+    jobs: Sequence[tuple[UUID, StateGuard]],
+    heads: dict[Id, Head[Id]],
+    encode_id: Callable[[UUID], Id],
+) -> tuple[list[DeleteResult], list[Head[Id]]]:
+    """Say for each job whether it may be deleted, and give the heads of those that may.
+
+    Takes these out of `heads`: the same job named twice is gone the second time.
+    """
+    results: list[DeleteResult] = []
+    removed: list[Head[Id]] = []
+    for job_id, guard in jobs:
+        head = heads.get(encode_id(job_id))
+        if head is None:
+            results.append(NotFound())
+            continue
+        refused = refusal(
+            guard,
+            tenant_id=head.tenant,
+            status=head.status,
+            version=head.version,
+            token=None,
+            has_expired=False,
+            cancel_requested=False,
+        )
+        if isinstance(refused, NotFound):
+            results.append(refused)
+        elif refused or not head.status.is_terminal:
+            results.append(Stale())
+        else:
+            results.append(Applied(head.version))
+            removed.append(heads.pop(head.job_id))
+    return results, removed
+
+
+def has_attachments(transition: Transition) -> bool:
     return bool(
         transition.follow_ups
         or transition.records
@@ -117,10 +189,10 @@ def reaches_beyond_its_job(transition: Transition) -> bool:
     )
 
 
-def rounds(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
-    """A job may come twice in one call: each round takes every job once, and sees the one before.
+def split_by_job(transitions: Sequence[Transition]) -> Iterator[list[tuple[int, Transition]]]:
+    """Split transitions into rounds, so that each round has every job once and sees the one before.
 
-    Yields the transitions with their places in the sequence.
+    Yields the transitions with their indexes in the sequence.
     """
     rest = list(enumerate(transitions))
     while rest:

@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends.
+"""Dedupe keys: who holds one, how a job takes one, and what happens to it when the job ends.
 
 Everywhere keys are locked in the order of tenant, scope, key and kind, by their bytes. Python's
 order of texts is that of their UTF-8; the server's functions say COLLATE "C".
@@ -39,47 +39,49 @@ SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = exclud
 WHERE held.kind = 'once' OR held.job_id = excluded.job_id OR held.until <= %s
 """
 _LOCK = """
-SELECT FROM unnest(%s, %s, %s, %s) AS wanted (kind, tenant, scope, key)
+SELECT FROM unnest(%s, %s, %s, %s) AS given (kind, tenant, scope, key)
 CROSS JOIN LATERAL (
     SELECT FROM gantline.dedupe AS held
-    WHERE held.tenant = wanted.tenant AND held.scope = wanted.scope AND held.key = wanted.key
-      AND held.kind = wanted.kind::gantline.key_kind
+    WHERE held.tenant = given.tenant AND held.scope = given.scope AND held.key = given.key
+      AND held.kind = given.kind::gantline.key_kind
     OFFSET 0 FOR UPDATE
 ) AS held
 """
-# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+# Only the owner may change a key: after a job failed, the key can belong to a newer job.
 _OWNED = "WHERE kind = 'job' AND tenant = %s AND scope = %s AND key = %s AND job_id = %s"
 HOLD = f"UPDATE gantline.dedupe SET until = %s {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline.dedupe {_OWNED}"  # noqa: S608  # constants only
 
 
-async def holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
+async def find_holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:
     kind, tenant, scope, name = key.identity
     row = await sql.row(_HOLDER, str(kind), tenant, scope, name, now)
     return HeldKey(*row) if row else None
 
 
 async def lock(sql: Sql, keys: Iterable[DedupeKey]) -> None:
-    """Lock those that are held by anyone, so that they can be written in whatever order."""
-    places = in_order_of_locking(set(keys))
-    if len(places) > 1:
-        tenants, scopes, names, kinds = (Texts(column) for column in zip(*places, strict=True))
+    """Lock the keys that are held, so that they can be written in any order."""
+    ordered = sort_for_locking(set(keys))
+    if len(ordered) > 1:
+        tenants, scopes, names, kinds = (Texts(column) for column in zip(*ordered, strict=True))
         await sql.rows(_LOCK, kinds, tenants, scopes, names)
 
 
-def in_order_of_locking(keys: Iterable[DedupeKey]) -> list[tuple[str, str, str, str]]:
+def sort_for_locking(keys: Iterable[DedupeKey]) -> list[tuple[str, str, str, str]]:
     return sorted((key.tenant_id, key.scope, key.key, str(key.kind)) for key in keys)
 
 
-async def of_requests(sql: Sql, job_ids: Sequence[UUID], now: int | None) -> list[DedupeKey | None]:
+async def find_request_keys(
+    sql: Sql, job_ids: Sequence[UUID], now: int | None
+) -> list[DedupeKey | None]:
     rows = await sql.rows(_OF_REQUESTS, Uuids(list(dict.fromkeys(job_ids))), now)
     found = {row[0]: DedupeKey(KeyKind.REQUEST, *row[1:]) for row in rows}
     return [found.get(job_id) for job_id in job_ids]
 
 
 async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> None:
-    """Give keys to jobs. The caller has looked; who was faster since then wins, and we go again."""
-    for key, job_id in sorted(keys, key=lambda item: in_order_of_locking(item[:1])):
+    """Give keys to jobs. The caller has checked; if a key was taken since then, it must retry."""
+    for key, job_id in sorted(keys, key=lambda item: sort_for_locking(item[:1])):
         kind, tenant, scope, name = key.identity
         until = None if key.hold is None else later_micros(now, key.hold)
         values = (str(kind), tenant, scope, name, job_id, key.fingerprint, until, now)
@@ -88,7 +90,7 @@ async def take(sql: Sql, keys: Sequence[tuple[DedupeKey, UUID]], now: int) -> No
 
 
 async def free(sql: Sql, keys: Mapping[UUID, DedupeKey]) -> None:
-    """Take keys from their jobs."""
+    """Free the keys of jobs."""
     await lock(sql, keys.values())
     await sql.each(
         FREE, [(key.tenant_id, key.scope, key.key, job_id) for job_id, key in keys.items()]

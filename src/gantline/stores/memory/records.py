@@ -1,4 +1,4 @@
-"""Records and leadership in memory."""
+"""Records and leadership."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,8 +8,8 @@ from gantline.contract.records import Record, RecordWrite, is_repeat, write_is_a
 from gantline.contract.results import Applied, Conflict, Leadership
 
 
-class SideData:
-    """What is kept beside the jobs. Its owner holds the lock."""
+class Records:
+    """Records, and the leaders of roles. The owner of this object holds the lock."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -41,7 +41,7 @@ class SideData:
         ]
 
     def write(self, write: RecordWrite, now: datetime) -> int:
-        """Write what was found to be allowed; return the new version."""
+        """Write what the caller has checked; return the new version."""
         current = self._current(write.namespace, write.key, now)
         if is_repeat(write, current):
             return current.version if current else 0
@@ -57,14 +57,14 @@ class SideData:
         return self.last_version
 
     def prune(self, limit: int, now: datetime) -> int:
-        over = [name for name, record in self.records.items() if _is_over(record, now)]
+        over = [name for name, record in self.records.items() if _has_expired(record, now)]
         for name in over[:limit]:
             del self.records[name]
         return len(over[:limit])
 
     def _current(self, namespace: str, key: str, now: datetime) -> Record | None:
         record = self.records.get((namespace, key))
-        return record if record and not _is_over(record, now) else None
+        return record if record and not _has_expired(record, now) else None
 
     # -- leadership -------------------------------------------------------------------------------
 
@@ -84,5 +84,5 @@ class SideData:
             self.leaders[role] = ("", Leadership(term, now))
 
 
-def _is_over(record: Record, now: datetime) -> bool:
+def _has_expired(record: Record, now: datetime) -> bool:
     return record.expires_at is not None and record.expires_at <= now

@@ -1,4 +1,4 @@
-"""delete and prune, in steps that keep the server from standing still."""
+"""delete and prune: removing ended jobs, in steps short enough for the other clients."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,41 +7,31 @@ from uuid import UUID
 
 from gantline.contract.clock import to_micros
 from gantline.contract.query import Pruned, PruneRule, in_64_bits
-from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
+from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.redis import scripts
-from gantline.stores.redis.apply import guarded_version
+from gantline.stores.redis.apply import encode_version
 from gantline.stores.redis.calls import AT_ONCE, Calls, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.rows import LETTERS
+from gantline.stores.redis.rows import LETTERS, read_version
 
 _BATCH: Final = 200
-# What a script takes to remove a job. It cannot measure itself: its clock stands still meanwhile.
+# How long a script takes to remove a job. It cannot measure that: its clock does not advance.
 _JOB_SECONDS: Final = 8e-6
 _OLD_BATCH: Final = 400
-"""How many old jobs a script removes: 3 ms in which nobody else is served."""
+"""How many old jobs a script removes: 3 ms in which the server serves no other client."""
 
 
 async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-    answers: list[DeleteResult] = []
+    results: list[DeleteResult] = []
     for batch in in_batches(jobs, _BATCH):
-        said: list[Argument] = []
+        argv: list[Argument] = []
         for job_id, guard in batch:
-            letter, version = LETTERS[guard.status], guarded_version(guard)
-            said += (job_id.bytes, guard.tenant_id, letter, version)
-        reply = await calls.run(scripts.DELETE, said)
-        answers += [_read(answer) for answer in reply.value]
-    return answers
-
-
-def _read(answer: int | bytes) -> DeleteResult:
-    match answer:
-        case b"S":
-            return Stale()
-        case b"N":
-            return NotFound()
-        case _:
-            return Applied(int(answer))
+            letter, version = LETTERS[guard.status], encode_version(guard)
+            argv += (job_id.bytes, guard.tenant_id, letter, version)
+        reply = await calls.run(scripts.DELETE, *argv)
+        results += [read_version(item) for item in reply]
+    return results
 
 
 async def prune(
@@ -53,27 +43,27 @@ async def prune(
     now: bytes,
 ) -> Pruned:
     if not limit:
-        return Pruned(overdue=(await _due(calls, rules)).longest)
+        return Pruned(overdue=(await _find_due(calls, rules)).longest)
     jobs = 0
-    for number, source in (await _due(calls, rules)).sources:
+    for number, source in (await _find_due(calls, rules)).sources:
         jobs += await _prune(calls, source, rules[number], limit - jobs, keep_events_after)
     keys, records = await _prune_rest(calls, limit, now)
-    overdue = (await _due(calls, rules)).longest
+    overdue = (await _find_due(calls, rules)).longest
     return Pruned(jobs, keys, records, overdue, jobs * _JOB_SECONDS)
 
 
 class _Due(NamedTuple):
-    """How long the oldest job should have been gone, and where such jobs are: by rule, the key."""
+    """How long ago the oldest job should have been removed, and the rule and key of such jobs."""
 
     longest: timedelta
     sources: list[tuple[int, str]]
 
 
-async def _due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
-    said: list[Argument] = []
+async def _find_due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
+    argv: list[Argument] = []
     for rule in rules:
-        said += (LETTERS[rule.status], to_micros(rule.ended_before))
-    longest, *rest = (await calls.run(scripts.DUE, said)).value
+        argv += (LETTERS[rule.status], to_micros(rule.ended_before))
+    longest, *rest = await calls.run(scripts.DUE, *argv)
     keys = [key.decode() for key in rest[1::2]]
     return _Due(timedelta(microseconds=longest), sorted(zip(rest[::2], keys, strict=True)))
 
@@ -81,8 +71,9 @@ async def _due(calls: Calls, rules: Sequence[PruneRule]) -> _Due:
 async def _prune_rest(calls: Calls, limit: int, now: bytes) -> tuple[int, int]:
     keys = records = 0
     while True:
-        said: list[Argument] = [now, min(_BATCH, limit - keys), min(_BATCH, limit - records)]
-        more_keys, more_records = (await calls.run(scripts.PRUNE_REST, said)).value
+        more_keys, more_records = await calls.run(
+            scripts.PRUNE_REST, now, min(_BATCH, limit - keys), min(_BATCH, limit - records)
+        )
         keys, records = keys + more_keys, records + more_records
         if more_keys + more_records == 0:
             return keys, records
@@ -97,11 +88,11 @@ async def _prune(
     while removed < limit:
         some = range(min(_OLD_BATCH * AT_ONCE, limit - removed))
         sizes = [len(batch) for batch in in_batches(some, _OLD_BATCH)]
-        # What the first has removed, the second does not meet: so both begin at the same place.
-        said = [(source, before, passed_over, size, keep) for size in sizes]
-        answers = (await calls.run_each(scripts.PRUNE_JOBS, said)).value
-        removed += sum(gone for gone, _ in answers)
-        gone, stayed = answers[-1]
+        # The second batch does not see what the first has removed, so both have the same start.
+        argv = [(source, before, passed_over, size, keep) for size in sizes]
+        results = (await calls.run_each(scripts.PRUNE_JOBS, argv)).value
+        removed += sum(gone for gone, _ in results)
+        gone, stayed = results[-1]
         passed_over += stayed
         if gone + stayed < sizes[-1]:
             break

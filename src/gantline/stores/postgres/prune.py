@@ -1,24 +1,24 @@
-"""delete and prune: taking ended jobs out, and what is left of jobs that were removed by hand."""
+"""delete and prune: removing ended jobs, and what is left of jobs that were removed by hand."""
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import to_micros
 from gantline.contract.query import Pruned, PruneRule, in_64_bits
-from gantline.contract.results import Applied, DeleteResult, NotFound, Stale
-from gantline.contract.status import JobStatus
+from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
-from gantline.stores.postgres import keys
+from gantline.stores.postgres import dedupe
+from gantline.stores.postgres.apply import read_heads
 from gantline.stores.postgres.arrays import Bigints, Texts, Uuids
-from gantline.stores.postgres.heads import heads
+from gantline.stores.postgres.counts import Tally, fold
+from gantline.stores.postgres.leases import FORGET
 from gantline.stores.postgres.sql import Sql
-from gantline.stores.postgres.tally import Tally, fold
-from gantline.stores.sql.head import Head
+from gantline.stores.sql.changes import Head, split_deletes
 
-# Whoever redrives a job locks the row that ends it first, so to lock that one is enough. One
-# statement for all, since a busy event loop comes to each answer late.
+# A redrive locks the row that ends the job first, so locking that row is enough. One statement does
+# it all, because a busy event loop reads each response late.
 _REMOVE_OLD = """
 WITH old AS MATERIALIZED (
     SELECT found.* FROM unnest(%(statuses)s::text[], %(limits)s::bigint[]) AS rule (status, before)
@@ -63,8 +63,8 @@ CROSS JOIN LATERAL (
     SELECT at FROM gantline.log
     WHERE is_end AND status = rule.status::gantline.job_status ORDER BY at LIMIT 1) AS oldest
 """
-# The first row that somebody has still to read: of what is numbered behind `read`, or not at all.
-# The ids of a batch ascend, so its first unread one is its least.
+# The first row that was not read yet: numbered after `read`, or not numbered at all. The ids of a
+# batch ascend, so its first unread id is its lowest.
 _FIRST_UNREAD = """
 SELECT least(
     (SELECT high + 1 FROM gantline.event_cursor),
@@ -83,72 +83,28 @@ DELETE FROM gantline.event_batch WHERE last = ANY (ARRAY(
       AND NOT EXISTS (SELECT FROM gantline.log WHERE log.id = ANY (batch.log_ids))
     FOR UPDATE SKIP LOCKED))
 """
-# The key of a job that is gone is known only to the table of keys.
-_FORGET = """
-WITH gone AS (
-    DELETE FROM gantline.{0}
-    WHERE {1} AND NOT EXISTS (SELECT FROM gantline.job WHERE job.id = {0}.job_id OFFSET 0)
-    RETURNING job_id, lane, tenant, keyed
-), counted AS (
-    INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
-    SELECT lane, -count(*), 0, 0, 0, 0, tenant FROM gone GROUP BY tenant, lane
-), freed AS (
-    DELETE FROM gantline.dedupe AS held USING gone, gantline.lane
-    WHERE gone.keyed AND lane.id = gone.lane AND held.tenant = gone.tenant
-      AND held.scope = lane.job_type AND held.kind = 'job' AND held.job_id = gone.job_id
-)
-DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
-"""
-_FORGET_LEASES = _FORGET.format("lease", "job_id = ANY (%s)")
-_FORGET_QUEUED = _FORGET.format("ready", "job_id > %s AND job_id <= %s")
+_FORGET_QUEUED = FORGET.format("ready", "job_id > %s AND job_id <= %s")
 _END_OF_PAGE = (
     "SELECT job_id FROM gantline.ready WHERE job_id > %s ORDER BY job_id OFFSET %s LIMIT 1"
 )
-# So many of the queue are looked at whenever the pruner has caught up: 10 ms.
+# So many rows of the queue are checked whenever the pruner has caught up: 10 ms.
 _PAGE: Final = 5_000
 _ANY_ROW: Final = 2**63 - 1
-# How many events are looked at for each job that goes. The empty batches that wait for their turn
-# are then a quarter of the others at most, eight bytes an event.
+# How many events are checked for each removed job. So at most a quarter as many batches are empty
+# as are not: eight bytes an event.
 _EVENTS_PER_JOB: Final = 4
 
 
 async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-    found = await heads(sql, [job_id for job_id, _ in jobs])
-    answers: list[DeleteResult] = []
-    gone: list[Head[UUID]] = []
-    for job_id, guard in jobs:
-        head = found.get(job_id)
-        if head is None or head.tenant != guard.tenant_id:
-            answers.append(NotFound())
-        elif _guard_holds(guard, head):
-            # Taken out of the dictionary: the same job named twice is gone the second time.
-            gone.append(found.pop(job_id))
-            answers.append(Applied(head.version))
-        else:
-            answers.append(Stale())
-    await keys.free(sql, {head.job_id: head.key for head in gone if head.key})
-    if gone:
-        await _remove(
-            sql, [_Ended(head.job_id, head.tenant, head.lane, head.status) for head in gone]
-        )
-    return answers
+    found = await read_heads(sql, [job_id for job_id, _ in jobs])
+    results, removed = split_deletes(jobs, found, lambda job_id: job_id)
+    await dedupe.free(sql, {head.job_id: head.key for head in removed if head.key})
+    if removed:
+        await _remove(sql, removed)
+    return results
 
 
-def _guard_holds(guard: StateGuard, head: Head[UUID]) -> bool:
-    same = guard.status is head.status and guard.version in (None, head.version)
-    return head.status.is_terminal and same
-
-
-class _Ended(NamedTuple):
-    """A job whose end is locked, so that nobody else moves it."""
-
-    job_id: UUID
-    tenant: str
-    lane: int
-    status: JobStatus
-
-
-async def _remove(sql: Sql, jobs: Sequence[_Ended]) -> None:
+async def _remove(sql: Sql, jobs: Sequence[Head[UUID]]) -> None:
     ids = Uuids([job.job_id for job in jobs])
     await sql.run("DELETE FROM gantline.log WHERE job_id = ANY (%s)", ids)
     await sql.run("DELETE FROM gantline.job WHERE id = ANY (%s)", ids)
@@ -158,15 +114,10 @@ async def _remove(sql: Sql, jobs: Sequence[_Ended]) -> None:
     await tally.write(sql)
 
 
-async def forget(sql: Sql, job_ids: Sequence[UUID]) -> None:
-    """Remove the leases of jobs whose rows are gone, and all that is left of them."""
-    await sql.run(_FORGET_LEASES, Uuids(job_ids))
-
-
 class QueueCheck:
-    """Goes through the queue page by page, and removes what is left of jobs whose rows are gone.
+    """Checks the queue page by page, and removes what is left of jobs that were removed by hand.
 
-    A claim removes what it meets; but not all of a queue is claimed from.
+    A claim removes what it finds, but not every lane is claimed from.
     """
 
     def __init__(self) -> None:
@@ -180,7 +131,7 @@ class QueueCheck:
 
 
 class EmptyBatches:
-    """Remove the batches of events whose rows have all gone.
+    """Removes the batches of events whose rows were all removed.
 
     Looks at some of them at a time, round and round: one dead job that is kept for long keeps its
     batch, and to begin with the oldest each time would be to look at all such batches first.
@@ -190,7 +141,7 @@ class EmptyBatches:
         self._after = 0
 
     async def remove(self, sql: Sql, *, events: int) -> None:
-        """Look at the batches of so many events."""
+        """Check the batches of so many events."""
         row = await sql.row(_LAST_TO_LOOK_AT, events, self._after)
         if row is not None:
             await sql.run(_REMOVE_EMPTY_BATCHES, self._after, row[0])
@@ -207,14 +158,14 @@ async def prune(
     keep_events_after: int | None,
     now: int | None,
 ) -> Pruned:
-    """The row that ends a job is its newest, so its place alone tells whether all were read."""
+    """The row that ends a job is its newest, so its id shows whether all rows were read."""
     if not limit:
-        return Pruned(overdue=await _overdue(sql, rules))
+        return Pruned(overdue=await _measure_overdue(sql, rules))
     first_unread = _ANY_ROW
     if keep_events_after is not None:
         read = in_64_bits(max(0, keep_events_after))
         first_unread = (await sql.named(_FIRST_UNREAD, {"read": read}))[0][0]
-    values = _of(rules) | {"unread": first_unread, "limit": limit}
+    values = _values_of(rules) | {"unread": first_unread, "limit": limit}
     removed, _, busy = (await sql.named(_REMOVE_OLD, values))[0]
     if removed:
         await empty_batches.remove(sql, events=_EVENTS_PER_JOB * removed)
@@ -222,16 +173,16 @@ async def prune(
         await queue_check.next_page(sql)
     await fold(sql)
     keys, records = (await sql.named(_REMOVE_REST, {"now": now, "limit": limit}))[0]
-    return Pruned(removed, keys, records, await _overdue(sql, rules), busy)
+    return Pruned(removed, keys, records, await _measure_overdue(sql, rules), busy)
 
 
-async def _overdue(sql: Sql, rules: Sequence[PruneRule]) -> timedelta:
-    """How long the oldest job should have been gone."""
-    late = (await sql.named(_OVERDUE, _of(rules)))[0][0]
+async def _measure_overdue(sql: Sql, rules: Sequence[PruneRule]) -> timedelta:
+    """Say how long ago the oldest job should have been removed."""
+    late = (await sql.named(_OVERDUE, _values_of(rules)))[0][0]
     return timedelta(microseconds=max(0, late or 0))
 
 
-def _of(rules: Sequence[PruneRule]) -> dict[str, object]:
+def _values_of(rules: Sequence[PruneRule]) -> dict[str, object]:
     return {
         "statuses": Texts([rule.status.value for rule in rules]),
         "limits": Bigints([to_micros(rule.ended_before) for rule in rules]),

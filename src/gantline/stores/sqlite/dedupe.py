@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, taking one, and what becomes of it when its job ends."""
+"""Dedupe keys: who holds one, how a job takes one, and what happens to it when the job ends."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (kind, tenant, scope, key) DO UPDATE
 SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = excluded.until
 """
-# Only the owner may touch a key: after a job failed, the key can belong to a newer one.
+# Only the owner may change a key: after a job failed, the key can belong to a newer job.
 _OWNED = "WHERE kind = 'job' AND tenant = ? AND scope = ? AND key = ? AND job_id = ?"
 HOLD = f"UPDATE gantline_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline_dedupe {_OWNED}"  # noqa: S608  # constants only
 
 
-def holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
+def find_holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:
     row = connection.execute(_HOLDER, (*key.identity, now)).fetchone()
     return HeldKey(*row) if row else None
 
 
-def of_requests(
+def find_request_keys(
     connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int
 ) -> list[DedupeKey | None]:
     found: dict[bytes, DedupeKey] = {}
@@ -51,7 +51,7 @@ def of_requests(
 
 
 def take(connection: sqlite3.Connection, keys: list[tuple[DedupeKey, bytes]], now: int) -> None:
-    """Give keys to jobs, whoever had them: the caller has looked."""
+    """Give keys to jobs, whoever held them. The caller has checked that it may."""
     if not keys:
         return
     connection.executemany(

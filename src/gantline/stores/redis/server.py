@@ -1,4 +1,4 @@
-"""What the server promises, as it is configured: asked when the store is opened."""
+"""The server: what it promises by its configuration, read when the store is opened."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -8,11 +8,11 @@ import msgspec
 
 from gantline.contract.capabilities import Capabilities, Durability
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
-from gantline.stores.advice import Advice
+from gantline.stores.diagnostics import Advice
 from gantline.stores.redis.calls import Calls, Refused
 from gantline.stores.redis.location import Location
 
-# No key of ours ever expires, so that what removes only such keys removes no job.
+# Our keys never expire, so a policy that removes only keys with an expiry removes no job.
 _KEEPS_JOBS: Final = ("noeviction", "volatile-")
 _UNKNOWN: Final = "unknown"
 _FAILOVER: Final = (
@@ -22,22 +22,22 @@ _FAILOVER: Final = (
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What we could learn of the server. Hosted ones hide some of it."""
+    """What is known about the server. Hosted ones hide some of it."""
 
     software: str
     version: str
     appends: bool
     """Whether every write goes to a file (AOF)."""
     syncs: str
-    """When that file is brought to the disk: always, everysec, no, unknown."""
+    """When that file is synced to the disk: always, everysec, no, unknown."""
     evicts: str
     """What it does when the memory is full (maxmemory-policy)."""
     replicas: int
 
 
 async def ask_server(calls: Calls) -> Server:
-    facts = _facts(await calls.ask("INFO", "everything"))
-    syncs = _setting(await calls.ask("CONFIG", "GET", "appendfsync"))
+    facts = _read_facts(await calls.ask("INFO", "everything"))
+    syncs = _read_setting(await calls.ask("CONFIG", "GET", "appendfsync"))
     is_valkey = facts.get("server_name") == "valkey" or "valkey_version" in facts
     return Server(
         software="Valkey" if is_valkey else "Redis",
@@ -49,22 +49,22 @@ async def ask_server(calls: Calls) -> Server:
     )
 
 
-def _facts(answer: Any) -> Mapping[str, str]:
-    if isinstance(answer, Refused):
+def _read_facts(response: Any) -> Mapping[str, str]:
+    if isinstance(response, Refused):
         return {}
-    pairs = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
+    pairs = (line.partition(":") for line in response.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in pairs if colon}
 
 
-def _setting(answer: Any) -> str:
-    if isinstance(answer, Refused) or len(answer) < 2:
+def _read_setting(response: Any) -> str:
+    if isinstance(response, Refused) or len(response) < 2:
         return _UNKNOWN
-    return bytes(answer[1]).decode(errors="replace")
+    return bytes(response[1]).decode(errors="replace")
 
 
 def capabilities(server: Server | None, location: Location) -> Capabilities:
-    """Before the store is opened, what can be said without the server."""
-    durability, lost_on = _durability(server, location)
+    """Say what the store promises; without a server, what holds for every server."""
+    durability, lost_on = _find_durability(server, location)
     return Capabilities(
         durability=durability,
         ack_lost_on=lost_on,
@@ -80,7 +80,7 @@ def capabilities(server: Server | None, location: Location) -> Capabilities:
     )
 
 
-def _durability(server: Server | None, location: Location) -> tuple[Durability, str]:
+def _find_durability(server: Server | None, location: Location) -> tuple[Durability, str]:
     if location.replicas:
         return "replicated", (
             f"the loss of the primary together with {location.replicas} replicas that had the "
@@ -98,7 +98,7 @@ def _durability(server: Server | None, location: Location) -> tuple[Durability, 
 
 
 def advice(server: Server, location: Location) -> Sequence[Advice]:
-    """What an operator should know of how the server is configured."""
+    """Advise the operator about the configuration of the server."""
     looked_at = [
         Advice(
             f"a full memory removes no jobs (maxmemory-policy is {server.evicts})",

@@ -1,4 +1,4 @@
-"""Counting: jobs per lane, and dead letters. Both are kept up with every change."""
+"""Counts: how many jobs are in which lane and status. They are kept with every move."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,17 +8,14 @@ from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
-from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.envelope import instant, read_lane, tenant_name
-from gantline.stores.redis.rows import STATUSES
+from gantline.stores.redis.rows import STATUSES, encode_tenant, read_instant, read_lane
 
 _LOOK_AT_ONCE: Final = 2000
 _NAMES: Final = {letter: status.value.lower() for letter, status in STATUSES.items()}
 
 
 async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCounts]:
-    said: list[Argument] = [now, b"" if tenant_id is None else tenant_name(tenant_id)]
-    tenant, at, *lanes = (await calls.run(scripts.COUNTS, said)).value
+    tenant, at, *lanes = await calls.run(scripts.COUNTS, now, encode_tenant(tenant_id))
     counted: list[LaneCounts] = []
     for number, name, statuses, scheduled, oldest, queued_by_all, ranks in lanes:
         queue, job_type = read_lane(name)
@@ -26,24 +23,25 @@ async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCo
         for letter, jobs in zip(statuses[::2], statuses[1::2], strict=True):
             setattr(one, _NAMES[letter], jobs)
         if one.queued and one.queued != queued_by_all:
-            scheduled, oldest = await _of_tenant(calls, number, ranks, tenant, at)
+            scheduled, oldest = await _count_waiting(calls, number, ranks, tenant, at)
         if one.queued:
             one.scheduled = scheduled
-            one.oldest_due_at = instant(oldest) if oldest >= 0 else None
+            one.oldest_due_at = read_instant(oldest) if oldest >= 0 else None
         counted.append(one)
     return sorted(counted, key=lambda one: (one.queue, one.job_type))
 
 
-async def _of_tenant(
+async def _count_waiting(
     calls: Calls, lane: int, ranks: Sequence[int], tenant: int, now: int
 ) -> tuple[int, int]:
-    """How many are not due yet, and since when the oldest is: among the waiting jobs of others."""
+    """Count a tenant's jobs that are not due yet, and find since when its oldest is due."""
     scheduled, oldest = 0, []
     for rank in ranks:
         first = 0
         while True:
-            said: list[Argument] = [now, lane, rank, tenant, first, _LOOK_AT_ONCE]
-            looked, later, due = (await calls.run(scripts.WAITING, said)).value
+            looked, later, due = await calls.run(
+                scripts.WAITING, now, lane, rank, tenant, first, _LOOK_AT_ONCE
+            )
             scheduled += later
             oldest += [due] if due >= 0 else []
             first += looked
@@ -53,18 +51,19 @@ async def _of_tenant(
 
 
 async def dead_counts(calls: Calls, tenant_id: str | None) -> list[DeadCount]:
-    said: list[Argument] = [b"" if tenant_id is None else tenant_name(tenant_id)]
     groups: defaultdict[tuple[str, JobStatus, str], list[tuple[int, int]]] = defaultdict(list)
-    for name, letter, reason, jobs, newest in (await calls.run(scripts.DEAD_COUNTS, said)).value:
-        place = (read_lane(name).job_type, STATUSES[letter], reason.decode())
-        groups[place].append((jobs, newest))
+    for name, letter, reason, jobs, newest in await calls.run(
+        scripts.DEAD_COUNTS, encode_tenant(tenant_id)
+    ):
+        group = (read_lane(name).job_type, STATUSES[letter], reason.decode())
+        groups[group].append((jobs, newest))
     return [
         DeadCount(
             job_type=kind,
             status=status,
             reason=reason,
             jobs=sum(jobs for jobs, _ in some),
-            newest_at=instant(max(newest for _, newest in some)),
+            newest_at=read_instant(max(newest for _, newest in some)),
         )
         for (kind, status, reason), some in sorted(groups.items())
     ]

@@ -1,8 +1,8 @@
-"""The writer: one thread that owns the writing connection and commits many callers' work at once.
+"""The threads that own connections: one that writes, a few that read beside it.
 
-Group commit: whatever has arrived while one commit was being synced goes into the next. Every
-caller's work is in a savepoint of its own, so that it fails alone; all of them hear of success
-only when the disk has it, in the file that others will read.
+Group commit: the writer puts all work that arrived during one commit into the next. Each piece of
+work has a savepoint of its own, so that it fails alone. Its caller is answered only when the commit
+is on the disk, in the file that others will read.
 """
 
 import asyncio
@@ -11,22 +11,29 @@ import sqlite3
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
-from gantline.stores.sqlite.connection import connect_writer, translate, while_busy
+from gantline.stores.sqlite.connection import (
+    OpenedFile,
+    connect_reader,
+    connect_writer,
+    retry_while_busy,
+    translate_error,
+    translate_errors,
+)
 from gantline.stores.sqlite.location import Location
-from gantline.stores.sqlite.opened_file import OpenedFile
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-# Short transactions, so that other processes get their turn.
-_MOST_AT_ONCE: Final = 64
-_COMMITS_PER_LOOK: Final = 100
+# Short transactions, so that other processes can write in between.
+_MOST_PER_COMMIT: Final = 64
+_COMMITS_PER_CHECK: Final = 100
 _LONGEST_LOG_BYTES: Final = 64 * 1024 * 1024
 _CHECKPOINT_WAIT_MS: Final = 2_000
 
@@ -43,7 +50,7 @@ class _Task:
 
 
 class Writer:
-    """Run pieces of work on the writing connection, in order, durably when they answer."""
+    """Runs pieces of work on the writing connection, in order; each returns when it is durable."""
 
     def __init__(
         self,
@@ -78,16 +85,16 @@ class Writer:
             if self._closed or os.getpid() != self._process:
                 raise StoreUnavailable("The store is closed.", next_step="Open it again.")
             self._inbox.put(task)
-        del task  # it holds the error, and an error holds this frame: a circle, with an open cursor
+        del task  # it refers to the error, which refers to this frame: a cycle with an open cursor
         return await future
 
     def close(self) -> None:
-        """Finish what has been handed in, then let the file go."""
+        """Finish the work that has been accepted, then close the file."""
         self.end()
         self._thread.join()
 
     def end(self) -> None:
-        """The same without waiting."""
+        """Close without waiting."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -103,12 +110,12 @@ class Writer:
             tasks = [task for task in batch if task is not None]
             if tasks:
                 self._commit(tasks)
-                _deliver(tasks)
+                _deliver_results(tasks)
         self._connection.close()
 
     def _next_batch(self) -> list[_Task | None]:
         batch = [self._inbox.get()]
-        while batch[-1] is not None and len(batch) < _MOST_AT_ONCE:
+        while batch[-1] is not None and len(batch) < _MOST_PER_COMMIT:
             try:
                 batch.append(self._inbox.get_nowait())
             except Empty:
@@ -117,25 +124,25 @@ class Writer:
 
     def _commit(self, tasks: list[_Task]) -> None:
         try:
-            while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
+            retry_while_busy(self._location, lambda: self._connection.execute("BEGIN IMMEDIATE"))
             for task in tasks:
-                # Whoever gave up before we began wants nothing: a claim would only be lost.
+                # A caller that was cancelled before we began gets nothing: a claim would be lost.
                 if not task.future.cancelled():
                     self._attempt(task)
             if self._before_commit:
                 self._before_commit()
             self._file.check()
             self._connection.execute("COMMIT")
-        except BaseException as error:  # whatever it is, the callers must hear it
-            cause = self._file.harm() or error
+        except BaseException as error:  # whatever it is, the callers must get it
+            cause = self._file.problem() or error
             for task in tasks:
-                task.error = self._translated(cause)
-            self._start_anew()
+                task.error = self._translate_error(cause)
+            self._recover()
         else:
-            self._keep_the_log_short()
+            self._truncate_log()
 
-    def _start_anew(self) -> None:
-        """Leave the failed transaction; by a new connection where this one is beyond help."""
+    def _recover(self) -> None:
+        """Leave the failed transaction; by a new connection where a rollback fails."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -145,10 +152,10 @@ class Writer:
                 self._file.check()
                 self._connection = connect_writer(self._location)
 
-    def _keep_the_log_short(self) -> None:
-        """Readers that overlap keep SQLite from starting its log anew: it would grow for ever."""
+    def _truncate_log(self) -> None:
+        """Truncate a long log. While readers overlap, SQLite never does, and the log would grow."""
         self._commits += 1
-        if self._commits % _COMMITS_PER_LOOK:
+        if self._commits % _COMMITS_PER_CHECK:
             return
         with suppress(OSError, sqlite3.Error):
             if self._log_file.stat().st_size > _LONGEST_LOG_BYTES:
@@ -160,18 +167,18 @@ class Writer:
         self._connection.execute("SAVEPOINT task")
         try:
             task.value = task.work(self._connection)
-        except BaseException as error:  # it is handed to the caller
-            # Its frames may hold a cursor, and an open cursor holds its snapshot.
+        except BaseException as error:  # it is raised at the caller
+            # Its frames may refer to an open cursor, which keeps its snapshot.
             traceback.clear_frames(error.__traceback__)
             if not self._connection.in_transaction:
-                raise  # SQLite gave up the whole transaction (disk full, I/O error)
+                raise  # SQLite rolled back the whole transaction (disk full, I/O error)
             self._connection.execute("ROLLBACK TO task")
-            task.error = self._translated(error)
+            task.error = self._translate_error(error)
         self._connection.execute("RELEASE task")
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate_error(self, error: BaseException) -> BaseException:
         if isinstance(error, sqlite3.Error):
-            return translate(error, self._location)
+            return translate_error(error, self._location)
         if isinstance(error, UnicodeEncodeError | OverflowError):
             return InvalidInput(f"SQLite cannot keep this ({error}).")
         if isinstance(error, StopIteration):
@@ -179,17 +186,17 @@ class Writer:
         return error
 
 
-def _deliver(tasks: list[_Task]) -> None:
-    """Wake each event loop once, however many of its callers are answered."""
+def _deliver_results(tasks: list[_Task]) -> None:
+    """Wake each event loop once, however many of its callers have results."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Task]] = defaultdict(list)
     for task in tasks:
         by_loop[task.loop].append(task)
-    for loop, answered in by_loop.items():
+    for loop, finished in by_loop.items():
         with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_resolve, answered)
+            loop.call_soon_threadsafe(_resolve_futures, finished)
 
 
-def _resolve(tasks: list[_Task]) -> None:
+def _resolve_futures(tasks: list[_Task]) -> None:
     for task in tasks:
         if task.future.done():
             continue  # its caller was cancelled
@@ -197,3 +204,52 @@ def _resolve(tasks: list[_Task]) -> None:
             task.future.set_exception(task.error)
         else:
             task.future.set_result(task.value)
+
+
+_READERS: Final = 2
+
+
+class Readers:
+    """Run reading work; each piece sees one consistent snapshot of the database."""
+
+    def __init__(self, location: Location, file: OpenedFile) -> None:
+        self._location = location
+        self._file = file
+        self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="gantline-reader")
+        self._closed = False
+        try:
+            for _ in range(_READERS):
+                self._idle.put(connect_reader(location))
+        except BaseException:
+            self.close()
+            raise
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.", next_step="Open it again.")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._file.check()
+        connection = self._idle.get()
+        try:
+            with translate_errors(self._location):
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                except BaseException as error:
+                    # Its frames may refer to an open cursor, which keeps its snapshot.
+                    traceback.clear_frames(error.__traceback__)
+                    raise
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._idle.put(connection)
+
+    def close(self) -> None:
+        """Finish what is being read, then close the file."""
+        self._closed = True
+        self._threads.shutdown()
+        while not self._idle.empty():
+            self._idle.get().close()

@@ -1,0 +1,28 @@
+"""Whether a job is one that a filter selects, for the stores that compare in Python."""
+
+from gantline.contract.job import Job
+from gantline.contract.query import JobFilter
+from gantline.contract.status import JobStatus
+
+
+def matches(filter: JobFilter, job: Job, status: JobStatus, last_reason: str) -> bool:
+    equal = (
+        (filter.tenant_id, job.tenant_id),
+        (filter.subject_id, job.subject_id),
+        (filter.created_by, job.created_by),
+        (filter.correlation_id, job.correlation_id),
+        (filter.parent_job_id, job.parent_job_id),
+    )
+    among = (
+        (filter.statuses, status),
+        (filter.job_types, job.job_type),
+        (filter.queues, job.queue),
+        (filter.reasons, last_reason),
+    )
+    return (
+        all(expected is None or expected == actual for expected, actual in equal)
+        and all(not choices or actual in choices for choices, actual in among)
+        and not (filter.created_from and job.created_at < filter.created_from)
+        and not (filter.created_before and job.created_at >= filter.created_before)
+        and filter.admits(job)
+    )

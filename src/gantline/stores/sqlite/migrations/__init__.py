@@ -1,1 +1,0 @@
-"""The SQLite schema, step by step. Never edit a file that was released: add the next number."""
