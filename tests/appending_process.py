@@ -10,8 +10,8 @@ import asyncio
 import sys
 from uuid import uuid4
 
-from gantline.audit.appender import Appender
-from gantline.audit.event import Draft
+from gantline.audit.chain import Draft
+from gantline.audit.chain_writer import Appender
 from gantline.contract.clock import SystemClock
 from gantline.stores import store_from_url
 

@@ -7,9 +7,8 @@ import pytest
 
 from gantline import Gantline
 from gantline.api.application import Api
-from gantline.audit.chain import NAMESPACE, AuditChains
-from gantline.audit.event import AuditEvent
-from gantline.audit.verifier import Verifier
+from gantline.audit.chain import NAMESPACE, AuditChains, AuditEvent
+from gantline.audit.verification import Verifier
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.testing.clock import FakeClock

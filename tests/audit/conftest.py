@@ -9,11 +9,9 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent, Draft
-from gantline.audit.findings import Checkpoint, Verified
-from gantline.audit.verifier import verified
+from gantline.audit.chain import AuditChains, AuditEvent, Draft, Unreadable
+from gantline.audit.chain_writer import Appender
+from gantline.audit.verification import Checkpoint, Verified, verified
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.testing.clock import FakeClock

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import MOST_IN_A_BLOCK, NAMESPACE, AuditChains
-from gantline.audit.event import FIRST_PREVIOUS
+from gantline.audit.chain import FIRST_PREVIOUS, MOST_IN_A_BLOCK, NAMESPACE, AuditChains
+from gantline.audit.chain_writer import Appender
 from gantline.contract.errors import StoreCorrupt, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.testing.clock import FakeClock

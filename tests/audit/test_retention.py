@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gantline.audit.chain import NAMESPACE
-from gantline.audit.findings import Checkpoint, Removed
 from gantline.audit.retention import AuditPruner, AuditRetention
+from gantline.audit.verification import Checkpoint, Removed
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.manager.maintenance import Maintenance

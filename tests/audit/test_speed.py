@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from gantline.audit.chain import write_of
-from gantline.audit.event import FIRST_PREVIOUS, AuditEvent, sealed
+from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, sealed, write_of
 from gantline.contract.records import RecordWrite
 from tests.audit.conftest import TENANT, Trail, draft
 

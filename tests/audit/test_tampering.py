@@ -8,8 +8,8 @@ import msgspec
 import psycopg
 import pytest
 
-from gantline.audit.event import Draft, sealed
-from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.chain import Draft, sealed
+from gantline.audit.verification import Checkpoint, Verified
 from gantline.contract.clock import EPOCH
 from tests.audit.conftest import TENANT, Trail, draft
 

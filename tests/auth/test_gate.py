@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from gantline.audit.log import AuditLog
+from gantline.audit.sinks import AuditLog
 from gantline.auth.action import Action
 from gantline.auth.authorizer import DefaultAuthorizer, Target
 from gantline.auth.gate import Asker, Gate, Verdict

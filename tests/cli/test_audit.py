@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gantline.audit.event import Draft, sealed
-from gantline.audit.files import line_of
+from gantline.audit.chain import Draft, sealed
+from gantline.audit.verification import line_of
 from gantline.auth.peppers import PEPPER_VARIABLE
 from tests.cli.conftest import Place, assert_bad_option, assert_refused
 from tests.cli.test_keys import PEPPER

@@ -1,14 +1,98 @@
-"""Where the chains are kept: records of the store, a block of events each, newest first."""
+"""The hash chain of the audit trail: its events, their hashes, and the records that keep them."""
 
+import hashlib
 from collections.abc import AsyncIterator
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.event import FIRST_PREVIOUS, AuditEvent
 from gantline.contract.errors import StoreCorrupt
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
+
+FIRST_PREVIOUS: Final = "0" * 64
+"""What the first event of a chain has for the hash of the one before."""
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be kept, before it has its place in the chain."""
+
+    aggregate: str
+    type: str
+    actor: str
+    payload: dict[str, Any]
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of a tenant's audit chain.
+
+    `hash` is the SHA-256 of the canonical JSON (keys sorted, no spaces, UTF-8) of `actor`,
+    `aggregate`, `payloadHash`, `previousHash`, `tenantId`, `time`, `type` and `version`;
+    `payloadHash` that of `payload`. `version` counts the events of the tenant from 1 on, and
+    `previousHash` is the hash of the version before.
+    """
+
+    tenant_id: str
+    aggregate: str
+    """What it is about: `job:<id>`, `queue:<name>`, `type:<name>`, `key:<id>`, `access`."""
+    version: int
+    type: str
+    """What was done: `cancelJob`, `pauseQueue`, `createKey`."""
+    time: datetime
+    """By the store's clock; never before that of the version before."""
+    actor: str
+    payload: dict[str, Any]
+    """Names, ids and numbers; never a job's payload and never a secret."""
+    payload_hash: str
+    previous_hash: str
+    hash: str
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is as it was written, as far as that can be told from it alone."""
+        return self.payload_hash == _digest(self.payload) and self.hash == self._sealing()
+
+    def _sealing(self) -> str:
+        return _digest(
+            {
+                "tenantId": self.tenant_id,
+                "aggregate": self.aggregate,
+                "version": self.version,
+                "type": self.type,
+                "time": self.time,
+                "actor": self.actor,
+                "payloadHash": self.payload_hash,
+                "previousHash": self.previous_hash,
+            }
+        )
+
+
+def sealed(
+    draft: Draft, *, tenant_id: str, version: int, time: datetime, previous_hash: str
+) -> AuditEvent:
+    """Give a draft its place behind the event of `previous_hash`."""
+    event = AuditEvent(
+        tenant_id=tenant_id,
+        aggregate=draft.aggregate,
+        version=version,
+        type=draft.type,
+        time=time,
+        actor=draft.actor,
+        payload=draft.payload,
+        payload_hash=_digest(draft.payload),
+        previous_hash=previous_hash,
+        hash="",
+    )
+    return msgspec.structs.replace(event, hash=event._sealing())
+
+
+_canonical: Final = msgspec.json.Encoder(order="sorted")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical.encode(value)).hexdigest()
+
 
 NAMESPACE: Final = "audit"
 MOST_IN_A_BLOCK: Final = 100
@@ -141,3 +225,28 @@ def _unescaped(name: str) -> str:
 
 def _key(tenant_id: str, version: int) -> str:
     return f"{_prefix(tenant_id)}{_LAST - version:0{_DIGITS}d}"
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Every field that is given must match. Chains are read newest first."""
+
+    aggregate: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    """The event's type (`cancelJob`), or the right that it needed (`jobs:cancel`)."""
+    since: datetime | None = None
+
+    def wants(self, event: AuditEvent) -> bool:
+        return (
+            self.aggregate in (None, event.aggregate)
+            and self.actor in (None, event.actor)
+            and self.action in (None, event.type, event.payload.get("action"))
+            and not self.is_past(event)
+        )
+
+    def is_past(self, event: AuditEvent) -> bool:
+        """Whether all that comes behind is too old: times only grow along a chain."""
+        return self.since is not None and event.time < self.since
+
+
+EVERYTHING: Final = AuditFilter()

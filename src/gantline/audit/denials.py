@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.drafting import chain_of
+from gantline.audit.chain_writer import chain_of
 from gantline.contract.audit import AuditEntry
 
 _log = logging.getLogger("gantline.audit")

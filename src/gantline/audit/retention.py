@@ -7,11 +7,9 @@ from uuid import uuid4
 
 import msgspec
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import AuditChains, Block, Unreadable
-from gantline.audit.event import Draft
-from gantline.audit.findings import Finding, Removed
-from gantline.audit.verifier import PRUNED, Verifier
+from gantline.audit.chain import AuditChains, Block, Draft, Unreadable
+from gantline.audit.chain_writer import Appender
+from gantline.audit.verification import PRUNED, Finding, Removed, Verifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore

@@ -9,13 +9,18 @@ from typing import Any, Final
 import click
 import msgspec
 
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.files import LONGEST_LINE, line_of, read_checkpoints, read_events
-from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, Unreadable
 from gantline.audit.retention import AuditPruned, AuditPruner
-from gantline.audit.verifier import Verifier, verified
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.verification import (
+    LONGEST_LINE,
+    Checkpoint,
+    Verified,
+    Verifier,
+    line_of,
+    read_checkpoints,
+    read_events,
+    verified,
+)
 from gantline.cli.confirm import confirm
 from gantline.cli.keeper import Keeper
 from gantline.cli.output import say

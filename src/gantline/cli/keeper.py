@@ -19,9 +19,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
-from gantline.audit.chain import Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, Unreadable
 from gantline.cli.names import Kind, Known
 from gantline.cli.schedule_keeper import ScheduleKeeper
 from gantline.cli.webhook_keeper import WebhookKeeper

@@ -17,9 +17,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
-from gantline.audit.chain import Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, Unreadable
 from gantline.cli.keeper import (
     Acted,
     Found,

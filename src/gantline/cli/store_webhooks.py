@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.app.webhooks import webhook_settings
-from gantline.audit.store_audit import StoreAudit
+from gantline.audit.sinks import StoreAudit
 from gantline.auth.action import Action
 from gantline.auth.peppers import Peppers
 from gantline.contract.query import Cursor

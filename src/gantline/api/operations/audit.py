@@ -12,9 +12,7 @@ from gantline.api.paging import next_link
 from gantline.api.parts import Parts
 from gantline.api.problems import ApiCode, invalid_parameter
 from gantline.api.sent import AuditQuery
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import AuditFilter
+from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, Unreadable
 from gantline.auth.action import Action
 
 _MOST_LOOKED_AT: Final = 2_000

@@ -1,13 +1,76 @@
-"""The verifier: reads a chain from its end to its beginning and names what does not fit."""
+"""Verification: reads a chain from its end to its beginning and names what does not fit."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from gantline.audit.chain import Unreadable
-from gantline.audit.event import FIRST_PREVIOUS, AuditEvent
-from gantline.audit.findings import Checkpoint, Finding, Removed, Verified, What
+from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, Unreadable
+from gantline.contract.errors import InvalidInput
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""One without a zone compares to none of ours."""
+
+
+class What(StrEnum):
+    """What has been done to a chain."""
+
+    EDITED = "edited"
+    INSERTED = "inserted"
+    REORDERED = "reordered"
+    MISSING = "missing"
+    TAIL_CUT = "tail-cut"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing that is wrong with a chain, and where."""
+
+    tenant_id: str
+    version: int | None
+    """The first version that it is about; None where not even that can be told."""
+    last_version: int | None = None
+    """The last one, where it is about several."""
+    aggregate: str = ""
+    what: What
+    detail: str
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a chain had come. Kept outside of the store, it shows what was cut off its end.
+
+    An exported event is one too.
+    """
+
+    tenant_id: str
+    version: int
+    hash: str
+    time: Instant
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What retention has removed: all up to a version, whose hash this was, older than that."""
+
+    through: int
+    hash: str
+    count: int
+    before: Instant
+    actor: str = ""
+    """Who removed it: the actor of the event that says so."""
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was verified of one chain."""
+
+    tenant_id: str
+    events: int
+    first_version: int | None
+    last_version: int | None
+    findings: list[Finding]
+    removed: Removed | None = None
+    """What is not there to be verified any more, as the chain says."""
+
 
 PRUNED: Final = "pruneAudit"
 """The type of the events that stand for what retention has removed."""
@@ -222,3 +285,40 @@ def _between(first: int, last: int, others: set[int]) -> list[tuple[int, int]]:
     starts = [first, *(version + 1 for version in inside)]
     ends = [*(version - 1 for version in inside), last]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
+
+
+LONGEST_LINE: Final = 1 << 20
+"""Of what is read at once; an event stays far below."""
+
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_events: Final = msgspec.json.Decoder(AuditEvent)
+_checkpoints: Final = msgspec.json.Decoder(Checkpoint)
+
+
+def line_of(thing: AuditEvent | Checkpoint) -> bytes:
+    return msgspec.json.encode(thing) + b"\n"
+
+
+def read_events(lines: Iterable[bytes]) -> Iterator[AuditEvent | Unreadable]:
+    """The events of an export, in its order."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield _events.decode(line)
+        except _UNREADABLE:
+            yield Unreadable(f"line {number}")
+
+
+def read_checkpoints(lines: Iterable[bytes]) -> dict[str, Checkpoint]:
+    """The furthest checkpoint of each tenant; raise InvalidInput for what is none."""
+    found: dict[str, Checkpoint] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            one = _checkpoints.decode(line)
+        except _UNREADABLE:
+            raise InvalidInput(
+                f"Line {number} of the checkpoint file is no checkpoint.",
+                next_step="Make one with `gantline audit checkpoint`.",
+            ) from None
+        if one.tenant_id not in found or one.version > found[one.tenant_id].version:
+            found[one.tenant_id] = one
+    return found

@@ -1,13 +1,28 @@
 """The audit sinks of an application: the chain in its store, with a log line beside."""
 
-from typing import Any
+import logging
+from typing import Any, Final
 
-from gantline.audit.appender import Appender
+import msgspec
+
+from gantline.audit.chain_writer import Appender, chain_of, draft_of
 from gantline.audit.denials import WINDOW_SECONDS, Denials
-from gantline.audit.drafting import chain_of, draft_of
-from gantline.audit.log import AuditLog
 from gantline.contract.audit import ALLOWED, AuditEntry
 from gantline.contract.store import JobStore
+
+_log = logging.getLogger("gantline.audit")
+_REFUSED: Final = frozenset({"forbidden", "hidden", "unauthenticated"})
+
+
+class AuditLog:
+    """Write entries to the logger `gantline.audit`, as JSON; the entry is in `record.audit` too.
+
+    JSON, so that what callers chose (a correlation id) cannot start a line of its own.
+    """
+
+    async def record(self, entry: AuditEntry) -> None:
+        level = logging.WARNING if entry.outcome in _REFUSED else logging.INFO
+        _log.log(level, "%s", msgspec.json.encode(entry).decode(), extra={"audit": entry})
 
 
 class StoreAudit:

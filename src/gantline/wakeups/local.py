@@ -1,25 +1,62 @@
-"""Wake-ups between the processes of one host: datagrams to sockets beside the database file.
-
-Every listener binds a socket of its own in a folder next to the file; whoever notifies sends one
-byte to each socket there. A datagram to a dead listener fails at once, and its socket is removed.
-"""
+"""Wake-ups without a server: inside one process, and between the processes of one host."""
 
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
-from gantline.contract.wakeup import Hint, OnHint
+from gantline.contract.wakeup import Hint, OnHint, Wakeup
+
+
+class Hub:
+    """The listeners of this process."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[OnHint, asyncio.AbstractEventLoop] = {}
+
+
+class InProcessWakeup:
+    """Notify all listeners of one hub, across the event loops of a process."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._own: OnHint | None = None
+
+    async def open(self, on_hint: OnHint | None) -> None:
+        if on_hint is not None:
+            self._hub.listeners[on_hint] = asyncio.get_running_loop()
+            self._own = on_hint
+
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
+        for listener, loop in list(self._hub.listeners.items()):
+            with suppress(RuntimeError):  # that loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(listener, hint)
+
+    @property
+    def is_listening(self) -> bool:
+        return False  # never from another host
+
+    async def close(self) -> None:
+        if self._own is not None:
+            self._hub.listeners.pop(self._own, None)
+            self._own = None
+
 
 # The kernel's limit on the path of a Unix socket is 108 bytes, its end included.
 _LONGEST_PATH: Final = 107
 
 
 class LocalSocketWakeup:
-    """Reach all processes that use the same database file."""
+    """Notify all processes that use the same database file.
+
+    Every listener binds a datagram socket of its own in a folder next to the file; whoever notifies
+    sends one byte to each socket there. A datagram to a dead listener fails at once, and its socket
+    is removed.
+    """
 
     def __init__(self, database: Path) -> None:
         self._folder = database.absolute().with_name(f"{database.name}-wake")
@@ -29,7 +66,7 @@ class LocalSocketWakeup:
         self._on_hint: OnHint | None = None
 
     async def open(self, on_hint: OnHint | None) -> None:
-        """Listen. Where a socket cannot be made, say nothing: polling goes on."""
+        """Listen. Where no socket can be made, only polling is left, and that is no error."""
         self._sending = _datagram_socket()
         if on_hint is None:
             return
@@ -45,7 +82,7 @@ class LocalSocketWakeup:
             asyncio.get_running_loop().add_reader(self._listening, self._drain)
 
     def _drain(self) -> None:
-        """However many hints of a kind have come: they mean one look."""
+        """Read all hints that came; each kind is passed on once."""
         if self._listening is None or self._on_hint is None:
             return
         hints: set[bytes] = set()
@@ -69,7 +106,7 @@ class LocalSocketWakeup:
         try:
             self._sending.sendto(hint.value, path)
         except ConnectionRefusedError:
-            # Its process is gone without having been able to tidy up.
+            # Its process has died without removing it.
             with suppress(OSError):
                 os.unlink(path)
         except OSError:
@@ -99,3 +136,29 @@ def _datagram_socket() -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     made.setblocking(False)
     return made
+
+
+class SeveralWakeups:
+    """Several kinds of wake-up used as one: notify and listen through each.
+
+    A hint that comes twice only costs one more look at the store.
+    """
+
+    def __init__(self, wakeups: Sequence[Wakeup]) -> None:
+        self._wakeups = wakeups
+
+    async def open(self, on_hint: OnHint | None) -> None:
+        for wakeup in self._wakeups:
+            await wakeup.open(on_hint)
+
+    def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
+        for wakeup in self._wakeups:
+            wakeup.notify(hint, job_id=job_id)
+
+    @property
+    def is_listening(self) -> bool:
+        return any(wakeup.is_listening for wakeup in self._wakeups)
+
+    async def close(self) -> None:
+        for wakeup in self._wakeups:
+            await wakeup.close()

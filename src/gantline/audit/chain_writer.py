@@ -1,18 +1,111 @@
-"""The appender: puts drafts at the end of their tenants' chains, all that wait in one write."""
+"""The writer of the audit trail: puts events at the end of their tenants' chains."""
 
 import asyncio
 import random
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+from uuid import uuid4
 
-from gantline.audit.chain import MOST_IN_A_BLOCK, AuditChains, behind, write_of
-from gantline.audit.event import AuditEvent, Draft, sealed
+import msgspec
+
+from gantline.audit.chain import (
+    MOST_IN_A_BLOCK,
+    AuditChains,
+    AuditEvent,
+    Draft,
+    behind,
+    sealed,
+    write_of,
+)
+from gantline.contract.audit import ALLOWED, AuditEntry
 from gantline.contract.errors import GantlineError, StoreBusy, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
 from gantline.contract.store import JobStore
+from gantline.contract.text import storable
 from gantline.manager.batcher import Batcher
+
+ACCESS: Final = "access"
+"""What refusals are about: a tenant's border."""
+_TEXT_LIMIT: Final = 512
+_DETAILS_LIMIT: Final = 4096
+
+_KEPT: Final = (
+    "action",
+    "actor_tenant",
+    "client",
+    "correlation_id",
+    "job_type",
+    "operation",
+    "outcome",
+    "subject_id",
+    "tenant_id",
+    "what",
+)
+
+
+def chain_of(entry: AuditEntry) -> str:
+    """The tenant in whose chain an entry belongs.
+
+    What was done belongs to those whose it was done to. What was refused stays with the one who
+    tried: nobody can write into the chain of a tenant that is not open to him.
+    """
+    if entry.outcome == ALLOWED and entry.tenant_id:
+        return entry.tenant_id
+    return entry.actor_tenant
+
+
+def draft_of(entry: AuditEntry) -> Draft:
+    """What is kept. The id makes each draft unlike every other, so that no store takes one for the
+    repeat of another's."""
+    shown = _without_what_is_hidden(entry)
+    payload: dict[str, Any] = {"id": uuid4().hex}
+    for name in _KEPT:
+        if text := storable(getattr(shown, name), _TEXT_LIMIT):
+            payload[_camel(name)] = text
+    if shown.job_id is not None:
+        payload["jobId"] = str(shown.job_id)
+    if shown.details:
+        payload["details"] = _small(shown.details)
+    return Draft(
+        aggregate=storable(_aggregate(shown), _TEXT_LIMIT),
+        type=storable(shown.operation or shown.action, _TEXT_LIMIT),
+        actor=storable(shown.actor, _TEXT_LIMIT),
+        payload=payload,
+    )
+
+
+def _without_what_is_hidden(entry: AuditEntry) -> AuditEntry:
+    """Of a job that he may not know of, whoever asked for it reads no more than he named."""
+    if entry.outcome == "hidden" and entry.job_id is not None:
+        return msgspec.structs.replace(entry, tenant_id="", job_type="", subject_id="")
+    return entry
+
+
+def _aggregate(entry: AuditEntry) -> str:
+    if entry.outcome != ALLOWED:
+        return ACCESS
+    if entry.job_id is not None:
+        return f"job:{entry.job_id}"
+    return entry.what or "tenant"
+
+
+def _small(details: Any) -> Any:
+    """Plain JSON data, or that there was too much of it."""
+    try:
+        body = msgspec.json.encode(details)
+    except UnicodeEncodeError:
+        return {"omitted": "is no text"}
+    if len(body) > _DETAILS_LIMIT:
+        return {"omitted": f"{len(body)} bytes"}
+    return msgspec.json.decode(body)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
 
 _ROUNDS: Final = 100
 _PAUSE_BETWEEN_SECONDS: Final = 0.005
