@@ -1,4 +1,4 @@
-"""The writer of the audit trail: puts events at the end of their tenants' chains."""
+"""The writer of the audit trail: appends events to the chains of their tenants."""
 
 import asyncio
 import random
@@ -13,10 +13,10 @@ from gantline.audit.chain import (
     MOST_IN_A_BLOCK,
     AuditChains,
     AuditEvent,
-    Draft,
-    behind,
-    sealed,
-    write_of,
+    NewAuditEvent,
+    chain_event,
+    make_write,
+    next_link,
 )
 from gantline.contract.audit import ALLOWED, AuditEntry
 from gantline.contract.errors import GantlineError, StoreBusy, StoreUnavailable
@@ -27,9 +27,19 @@ from gantline.contract.text import storable
 from gantline.manager.batcher import Batcher
 
 ACCESS: Final = "access"
-"""What refusals are about: a tenant's border."""
+"""The aggregate of refusals."""
 _TEXT_LIMIT: Final = 512
 _DETAILS_LIMIT: Final = 4096
+
+_MOST_ROUNDS: Final = 100
+_PAUSE_BETWEEN_SECONDS: Final = 0.005
+_ROUNDS_WITHOUT_PAUSE: Final = 5
+_FIRST_PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+_WRITE_ATTEMPTS: Final = 3
+_MOST_WAITING: Final = 10_000
+
+_Request = tuple[str, NewAuditEvent]
 
 _KEPT: Final = (
     "action",
@@ -45,45 +55,45 @@ _KEPT: Final = (
 )
 
 
-def chain_of(entry: AuditEntry) -> str:
-    """The tenant in whose chain an entry belongs.
+def choose_chain(entry: AuditEntry) -> str:
+    """Return the tenant in whose chain an entry belongs.
 
-    What was done belongs to those whose it was done to. What was refused stays with the one who
-    tried: nobody can write into the chain of a tenant that is not open to him.
+    What was done belongs to the tenant that it was done to. What was refused belongs to the tenant
+    of the actor: nobody can write into the chain of a tenant that is not open to him.
     """
     if entry.outcome == ALLOWED and entry.tenant_id:
         return entry.tenant_id
     return entry.actor_tenant
 
 
-def draft_of(entry: AuditEntry) -> Draft:
-    """What is kept. The id makes each draft unlike every other, so that no store takes one for the
-    repeat of another's."""
-    shown = _without_what_is_hidden(entry)
+def build_event(entry: AuditEntry) -> NewAuditEvent:
+    """Build what is kept of an entry. The id makes each event unique, so that no store takes it for
+    the repeat of another one."""
+    shown = _hide_unknown_job(entry)
     payload: dict[str, Any] = {"id": uuid4().hex}
     for name in _KEPT:
         if text := storable(getattr(shown, name), _TEXT_LIMIT):
-            payload[_camel(name)] = text
+            payload[_to_camel(name)] = text
     if shown.job_id is not None:
         payload["jobId"] = str(shown.job_id)
     if shown.details:
-        payload["details"] = _small(shown.details)
-    return Draft(
-        aggregate=storable(_aggregate(shown), _TEXT_LIMIT),
+        payload["details"] = _limit_details(shown.details)
+    return NewAuditEvent(
+        aggregate=storable(_choose_aggregate(shown), _TEXT_LIMIT),
         type=storable(shown.operation or shown.action, _TEXT_LIMIT),
         actor=storable(shown.actor, _TEXT_LIMIT),
         payload=payload,
     )
 
 
-def _without_what_is_hidden(entry: AuditEntry) -> AuditEntry:
-    """Of a job that he may not know of, whoever asked for it reads no more than he named."""
+def _hide_unknown_job(entry: AuditEntry) -> AuditEntry:
+    """Keep only the id of a job that the actor may not know of: he can read this entry."""
     if entry.outcome == "hidden" and entry.job_id is not None:
         return msgspec.structs.replace(entry, tenant_id="", job_type="", subject_id="")
     return entry
 
 
-def _aggregate(entry: AuditEntry) -> str:
+def _choose_aggregate(entry: AuditEntry) -> str:
     if entry.outcome != ALLOWED:
         return ACCESS
     if entry.job_id is not None:
@@ -91,8 +101,8 @@ def _aggregate(entry: AuditEntry) -> str:
     return entry.what or "tenant"
 
 
-def _small(details: Any) -> Any:
-    """Plain JSON data, or that there was too much of it."""
+def _limit_details(details: Any) -> Any:
+    """Return plain JSON data, or a note that there was too much of it."""
     try:
         body = msgspec.json.encode(details)
     except UnicodeEncodeError:
@@ -102,26 +112,15 @@ def _small(details: Any) -> Any:
     return msgspec.json.decode(body)
 
 
-def _camel(name: str) -> str:
+def _to_camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-_ROUNDS: Final = 100
-_PAUSE_BETWEEN_SECONDS: Final = 0.005
-_TURNS_AT_ONCE: Final = 5
-_FIRST_PAUSE_SECONDS: Final = 0.001
-_LONGEST_PAUSE_SECONDS: Final = 0.02
-_TRIES: Final = 3
-_MOST_WAITING: Final = 10_000
+class ChainWriter:
+    """Appends to chains; all events that wait are appended in one write.
 
-_Asked = tuple[str, Draft]
-
-
-class Appender:
-    """Append to chains. What has been appended is durable when it is answered.
-
-    Each block is written under the name that only the next block can have, so of two writers that
+    Each block is written under the key that only the next block can have, so of two writers that
     saw the same head one loses, reads the new head and tries again.
     """
 
@@ -132,106 +131,108 @@ class Appender:
         self._waiting = 0
         self._ended_at = 0.0
         self._batchers: dict[
-            asyncio.AbstractEventLoop, Batcher[_Asked, AuditEvent | GantlineError]
+            asyncio.AbstractEventLoop, Batcher[_Request, AuditEvent | GantlineError]
         ] = {}
 
-    async def append(self, tenant_id: str, draft: Draft) -> AuditEvent:
-        """Append one; raise StoreError where that cannot be done, or cannot be told."""
+    async def append(self, tenant_id: str, event: NewAuditEvent) -> AuditEvent:
+        """Append one durably; raise StoreError where that failed or may have failed."""
         if self._waiting >= self._most_waiting:
             raise StoreUnavailable(
                 f"{self._waiting} entries wait to be audited already.", next_step="Try again later."
             )
         self._waiting += 1
         try:
-            answer = await self._batcher().add((tenant_id, draft))
+            result = await self._batcher().add((tenant_id, event))
         finally:
             self._waiting -= 1
-        if isinstance(answer, GantlineError):
-            raise answer
-        return answer
+        if isinstance(result, GantlineError):
+            raise result
+        return result
 
-    async def drained(self) -> None:
-        """Wait until all that was handed in has been answered."""
+    async def drain(self) -> None:
+        """Wait until all events that were passed in are appended, or have failed."""
         batcher = self._batchers.pop(asyncio.get_running_loop(), None)
         if batcher is not None:
             await batcher.drained()
 
-    def _batcher(self) -> Batcher[_Asked, AuditEvent | GantlineError]:
+    def _batcher(self) -> Batcher[_Request, AuditEvent | GantlineError]:
         loop = asyncio.get_running_loop()
         if loop not in self._batchers:
             self._batchers[loop] = Batcher(self._append, most=MOST_IN_A_BLOCK)
         return self._batchers[loop]
 
-    async def _append(self, asked: Sequence[_Asked]) -> list[AuditEvent | GantlineError]:
-        """One block for each tenant; what goes wrong with one chain is not the others' trouble."""
-        await self._let_others()
-        drafts: dict[str, list[Draft]] = {}
-        for tenant_id, draft in asked:
-            drafts.setdefault(tenant_id, []).append(draft)
+    async def _append(self, requests: Sequence[_Request]) -> list[AuditEvent | GantlineError]:
+        """Append one block for each tenant; an error of one chain does not concern the others."""
+        await self._give_way()
+        events: dict[str, list[NewAuditEvent]] = {}
+        for tenant_id, event in requests:
+            events.setdefault(tenant_id, []).append(event)
         done: dict[str, list[AuditEvent] | GantlineError] = {}
-        for turn in range(_ROUNDS):
-            left = {tenant: wanted for tenant, wanted in drafts.items() if tenant not in done}
+        for number in range(_MOST_ROUNDS):
+            left = {tenant: new for tenant, new in events.items() if tenant not in done}
             if not left:
                 break
-            if turn:
-                await asyncio.sleep(_pause(turn) if turn > _TURNS_AT_ONCE else 0)
+            if number:
+                await asyncio.sleep(_choose_pause(number) if number > _ROUNDS_WITHOUT_PAUSE else 0)
             done |= await self._try(left)
         self._ended_at = asyncio.get_running_loop().time()
-        nobody: GantlineError = StoreBusy(
+        busy: GantlineError = StoreBusy(
             "Others kept writing to the audit chain.", next_step="Try again."
         )
-        answers = {
-            tenant: iter(_answers(done.get(tenant, nobody), wanted))
-            for tenant, wanted in drafts.items()
+        results = {
+            tenant: iter(_spread(done.get(tenant, busy), len(new)))
+            for tenant, new in events.items()
         }
-        return [next(answers[tenant]) for tenant, _ in asked]
+        return [next(results[tenant]) for tenant, _ in requests]
 
-    async def _let_others(self) -> None:
-        """Who writes block after block without a pause leaves other processes no chance."""
+    async def _give_way(self) -> None:
+        """Pause between blocks: else other processes could hardly ever append."""
         since = asyncio.get_running_loop().time() - self._ended_at
         if 0 <= since < _PAUSE_BETWEEN_SECONDS:
             await asyncio.sleep(_PAUSE_BETWEEN_SECONDS - since)
 
     async def _try(
-        self, drafts: dict[str, list[Draft]]
+        self, events: dict[str, list[NewAuditEvent]]
     ) -> dict[str, list[AuditEvent] | GantlineError]:
-        """Write a block behind each head; leave out whose place another has taken."""
+        """Write a block after each head; leave out the chains to which another has appended."""
         done: dict[str, list[AuditEvent] | GantlineError] = {}
         blocks: dict[str, list[AuditEvent]] = {}
         now = await self._store.ping()
-        for tenant_id, wanted in drafts.items():
+        for tenant_id, new in events.items():
             try:
-                blocks[tenant_id] = await self._block(tenant_id, wanted, now)
+                blocks[tenant_id] = await self._build_block(tenant_id, new, now)
             except GantlineError as error:
                 done[tenant_id] = error
         try:
-            answers = await self._write([write_of(events) for events in blocks.values()])
+            results = await self._write([make_write(block) for block in blocks.values()])
         except GantlineError as error:
             return done | dict.fromkeys(blocks, error)
-        for (tenant_id, events), answer in zip(blocks.items(), answers, strict=True):
-            if isinstance(answer, Applied):
-                done[tenant_id] = events
+        for (tenant_id, block), result in zip(blocks.items(), results, strict=True):
+            if isinstance(result, Applied):
+                done[tenant_id] = block
         return done
 
-    async def _block(self, tenant_id: str, drafts: list[Draft], now: datetime) -> list[AuditEvent]:
-        # Read each time: behind one that was remembered a prune could have made room again.
+    async def _build_block(
+        self, tenant_id: str, new: list[NewAuditEvent], now: datetime
+    ) -> list[AuditEvent]:
+        # Read each time: after a cached head, pruning may have freed the next key.
         head = await self._chains.head(tenant_id)
-        events: list[AuditEvent] = []
-        for draft in drafts:
-            version, previous_hash = behind(head)
-            head = sealed(
-                draft,
+        block: list[AuditEvent] = []
+        for event in new:
+            version, previous_hash = next_link(head)
+            head = chain_event(
+                event,
                 tenant_id=tenant_id,
                 version=version,
                 time=max(now, head.time) if head else now,
                 previous_hash=previous_hash,
             )
-            events.append(head)
-        return events
+            block.append(head)
+        return block
 
     async def _write(self, writes: list[RecordWrite]) -> list[Applied | Conflict]:
-        """A write whose answer was lost is made again: it counts as applied if it was."""
-        for _ in range(_TRIES - 1):
+        """Write again where the result was lost: it counts as applied if it was."""
+        for _ in range(_WRITE_ATTEMPTS - 1):
             try:
                 return await self._store.write_records(writes)
             except StoreUnavailable:
@@ -239,14 +240,15 @@ class Appender:
         return await self._store.write_records(writes)
 
 
-def _pause(turn: int) -> float:
-    """Time apart from the others; longer while many lose, and none at first: who waits while
-    another goes on without a pause, loses again."""
-    longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** (turn - _TURNS_AT_ONCE), _LONGEST_PAUSE_SECONDS)
+def _choose_pause(number: int) -> float:
+    """Return a backoff with jitter. The first rounds have none: who waits while another does not,
+    loses again."""
+    doublings = number - _ROUNDS_WITHOUT_PAUSE
+    longest = min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
     return random.random() * longest  # noqa: S311  # nobody gains by guessing it
 
 
-def _answers(
-    came: list[AuditEvent] | GantlineError, drafts: list[Draft]
+def _spread(
+    result: list[AuditEvent] | GantlineError, count: int
 ) -> Sequence[AuditEvent | GantlineError]:
-    return [came] * len(drafts) if isinstance(came, GantlineError) else came
+    return [result] * count if isinstance(result, GantlineError) else result

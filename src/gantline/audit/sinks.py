@@ -1,11 +1,11 @@
-"""The audit sinks of an application: the chain in its store, with a log line beside."""
+"""Audit sinks: the hash chain in the store, with a log line beside; or the log line alone."""
 
 import logging
 from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.chain_writer import Appender, chain_of, draft_of
+from gantline.audit.chain_writer import ChainWriter, build_event, choose_chain
 from gantline.audit.denials import WINDOW_SECONDS, Denials
 from gantline.contract.audit import ALLOWED, AuditEntry
 from gantline.contract.store import JobStore
@@ -26,15 +26,15 @@ class AuditLog:
 
 
 class StoreAudit:
-    """Keep entries in the chains of a store, and tell each to the log.
+    """Keeps entries in the chains of a store, and logs each.
 
     What was allowed is durable when `record` returns, or `record` raises and it is not done.
-    Refusals are told apart from their repeats; see `Denials`.
+    Repeated refusals are counted; see `Denials`.
     """
 
     def __init__(self, store: JobStore, *, window_seconds: float = WINDOW_SECONDS) -> None:
         self._log = AuditLog()
-        self._appender = Appender(store)
+        self._writer = ChainWriter(store)
         self._denials = Denials(self._append, window_seconds=window_seconds)
 
     async def record(self, entry: AuditEntry) -> None:
@@ -45,9 +45,9 @@ class StoreAudit:
             await self._denials.add(entry)
 
     async def close(self) -> None:
-        """Write what is still being counted."""
+        """Write the refusals that are still being counted."""
         await self._denials.flush()
-        await self._appender.drained()
+        await self._writer.drain()
 
     async def _append(self, entry: AuditEntry) -> Any:
-        return await self._appender.append(chain_of(entry), draft_of(entry))
+        return await self._writer.append(choose_chain(entry), build_event(entry))

@@ -7,15 +7,20 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, Unreadable
+from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, UnreadableEntry
 from gantline.contract.errors import InvalidInput
 
+PRUNED: Final = "pruneAudit"
+"""The type of the events that stand for what retention has removed."""
+LONGEST_LINE: Final = 1 << 20
+"""The limit for a line of an exported file; an event stays far below."""
+
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-"""One without a zone compares to none of ours."""
+"""With a zone: a time without one cannot be compared with ours."""
 
 
-class What(StrEnum):
-    """What has been done to a chain."""
+class FindingKind(StrEnum):
+    """How a chain was tampered with."""
 
     EDITED = "edited"
     INSERTED = "inserted"
@@ -29,16 +34,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     tenant_id: str
     version: int | None
-    """The first version that it is about; None where not even that can be told."""
+    """The first version that it is about; None where that is not known."""
     last_version: int | None = None
     """The last one, where it is about several."""
     aggregate: str = ""
-    what: What
+    what: FindingKind
     detail: str
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a chain had come. Kept outside of the store, it shows what was cut off its end.
+    """How long a chain was. Kept outside of the store, it shows what was cut off its end.
 
     An exported event is one too.
     """
@@ -50,7 +55,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What retention has removed: all up to a version, whose hash this was, older than that."""
+    """What retention has removed: all events through a version, which had this hash."""
 
     through: int
     hash: str
@@ -60,8 +65,8 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who removed it: the actor of the event that says so."""
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was verified of one chain."""
+class ChainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was verified of one chain, and what is wrong with it."""
 
     tenant_id: str
     events: int
@@ -69,19 +74,15 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last_version: int | None
     findings: list[Finding]
     removed: Removed | None = None
-    """What is not there to be verified any more, as the chain says."""
-
-
-PRUNED: Final = "pruneAudit"
-"""The type of the events that stand for what retention has removed."""
+    """What retention has removed and so is not verified, as the chain says."""
 
 
 class Verifier:
-    """Take the events of one chain, newest first, and tell what is wrong with them.
+    """Takes the events of one chain, newest first, and finds what is wrong with them.
 
-    An event fits the one behind it (the next newer) by its version and its hash. What does not fit
-    is judged together with the next older one: a chain that goes on without it has had something
-    put in, one that goes on with it has lost something.
+    An event fits the next newer one by its version and its hash. One that does not fit is checked
+    together with the next older one: where the chain is unbroken without it, it was inserted; else
+    something is missing.
     """
 
     def __init__(self, tenant_id: str, checkpoint: Checkpoint | None = None) -> None:
@@ -90,7 +91,7 @@ class Verifier:
         self._waiting: AuditEvent | None = None
         self._newer: AuditEvent | None = None
         self._trusts_newer = True
-        self._holes: list[tuple[int, int]] = []
+        self._gaps: list[tuple[int, int]] = []
         self._strays: list[AuditEvent] = []
         self._removed: list[Removed] = []
         self._findings: list[Finding] = []
@@ -98,23 +99,23 @@ class Verifier:
         self._first: int | None = None
         self._last: int | None = None
 
-    def add(self, event: AuditEvent | Unreadable) -> None:
-        if isinstance(event, Unreadable):
-            self._look_at_what_waits(None)
-            self._find(What.EDITED, None, f"{event.where} cannot be read")
+    def add(self, event: AuditEvent | UnreadableEntry) -> None:
+        if isinstance(event, UnreadableEntry):
+            self._check_waiting(None)
+            self._find(FindingKind.EDITED, None, f"{event.where} cannot be read")
             self._trusts_newer = False
             return
         self._events += 1
-        self._look_at_what_waits(event)
+        self._check_waiting(event)
         self._waiting = event
 
-    def finish(self) -> Verified:
-        self._look_at_what_waits(None)
-        self._check_the_beginning()
-        self._name_holes_and_strays()
-        self._check_the_checkpoint()
+    def finish(self) -> ChainReport:
+        self._check_waiting(None)
+        self._check_beginning()
+        self._report_gaps_and_strays()
+        self._check_checkpoint()
         findings = sorted(self._findings, key=lambda one: (one.version or 0, one.what))
-        return Verified(
+        return ChainReport(
             tenant_id=self._tenant_id,
             events=self._events,
             first_version=self._first,
@@ -127,9 +128,9 @@ class Verifier:
     def _furthest(self) -> Removed | None:
         return max(self._removed, key=lambda one: one.through, default=None)
 
-    # -- one after the other ----------------------------------------------------------------------
+    # -- event by event ---------------------------------------------------------------------------
 
-    def _look_at_what_waits(self, older: AuditEvent | None) -> None:
+    def _check_waiting(self, older: AuditEvent | None) -> None:
         event, self._waiting = self._waiting, None
         if event is None:
             return
@@ -141,14 +142,14 @@ class Verifier:
         elif older is not None and self._trusts_newer and _fits(older, newer, by_hash=True):
             self._strays.append(event)  # the chain goes on without it
         elif problem:
-            # Nothing that it says can be relied on, but it is where the next older should be.
+            # It cannot be trusted, but it is where the next older event should be.
             self._accept(msgspec.structs.replace(event, version=newer.version - 1), problem)
         elif event.version == newer.version - 1:
             detail = f"version {newer.version} was written behind another one than this"
-            self._find(What.EDITED, event, detail)
+            self._find(FindingKind.EDITED, event, detail)
             self._accept(event)
         elif event.version < newer.version and (older is None or older.version < event.version):
-            self._holes.append((event.version + 1, newer.version - 1))
+            self._gaps.append((event.version + 1, newer.version - 1))
             self._accept(event)
         else:
             self._strays.append(event)
@@ -165,49 +166,48 @@ class Verifier:
         return None if event.is_sound else "its hash does not match what it says"
 
     def _accept(self, event: AuditEvent, problem: str | None = None) -> None:
-        """What comes next, which is older, must fit this one; by its version alone, if this one
-        was changed."""
+        """Let the next older event fit this one; by its version alone, if this one was changed."""
         self._newer, self._trusts_newer = event, problem is None
         self._last = event.version if self._last is None else self._last
         self._first = event.version
         if problem:
-            self._find(What.EDITED, event, problem)
+            self._find(FindingKind.EDITED, event, problem)
             return
-        if event.type == PRUNED and (removed := _removed(event)):
+        if event.type == PRUNED and (removed := _read_removed(event)):
             self._removed.append(removed)
         known = self._checkpoint
         if known and event.version == known.version and event.hash != known.hash:
-            self._find(What.EDITED, event, "it is another one than in the checkpoint")
+            self._find(FindingKind.EDITED, event, "it is another one than in the checkpoint")
 
     # -- at the end -------------------------------------------------------------------------------
 
-    def _check_the_beginning(self) -> None:
+    def _check_beginning(self) -> None:
         oldest = self._newer
         if oldest is None:
             return
         removed_through = self._furthest.through if self._furthest else 0
         if removed_through < oldest.version - 1:
-            self._holes.append((removed_through + 1, oldest.version - 1))
+            self._gaps.append((removed_through + 1, oldest.version - 1))
             return
         known = {one.through: one.hash for one in self._removed} | {0: FIRST_PREVIOUS}
         before = known.get(oldest.version - 1)
         if self._trusts_newer and before is not None and before != oldest.previous_hash:
             detail = "it was written behind another one than the chain says"
-            self._find(What.EDITED, oldest, detail)
+            self._find(FindingKind.EDITED, oldest, detail)
 
-    def _name_holes_and_strays(self) -> None:
+    def _report_gaps_and_strays(self) -> None:
         elsewhere = {event.version for event in self._strays}
-        for first, last in self._holes:
-            for start, end in _between(first, last, elsewhere):
-                self._find_range(What.MISSING, start, end, "not in the chain any more")
+        for first, last in self._gaps:
+            for start, end in _split_range(first, last, elsewhere):
+                self._find_range(FindingKind.MISSING, start, end, "not in the chain any more")
         for event in self._strays:
-            is_missed = any(first <= event.version <= last for first, last in self._holes)
+            is_missed = any(first <= event.version <= last for first, last in self._gaps)
             if is_missed or event.version > (self._last or 0):
-                self._find(What.REORDERED, event, "it is not in its place")
+                self._find(FindingKind.REORDERED, event, "it is not in its place")
             else:
-                self._find(What.INSERTED, event, "the chain goes on without it")
+                self._find(FindingKind.INSERTED, event, "the chain goes on without it")
 
-    def _check_the_checkpoint(self) -> None:
+    def _check_checkpoint(self) -> None:
         checkpoint = self._checkpoint
         if checkpoint is None:
             return
@@ -215,16 +215,16 @@ class Verifier:
         when = f"{checkpoint.time:%Y-%m-%d %H:%M:%S}"
         if checkpoint.version > last:
             detail = f"the checkpoint of {when} knows of them"
-            self._find_range(What.TAIL_CUT, last + 1, checkpoint.version, detail)
+            self._find_range(FindingKind.TAIL_CUT, last + 1, checkpoint.version, detail)
         removed = self._furthest
         is_gone = self._first is None or checkpoint.version < self._first
         if removed and is_gone and checkpoint.time >= removed.before:
             detail = f"it was younger ({when}) than what is said to have been removed"
-            self._find_range(What.MISSING, checkpoint.version, checkpoint.version, detail)
+            self._find_range(FindingKind.MISSING, checkpoint.version, checkpoint.version, detail)
 
-    # -- naming -----------------------------------------------------------------------------------
+    # -- findings ---------------------------------------------------------------------------------
 
-    def _find(self, what: What, event: AuditEvent | None, detail: str) -> None:
+    def _find(self, what: FindingKind, event: AuditEvent | None, detail: str) -> None:
         self._findings.append(
             Finding(
                 tenant_id=self._tenant_id,
@@ -235,7 +235,7 @@ class Verifier:
             )
         )
 
-    def _find_range(self, what: What, first: int, last: int, detail: str) -> None:
+    def _find_range(self, what: FindingKind, first: int, last: int, detail: str) -> None:
         self._findings.append(
             Finding(
                 tenant_id=self._tenant_id,
@@ -247,14 +247,14 @@ class Verifier:
         )
 
 
-async def verified(
+async def verify_chain(
     tenant_id: str,
-    events: AsyncIterator[AuditEvent | Unreadable],
+    events: AsyncIterator[AuditEvent | UnreadableEntry],
     *,
     checkpoint: Checkpoint | None = None,
     progress: Callable[[int], Any] = lambda count: None,
-) -> Verified:
-    """Verify a chain whose events come newest first; `progress` is told after each."""
+) -> ChainReport:
+    """Verify a chain whose events come newest first; `progress` is called after each."""
     verifier = Verifier(tenant_id, checkpoint)
     count = 0
     async for event in events:
@@ -265,13 +265,13 @@ async def verified(
 
 
 def _fits(event: AuditEvent, newer: AuditEvent, *, by_hash: bool) -> bool:
-    """Whether `newer` was written behind this one."""
+    """Whether `newer` was written directly after this one."""
     if event.version != newer.version - 1:
         return False
     return not by_hash or event.hash == newer.previous_hash
 
 
-def _removed(event: AuditEvent) -> Removed | None:
+def _read_removed(event: AuditEvent) -> Removed | None:
     try:
         removed = msgspec.convert(event.payload.get("details"), Removed)
         return msgspec.structs.replace(removed, actor=event.actor)
@@ -279,42 +279,39 @@ def _removed(event: AuditEvent) -> Removed | None:
         return None
 
 
-def _between(first: int, last: int, others: set[int]) -> list[tuple[int, int]]:
-    """The ranges of a range that others leave; it may be as long as a forged version says."""
+def _split_range(first: int, last: int, others: set[int]) -> list[tuple[int, int]]:
+    """Return a range without the others, as ranges: a forged version can make it very long."""
     inside = sorted(version for version in others if first <= version <= last)
     starts = [first, *(version + 1 for version in inside)]
     ends = [*(version - 1 for version in inside), last]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
 
 
-LONGEST_LINE: Final = 1 << 20
-"""Of what is read at once; an event stays far below."""
-
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_events: Final = msgspec.json.Decoder(AuditEvent)
-_checkpoints: Final = msgspec.json.Decoder(Checkpoint)
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_event_decoder: Final = msgspec.json.Decoder(AuditEvent)
+_checkpoint_decoder: Final = msgspec.json.Decoder(Checkpoint)
 
 
-def line_of(thing: AuditEvent | Checkpoint) -> bytes:
+def encode_line(thing: AuditEvent | Checkpoint) -> bytes:
     return msgspec.json.encode(thing) + b"\n"
 
 
-def read_events(lines: Iterable[bytes]) -> Iterator[AuditEvent | Unreadable]:
-    """The events of an export, in its order."""
+def read_events(lines: Iterable[bytes]) -> Iterator[AuditEvent | UnreadableEntry]:
+    """Read the events of an export, in its order."""
     for number, line in enumerate(lines, start=1):
         try:
-            yield _events.decode(line)
-        except _UNREADABLE:
-            yield Unreadable(f"line {number}")
+            yield _event_decoder.decode(line)
+        except _DECODE_ERRORS:
+            yield UnreadableEntry(f"line {number}")
 
 
 def read_checkpoints(lines: Iterable[bytes]) -> dict[str, Checkpoint]:
-    """The furthest checkpoint of each tenant; raise InvalidInput for what is none."""
+    """Read the latest checkpoint of each tenant; raise InvalidInput for a line that is none."""
     found: dict[str, Checkpoint] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            one = _checkpoints.decode(line)
-        except _UNREADABLE:
+            one = _checkpoint_decoder.decode(line)
+        except _DECODE_ERRORS:
             raise InvalidInput(
                 f"Line {number} of the checkpoint file is no checkpoint.",
                 next_step="Make one with `gantline audit checkpoint`.",
