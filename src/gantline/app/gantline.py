@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from gantline.auth.authorizer import Authorizer
     from gantline.auth.stream_tokens import StreamTokens
     from gantline.bridge.bridge import Bridge
-    from gantline.telemetry.loop_watch import LoopWatch
-    from gantline.telemetry.routes import Routes
+    from gantline.telemetry.health import LoopWatch
+    from gantline.telemetry.health_server import Routes
     from gantline.webhooks.settings import WebhookSettings
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
