@@ -6,11 +6,17 @@ import secrets
 from datetime import datetime
 from typing import Final
 
-from gantline.auth.api_key import KIND, KeyState, StoredKey, StoredSecret
-from gantline.auth.api_keys import ApiKeys, mac_of
+from gantline.auth.api_key import (
+    KIND,
+    PREFIX,
+    KeyState,
+    KeyText,
+    StoredApiKey,
+    StoredSecret,
+    read_key_text,
+)
+from gantline.auth.api_keys import REFUSE_AGE_SECONDS, ApiKeys, compute_mac
 from gantline.auth.authenticator import Credentials
-from gantline.auth.key_cache import REFUSE_AGE_SECONDS
-from gantline.auth.key_text import PREFIX, KeyText, read_key_text
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal
 from gantline.contract.errors import InvalidCredentials
@@ -24,8 +30,8 @@ _SECRETS_CHECKED: Final = 2
 class ApiKeyAuthenticator:
     """Knows keys sent as `Authorization: Bearer gl_…` or as `X-API-Key: gl_…`.
 
-    For a key that is unknown, revoked or wrong the same is read and computed as for a good one.
-    Only who has the secret is told more than that the key is not valid.
+    For a key that is unknown, revoked or wrong the same is read and computed as for a valid one.
+    Only a caller with the right secret learns more than that the key is not valid.
     """
 
     challenge = 'Bearer realm="gantline"'
@@ -35,30 +41,30 @@ class ApiKeyAuthenticator:
         self._decoy = StoredSecret(keys.peppers.current, secrets.token_bytes(32))
 
     async def authenticate(self, credentials: Credentials) -> Principal | None:
-        sent = _keys_in(credentials)
+        sent = _find_keys(credentials)
         if not sent:
             return None
         if len(sent) > 1:
             raise InvalidCredentials("Two API keys were sent.", next_step="Send one.")
         text = read_key_text(sent.pop())
         try:
-            checked = await self._known_to_be_good(text)
+            checked = await self._check_with_cache(text)
         except InvalidCredentials as error:
             _log.warning("key %s was refused: %s", text.key_id, error.internal)
             raise
         await self._keys.note_use(text.key_id)
         return checked.grant.principal(text.key_id)
 
-    async def _known_to_be_good(self, text: KeyText) -> StoredKey:
-        """From memory, if it is good; but none is refused by what may have changed since."""
-        remembered = await self._keys.lookup(text.key_id)
+    async def _check_with_cache(self, text: KeyText) -> StoredApiKey:
+        """Accept a key by the cache, but refuse none before it was read again."""
+        cached = await self._keys.lookup(text.key_id)
         try:
-            return self._checked(text, remembered)
+            return self._check(text, cached)
         except InvalidCredentials:
             fresh = await self._keys.lookup(text.key_id, max_age_seconds=REFUSE_AGE_SECONDS)
-            if fresh is remembered:
+            if fresh is cached:
                 raise
-            return self._checked(text, fresh)
+            return self._check(text, fresh)
 
     async def is_revoked(self, principal: Principal) -> bool:
         kind, _, key_id = principal.id.partition(":")
@@ -67,7 +73,7 @@ class ApiKeyAuthenticator:
         stored = await self._keys.lookup(key_id)
         return stored is None or stored.state(self._keys.clock.now()) is not KeyState.ACTIVE
 
-    def _checked(self, text: KeyText, stored: StoredKey | None) -> StoredKey:
+    def _check(self, text: KeyText, stored: StoredApiKey | None) -> StoredApiKey:
         now = self._keys.clock.now()
         has_secret = self._has_secret(text, stored.secrets if stored else (), now)
         if stored is None or not has_secret:
@@ -82,7 +88,7 @@ class ApiKeyAuthenticator:
         return stored
 
     def _has_secret(self, text: KeyText, known: tuple[StoredSecret, ...], now: datetime) -> bool:
-        """Compare with two secrets, whatever there is to compare with."""
+        """Compare with two secrets always, so that the time taken tells nothing."""
         padded = (*known, *(self._decoy for _ in range(_SECRETS_CHECKED - len(known))))
         answers = [
             _matches(text, secret, self._keys.peppers)
@@ -96,11 +102,11 @@ def _matches(text: KeyText, secret: StoredSecret, peppers: Peppers) -> bool:
     is_known = secret.pepper_id in peppers
     if not is_known:
         _log.error("a key was made with the pepper %s, which is not set", secret.pepper_id)
-    mac = mac_of(text, peppers, secret.pepper_id if is_known else peppers.current)
+    mac = compute_mac(text, peppers, secret.pepper_id if is_known else peppers.current)
     return hmac.compare_digest(mac, secret.mac) and is_known
 
 
-def _keys_in(credentials: Credentials) -> set[str]:
+def _find_keys(credentials: Credentials) -> set[str]:
     sent = {credentials.headers[HEADER].strip()} if HEADER in credentials.headers else set()
     bearer = credentials.bearer
     if bearer is not None and bearer.startswith(PREFIX):
