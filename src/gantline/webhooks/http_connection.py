@@ -1,6 +1,6 @@
-"""Connecting: to an address that the guard has checked, and to none besides.
+"""HTTP connections to addresses that the guard has checked, and to no others.
 
-Apart from the sender, because httpcore2 is an extra and this is a class of its kind.
+Apart from the sender, because httpcore2 is an extra and these are subclasses of its classes.
 """
 
 import ssl
@@ -9,20 +9,22 @@ from typing import Any, Final
 
 import httpcore2
 
-from gantline.webhooks.guard import Guard, Target
+from gantline.webhooks.url_guard import UrlGuard, WebhookTarget
 
 _MOST_RECEIVED: Final = 128 * 1024
-"""Of an answer with its head. What comes in crumbs, or begins again and again, takes long to read,
-and while it is read nothing else runs."""
+"""The limit of a response with its head. One in tiny parts takes long to parse, and blocks the loop
+meanwhile."""
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to one target. Name and certificate stay those of the URL, so TLS checks them."""
+    """Connects to one target. TLS still checks the name of the URL."""
 
-    def __init__(self, guard: Guard, target: Target, *, whose: str, seconds_each: float) -> None:
+    def __init__(
+        self, guard: UrlGuard, target: WebhookTarget, *, tenant_id: str, seconds_each: float
+    ) -> None:
         self._guard = guard
         self._target = target
-        self._whose = whose
+        self._tenant_id = tenant_id
         self._seconds_each = seconds_each
         self._network = httpcore2.AnyIOBackend()
 
@@ -35,7 +37,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         failed: Exception = httpcore2.ConnectError("no address")
-        for address in await self._guard.addresses(self._target, whose=self._whose):
+        for address in await self._guard.addresses(self._target, tenant_id=self._tenant_id):
             try:
                 return _BoundedStream(
                     await self._network.connect_tcp(
@@ -48,7 +50,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class _BoundedStream(httpcore2.AsyncNetworkStream):
-    """A connection on which only so much is received."""
+    """A connection on which a limited number of bytes is received."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream

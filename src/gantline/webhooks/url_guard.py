@@ -1,8 +1,8 @@
-"""The guard against server-side request forgery: where a webhook may be sent, and where not.
+"""The guard against server-side request forgery: which URLs webhooks may be sent to.
 
-A URL is read by one strict pattern, and the request is made of what that found, so that no second
-reader can understand it otherwise. Its name is resolved once, all its addresses are checked, and
-to one of those very addresses the connection is made.
+A URL is parsed by one strict pattern, and the request is made of the parts that it found, so that
+no second parser can read it differently. Its name is resolved once, all its addresses are checked,
+and the connection is made to one of those addresses.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
-from gantline.webhooks.addresses import Address, Network, is_public, is_within
+from gantline.webhooks.ip_ranges import IpAddress, IpNetwork, is_public, is_within
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Look a name up: all its addresses, for a port."""
@@ -30,18 +30,18 @@ _URL: Final = re.compile(
     r"(?P<path>(?:/[A-Za-z0-9._~:/@!$&'()*+,;=%-]*)?(?:\?[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?)"
 )
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-# What ends in a number is an IPv4 address to some readers: 2130706433, 0177.1, 0x7f.1.
+# What ends in a number is an IPv4 address to some parsers: 2130706433, 0177.1, 0x7f.1.
 _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _MOST_LOOKUPS: Final = 200
-_MOST_LOOKUPS_OF_ONE: Final = 10
+_MOST_LOOKUPS_OF_A_TENANT: Final = 10
 
 
 class TargetRefused(Exception):
-    """Not sent. The text is for whoever made the endpoint, and names no address of ours."""
+    """Not sent. The text is for the owner of the endpoint, and names no internal address."""
 
 
-class Target(NamedTuple):
-    """A URL, taken apart. `host` is as it is resolved and as certificates name it."""
+class WebhookTarget(NamedTuple):
+    """A parsed URL. `host` is as it is resolved and as certificates name it."""
 
     scheme: str
     host: str
@@ -49,7 +49,7 @@ class Target(NamedTuple):
     path: str
 
     @property
-    def literal(self) -> Address | None:
+    def literal(self) -> IpAddress | None:
         """The address, where the host is one."""
         try:
             return ip_address(self.host)
@@ -57,8 +57,8 @@ class Target(NamedTuple):
             return None
 
 
-def read_target(url: str) -> Target:
-    """Take a URL apart; raise TargetRefused for all but the plainest form."""
+def parse_target(url: str) -> WebhookTarget:
+    """Parse a URL; raise TargetRefused for all but the plainest form."""
     match = _URL.fullmatch(url) if len(url) <= _LONGEST_URL else None
     if match is None:
         raise TargetRefused(
@@ -70,10 +70,12 @@ def read_target(url: str) -> Target:
     if not 0 < port < 65_536:
         raise TargetRefused("has a port that there is not")
     path = match["path"]
-    return Target(scheme, _checked_host(host), port, path if path.startswith("/") else f"/{path}")
+    return WebhookTarget(
+        scheme, _check_host(host), port, path if path.startswith("/") else f"/{path}"
+    )
 
 
-def _checked_host(host: str) -> str:
+def _check_host(host: str) -> str:
     try:
         if host.startswith("["):
             return str(IPv6Address(host[1:-1]))
@@ -86,16 +88,16 @@ def _checked_host(host: str) -> str:
     return host
 
 
-class Guard:
-    """Decides about targets. `allow` are networks of one's own that may be reached all the same.
+class UrlGuard:
+    """Decides about targets. `allow` are internal networks that may be reached.
 
-    What is in them may be asked by any port and without encryption: an operator named them.
+    Addresses in them may be reached by any port and without TLS: an operator named them.
     """
 
     def __init__(
         self,
         *,
-        allow: tuple[Network, ...] = (),
+        allow: tuple[IpNetwork, ...] = (),
         ports: frozenset[int] = DEFAULT_PORTS,
         resolve: Resolve | None = None,
     ) -> None:
@@ -104,11 +106,11 @@ class Guard:
         self._resolve = resolve
         self._system = _Resolver()
 
-    async def addresses(self, target: Target, *, whose: str) -> list[Address]:
-        """Resolve a target; raise TargetRefused unless it may be asked at every address it has.
+    async def addresses(self, target: WebhookTarget, *, tenant_id: str) -> list[IpAddress]:
+        """Resolve a target; raise TargetRefused unless it may be reached at every address it has.
 
-        `whose` is the tenant on whose account names are looked up."""
-        found = await self._found(target, whose)
+        Lookups are limited by tenant."""
+        found = await self._find(target, tenant_id)
         if not found:
             raise TargetRefused("has a host that cannot be found")
         if all(is_within(address, self._allow) for address in found):
@@ -116,70 +118,70 @@ class Guard:
         if target.scheme != "https":
             raise TargetRefused("must start with https://")
         if target.port not in self._ports:
-            raise TargetRefused(f"must use the port {_either(self._ports)}")
+            raise TargetRefused(f"must use the port {_join_ports(self._ports)}")
         if not all(is_public(one) or is_within(one, self._allow) for one in found):
             raise TargetRefused("leads to an address that is not public")
         return found
 
-    async def check(self, url: str, *, whose: str) -> None:
-        """Raise TargetRefused unless a URL may be asked, as far as that can be told now."""
-        await self.addresses(read_target(url), whose=whose)
+    async def check(self, url: str, *, tenant_id: str) -> None:
+        """Raise TargetRefused unless a URL may be reached, as its name resolves now."""
+        await self.addresses(parse_target(url), tenant_id=tenant_id)
 
-    async def _found(self, target: Target, whose: str) -> list[Address]:
+    async def _find(self, target: WebhookTarget, tenant_id: str) -> list[IpAddress]:
         if (literal := target.literal) is not None:
             return [literal]
         try:
             if self._resolve is not None:
                 texts = await self._resolve(target.host, target.port)
             else:
-                texts = await self._system.resolve(target.host, target.port, whose=whose)
+                texts = await self._system.resolve(target.host, target.port, tenant_id=tenant_id)
             return list(dict.fromkeys(map(ip_address, texts)))
         except (OSError, ValueError):  # no such name, or an address in a form of its own
             return []
 
 
 class _Resolver:
-    """The system's own way to look names up, each in a thread that no end of the process waits for.
+    """Looks names up with the system's resolver, each in a daemon thread.
 
-    Looking up blocks and cannot be stopped, also when nobody waits for it any more. So a server of
-    names that stands still must not stop the others: neither the loop, nor other tenants.
+    A lookup blocks and cannot be cancelled. So a name server that does not respond must not stop
+    the loop, nor the lookups of other tenants.
     """
 
     def __init__(self) -> None:
-        self._under_way = Counter[str]()
+        self._running = Counter[str]()
 
-    async def resolve(self, host: str, port: int, *, whose: str) -> Sequence[str]:
-        under_way = self._under_way
-        if under_way[whose] >= _MOST_LOOKUPS_OF_ONE or under_way.total() >= _MOST_LOOKUPS:
+    async def resolve(self, host: str, port: int, *, tenant_id: str) -> Sequence[str]:
+        running = self._running
+        if running[tenant_id] >= _MOST_LOOKUPS_OF_A_TENANT or running.total() >= _MOST_LOOKUPS:
             raise OSError("too many names are being looked up")
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[str]] = loop.create_future()
 
-        def tell(answer: list[str] | OSError) -> None:
-            self._end(whose)
-            if found.done():  # nobody waits any more
+        def set_result(result: list[str] | OSError) -> None:
+            self._end(tenant_id)
+            if found.done():  # nobody waits for it
                 return
-            if isinstance(answer, OSError):
-                found.set_exception(answer)
+            if isinstance(result, OSError):
+                found.set_exception(result)
             else:
-                found.set_result(answer)
+                found.set_result(result)
 
-        def look() -> None:
-            answer = _looked_up(host, port)
+        def run() -> None:
+            result = _look_up(host, port)
             with suppress(RuntimeError):  # the loop has been closed meanwhile
-                loop.call_soon_threadsafe(tell, answer)
+                loop.call_soon_threadsafe(set_result, result)
 
-        under_way[whose] += 1
-        threading.Thread(target=look, name="gantline-resolver", daemon=True).start()
+        running[tenant_id] += 1
+        threading.Thread(target=run, name="gantline-resolver", daemon=True).start()
         return await found
 
-    def _end(self, whose: str) -> None:
-        self._under_way[whose] -= 1
-        if not self._under_way[whose]:
-            del self._under_way[whose]
+    def _end(self, tenant_id: str) -> None:
+        self._running[tenant_id] -= 1
+        if not self._running[tenant_id]:
+            del self._running[tenant_id]
 
 
-def _looked_up(host: str, port: int) -> list[str] | OSError:
+def _look_up(host: str, port: int) -> list[str] | OSError:
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -187,5 +189,5 @@ def _looked_up(host: str, port: int) -> list[str] | OSError:
     return [str(address[0]) for *_, address in rows]
 
 
-def _either(ports: frozenset[int]) -> str:
+def _join_ports(ports: frozenset[int]) -> str:
     return " or ".join(map(str, sorted(ports)))

@@ -1,4 +1,4 @@
-"""The vault: secrets of endpoints, encrypted by keys that are never in the store."""
+"""Encryption of the endpoints' secrets, by keys that are never in the store."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NONCE_BYTES: Final = 12
 
 
 class SealedSecret(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A secret as it is kept: AES-256-GCM, by the key of this id."""
+    """An encrypted secret: AES-256-GCM, with the key of this id."""
 
     key_id: str
     sealed: bytes
@@ -31,14 +31,14 @@ class SealedSecret(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Vault:
-    """Seals and opens. Each secret is bound to its endpoint, so that none can be exchanged."""
+    """Encrypts and decrypts. Each secret is bound to its endpoint: none can be exchanged."""
 
     def __init__(self, keys: Peppers) -> None:
         self._keys = keys
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Vault | None":
-        """By GANTLINE_WEBHOOK_KEY, written as peppers are; None where it is not set."""
+        """Read GANTLINE_WEBHOOK_KEY, written as peppers are; None where it is not set."""
         text = environment.get(KEY_VARIABLE, "")
         return cls(Peppers.read(text, variable=KEY_VARIABLE)) if text.strip() else None
 
@@ -48,7 +48,7 @@ class Vault:
         return self._keys.current
 
     def prepare(self) -> None:
-        """Load what opening needs; in a thread, for it takes a while."""
+        """Import what decryption needs; call it in a thread, since that takes a while."""
         self._cipher(self._keys.current)
 
     def seal(self, secret: str, *, of: str) -> SealedSecret:
@@ -57,7 +57,7 @@ class Vault:
         return SealedSecret(key_id, nonce + sealed)
 
     def open(self, secret: SealedSecret, *, of: str) -> str:
-        """Raise AuthMisconfigured where its key is gone, StoreCorrupt where it was changed."""
+        """Decrypt; raise AuthMisconfigured without the key, StoreCorrupt where it was changed."""
         from cryptography.exceptions import InvalidTag
 
         if secret.key_id not in self._keys:

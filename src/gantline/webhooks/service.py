@@ -1,4 +1,4 @@
-"""Webhooks, put together: what applications, the API and the command line use."""
+"""The webhooks of an application: what the API and the command line call, and what workers run."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,89 +23,92 @@ from gantline.contract.webhook import (
 )
 from gantline.manager.cursors import begin_cursor
 from gantline.manager.event_reader import DeclaredConsumer
-from gantline.webhooks.deliveries import Deliveries, Home
-from gantline.webhooks.delivering import Delivering
-from gantline.webhooks.delivery import SCHEDULE
-from gantline.webhooks.endpoints import Endpoints
+from gantline.webhooks.concurrency import DEFAULT_SLOTS, EndpointLimits
+from gantline.webhooks.deliveries import Deliveries, WebhookApp
+from gantline.webhooks.delivery_handler import DeliveryHandler
+from gantline.webhooks.disabling import EndpointDisabler, FailureRecords
+from gantline.webhooks.endpoints import Endpoints, Rekeyed
 from gantline.webhooks.fan_out import CONSUMER, FanOut
-from gantline.webhooks.guard import Guard
-from gantline.webhooks.health import Health
-from gantline.webhooks.rekeying import Rekeyed, Rekeying
-from gantline.webhooks.sender import Sender
+from gantline.webhooks.http_sender import HttpSender
+from gantline.webhooks.retry import SCHEDULE
 from gantline.webhooks.settings import WebhookSettings
-from gantline.webhooks.shares import DEFAULT_SLOTS
-from gantline.webhooks.turns import Turns
+from gantline.webhooks.url_guard import UrlGuard
 from gantline.worker.handler import Handler, make_handler
 
 # Longer than the longest timeout of an endpoint, with all that is around it.
 _RUN_TIMEOUT = timedelta(minutes=3)
-# A delivery is put off as often as the backlog before it takes; only attempts are counted.
+# A delivery is postponed as often as the backlog before it takes; only attempts are counted.
 _MOST_SNOOZES = 10**9
 
 
-class Webhooks:
+class WebhookService:
     """The webhooks of an application. A tenant is named in every call."""
 
-    def __init__(self, home: Home, settings: WebhookSettings) -> None:
-        _check_there_are("cryptography", "httpcore2")
-        self._home = home
+    def __init__(self, app: WebhookApp, settings: WebhookSettings) -> None:
+        _require_modules("cryptography", "httpcore2")
+        self._app = app
         self.settings = settings
-        self._guard = Guard(allow=settings.allow, ports=settings.ports, resolve=settings.resolve)
-        self._health = Health(lambda: home.store)
+        self._guard = UrlGuard(allow=settings.allow, ports=settings.ports, resolve=settings.resolve)
+        self._failures = FailureRecords(lambda: app.store)
         self._endpoints = Endpoints(
-            lambda: home.store, settings, self._guard, self._health, clock=lambda: home.clock
+            lambda: app.store, settings, self._guard, self._failures, clock=lambda: app.clock
         )
-        self._deliveries = Deliveries(home, source=settings.source)
-        self._turns = Turns()
+        self._deliveries = Deliveries(app, source=settings.source)
+        self._limits = EndpointLimits()
 
     # -- for workers ------------------------------------------------------------------------------
 
     def handler(self) -> Handler:
         """The handler of deliveries. Its type is not declared, so nobody can submit one."""
-        delivering = Delivering(
-            lambda: self._home.store,
+        disabler = EndpointDisabler(
+            lambda: self._app.store,
             self._endpoints,
-            self._health,
-            Sender(self._guard, ssl_context=self.settings.ssl_context),
-            self._turns,
-            clock=lambda: self._home.clock,
+            self._failures,
+            clock=lambda: self._app.clock,
             disable_after=self.settings.disable_after,
             audit=self._audit,
         )
+        handler = DeliveryHandler(
+            self._endpoints,
+            HttpSender(self._guard, ssl_context=self.settings.ssl_context),
+            self._limits,
+            disabler,
+            clock=lambda: self._app.clock,
+        )
         return make_handler(
             DELIVERY_TYPE,
-            delivering.deliver,
+            handler.deliver,
             queue=DELIVERY_QUEUE,
             timeout=_RUN_TIMEOUT,
             policy=Policy(retry=SCHEDULE, max_snoozes=_MOST_SNOOZES),
         )
 
     def serve(self, queues: Mapping[str, int]) -> None:
-        """Share the slots that this process has for deliveries among the tenants."""
-        self._turns.shares.slots = queues.get(DELIVERY_QUEUE, DEFAULT_SLOTS)
+        """Divide the slots that this process has for deliveries among the tenants."""
+        self._limits.quotas.slots = queues.get(DELIVERY_QUEUE, DEFAULT_SLOTS)
 
     async def _audit(self, entry: AuditEntry) -> None:
-        await self._home.audit.record(entry)
+        await self._app.audit.record(entry)
 
     def consumer(self) -> DeclaredConsumer:
-        """What reads the events and has them delivered."""
+        """The consumer that reads the events and submits their deliveries."""
         fan_out = FanOut(
             self._endpoints,
-            lambda jobs: self._home.manager.submitter.insert(jobs),
+            lambda jobs: self._app.manager.submitter.insert(jobs),
             source=self.settings.source,
-            clock=lambda: self._home.clock,
+            clock=lambda: self._app.clock,
         )
         return DeclaredConsumer(consumer=fan_out, wants=FanOut.wants)
 
     # -- endpoints --------------------------------------------------------------------------------
 
     async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook:
-        """Make an endpoint; it is told what happens from now on, also while no worker runs."""
-        await begin_cursor(self._home.store, CONSUMER, from_start=False)
+        """Create an endpoint; it gets the events from now on, also those while no worker runs."""
+        await begin_cursor(self._app.store, CONSUMER, from_start=False)
         return await self._endpoints.create(spec, tenant_id=tenant_id, created_by=actor)
 
     async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]:
-        return await self._endpoints.listed(tenant_id=tenant_id)
+        return await self._endpoints.list_all(tenant_id=tenant_id)
 
     async def get(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint:
         """Raise WebhookNotFound, for another tenant's as well."""
@@ -131,12 +134,10 @@ class Webhooks:
         return await self._endpoints.disable(webhook_id, tenant_id=tenant_id, reason=reason)
 
     async def rekey(self) -> Rekeyed:
-        """Seal the secrets of all tenants' endpoints by the key in use, so that older ones may go.
+        """Encrypt the secrets of all endpoints with the key in use, so that older keys may go.
 
         Every process must know the key in use before."""
-        return await Rekeying(lambda: self._home.store, self.settings.vault).run(
-            self._home.clock.now()
-        )
+        return await self._endpoints.rekey()
 
     # -- deliveries -------------------------------------------------------------------------------
 
@@ -153,8 +154,8 @@ class Webhooks:
         limit: int = 50,
         after: Cursor | None = None,
     ) -> tuple[list[ListedDelivery], Cursor | None]:
-        """Also of an endpoint that was deleted, as long as they are kept."""
-        return await self._deliveries.listed(
+        """List deliveries, also of a deleted endpoint as long as they are kept."""
+        return await self._deliveries.list_page(
             webhook_id, tenant_id=tenant_id, status=status, limit=limit, after=after
         )
 
@@ -177,7 +178,7 @@ class Webhooks:
         return await self._deliveries.replay_all(webhook, wanted, actor=actor)
 
 
-def _check_there_are(*modules: str) -> None:
+def _require_modules(*modules: str) -> None:
     for name in modules:
         if find_spec(name) is None:
             raise GantlineError(

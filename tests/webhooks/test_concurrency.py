@@ -13,8 +13,7 @@ import pytest
 
 from gantline import Gantline, WorkerSettings
 from gantline.contract.webhook import DELIVERY_QUEUE, WebhookSpec
-from gantline.webhooks.shares import Shares
-from gantline.webhooks.turns import Turns
+from gantline.webhooks.concurrency import EndpointLimits, TenantQuotas
 from tests.servers.receiver import Receiver, status
 from tests.webhooks.shop import make_jobs
 
@@ -22,32 +21,34 @@ TENANT = "acme"
 HOOK = UUID(int=1)
 
 
-def take(turns: Turns, now: float, concurrency: int = 4) -> tuple[UUID, float | None]:
+def take(limits: EndpointLimits, now: float, concurrency: int = 4) -> tuple[UUID, float | None]:
     run = uuid4()
-    return run, turns.take(TENANT, HOOK, run, concurrency=concurrency, now=now)
+    return run, limits.acquire(TENANT, HOOK, run, concurrency=concurrency, now=now)
 
 
-def end(turns: Turns, run: UUID, now: float, *, is_up: bool = True, hold: float = 0.0) -> None:
-    turns.give_back(TENANT, HOOK, run, is_up=is_up, hold_seconds=hold, now=now)
+def end(
+    limits: EndpointLimits, run: UUID, now: float, *, is_up: bool = True, hold: float = 0.0
+) -> None:
+    limits.release(TENANT, HOOK, run, is_up=is_up, pause_seconds=hold, now=now)
 
 
 def test_so_many_at_once_and_no_more() -> None:
-    turns = Turns()
-    taken = [take(turns, 0.0) for _ in range(6)]
+    limits = EndpointLimits()
+    taken = [take(limits, 0.0) for _ in range(6)]
     assert [wait is None for _, wait in taken] == [True] * 4 + [False] * 2
-    end(turns, taken[0][0], 0.1)
-    assert take(turns, 0.1)[1] is None
-    turns.abandon(TENANT, HOOK, taken[1][0], now=0.1)
-    assert take(turns, 0.1)[1] is None
+    end(limits, taken[0][0], 0.1)
+    assert take(limits, 0.1)[1] is None
+    limits.abandon(TENANT, HOOK, taken[1][0], now=0.1)
+    assert take(limits, 0.1)[1] is None
 
 
 def test_a_backlog_spreads_over_the_time_that_it_will_take() -> None:
     """So that each delivery asks a few times, and not a thousand times in vain."""
-    turns = Turns()
+    limits = EndpointLimits()
     for _ in range(4):
-        take(turns, 0.0)
+        take(limits, 0.0)
     for now, least, most in ((0.0, 2, 10), (2.0, 400, 600)):  # two seconds each, four at a time
-        waits = [wait for _, wait in (take(turns, now) for _ in range(1000)) if wait is not None]
+        waits = [wait for _, wait in (take(limits, now) for _ in range(1000)) if wait is not None]
         assert len(waits) == 1000
         assert all(first <= second for first, second in pairwise(waits))
         assert least < waits[-1] < most
@@ -55,99 +56,99 @@ def test_a_backlog_spreads_over_the_time_that_it_will_take() -> None:
 
 def test_no_wait_is_longer_than_a_quarter_of_an_hour() -> None:
     """A delivery may be put off a thousand times: ten days."""
-    turns = Turns()
-    (run, _) = take(turns, 0.0)
-    end(turns, run, 30.0, hold=86_400)
-    waits = [take(turns, 30.0)[1] for _ in range(10_000)]
+    limits = EndpointLimits()
+    (run, _) = take(limits, 0.0)
+    end(limits, run, 30.0, hold=86_400)
+    waits = [take(limits, 30.0)[1] for _ in range(10_000)]
     assert max(wait or 0.0 for wait in waits) == 900
 
 
 def test_a_slow_endpoint_gets_a_quarter_of_its_turns() -> None:
-    turns = Turns()
-    turns.shares.slots = 20
-    first, _ = take(turns, 0.0, 8)
-    assert take(turns, 2.0, 8)[1] is None
-    assert take(turns, 4.0, 8)[1] is not None, "while one takes long"
-    end(turns, first, 30.0)
-    assert take(turns, 31.0, 8)[1] is None
-    assert take(turns, 31.0, 8)[1] is not None, "when one has taken long"
+    limits = EndpointLimits()
+    limits.quotas.slots = 20
+    first, _ = take(limits, 0.0, 8)
+    assert take(limits, 2.0, 8)[1] is None
+    assert take(limits, 4.0, 8)[1] is not None, "while one takes long"
+    end(limits, first, 30.0)
+    assert take(limits, 31.0, 8)[1] is None
+    assert take(limits, 31.0, 8)[1] is not None, "when one has taken long"
 
 
 def test_an_endpoint_that_is_down_is_tried_by_one_now_and_then() -> None:
-    turns, now = Turns(), 0.0
+    limits, now = EndpointLimits(), 0.0
     for _ in range(4):
-        run, wait = take(turns, now)
+        run, wait = take(limits, now)
         assert wait is None
-        end(turns, run, now, is_up=False)
-    run, _ = take(turns, now)
-    end(turns, run, now, is_up=False)
+        end(limits, run, now, is_up=False)
+    run, _ = take(limits, now)
+    end(limits, run, now, is_up=False)
     pauses = []
     for _ in range(8):
-        _, wait = take(turns, now)
+        _, wait = take(limits, now)
         assert wait is not None
         pauses.append(round(wait))
         now += wait + 1
-        run, wait = take(turns, now)
+        run, wait = take(limits, now)
         assert wait is None
-        assert take(turns, now)[1] is not None, "one at a time"
-        end(turns, run, now, is_up=False)
+        assert take(limits, now)[1] is not None, "one at a time"
+        end(limits, run, now, is_up=False)
     assert pauses == [30, 60, 120, 240, 480, 900, 900, 900]
     now += 901
-    run, _ = take(turns, now)
-    end(turns, run, now)
-    assert [take(turns, now)[1] for _ in range(4)] == [None] * 4, "it is up again"
+    run, _ = take(limits, now)
+    end(limits, run, now)
+    assert [take(limits, now)[1] for _ in range(4)] == [None] * 4, "it is up again"
 
 
 def test_what_is_not_asked_for_any_more_is_forgotten() -> None:
     """Endpoints come and go, and a worker lives for months."""
-    turns = Turns()
-    held, _ = take(turns, 0.0)
+    limits = EndpointLimits()
+    held, _ = take(limits, 0.0)
     for number in range(100):
         run = uuid4()
-        turns.take(f"t{number}", UUID(int=number + 2), run, concurrency=4, now=1.0)
-        turns.abandon(f"t{number}", UUID(int=number + 2), run, now=1.0)
+        limits.acquire(f"t{number}", UUID(int=number + 2), run, concurrency=4, now=1.0)
+        limits.abandon(f"t{number}", UUID(int=number + 2), run, now=1.0)
     for now in (2000.0, 4000.0):
-        turns.take("new", UUID(int=999), uuid4(), concurrency=4, now=now)
-    assert turns._states.keys() == {HOOK, UUID(int=999)}, "what is under way is kept"
-    assert turns.shares._tenants.keys() == {TENANT, "new"}
-    end(turns, held, 4000.0)
+        limits.acquire("new", UUID(int=999), uuid4(), concurrency=4, now=now)
+    assert limits._endpoints.keys() == {HOOK, UUID(int=999)}, "what is under way is kept"
+    assert limits.quotas._tenants.keys() == {TENANT, "new"}
+    end(limits, held, 4000.0)
 
 
-def shares_taken(shares: Shares, tenant: str, now: float, *, is_proven: bool) -> list[UUID]:
+def acquire_all(quotas: TenantQuotas, tenant: str, now: float, *, is_proven: bool) -> list[UUID]:
     """All that a tenant is given at once."""
     taken = list[UUID]()
-    while shares.take(tenant, run := uuid4(), is_proven=is_proven, now=now) is None:
+    while quotas.acquire(tenant, run := uuid4(), is_proven=is_proven, now=now) is None:
         taken.append(run)
     return taken
 
 
 def test_what_has_not_proved_to_be_quick_has_half_of_the_slots() -> None:
-    shares = Shares(10)
-    assert len(shares_taken(shares, "a", 0.0, is_proven=False)) == 5
-    assert len(shares_taken(shares, "a", 0.0, is_proven=True)) == 5, "and the rest is the others'"
-    assert len(shares_taken(Shares(1), "a", 0.0, is_proven=False)) == 1
+    quotas = TenantQuotas(10)
+    assert len(acquire_all(quotas, "a", 0.0, is_proven=False)) == 5
+    assert len(acquire_all(quotas, "a", 0.0, is_proven=True)) == 5, "and the rest is the others'"
+    assert len(acquire_all(TenantQuotas(1), "a", 0.0, is_proven=False)) == 1
 
 
 def test_a_tenant_that_was_slow_has_half_of_the_slots_while_there_are_others() -> None:
-    shares = Shares(10)
-    for run in shares_taken(shares, "a", 0.0, is_proven=True):
-        shares.give_back("a", run, now=30.0)
-    taken = shares_taken(shares, "a", 31.0, is_proven=True)
+    quotas = TenantQuotas(10)
+    for run in acquire_all(quotas, "a", 0.0, is_proven=True):
+        quotas.release("a", run, now=30.0)
+    taken = acquire_all(quotas, "a", 31.0, is_proven=True)
     assert len(taken) == 10, "alone it may have all"
     for run in taken:
-        shares.give_back("a", run, now=31.1)
-    assert len(shares_taken(shares, "b", 32.0, is_proven=True)) == 10, "it was never slow"
-    taken = shares_taken(shares, "a", 33.0, is_proven=True)
+        quotas.release("a", run, now=31.1)
+    assert len(acquire_all(quotas, "b", 32.0, is_proven=True)) == 10, "it was never slow"
+    taken = acquire_all(quotas, "a", 33.0, is_proven=True)
     assert len(taken) == 5
     for run in taken:
-        shares.give_back("a", run, now=33.1)
-    assert len(shares_taken(shares, "a", 700.0, is_proven=True)) == 10, "long ago"
+        quotas.release("a", run, now=33.1)
+    assert len(acquire_all(quotas, "a", 700.0, is_proven=True)) == 10, "long ago"
 
 
 def test_who_has_no_share_left_asks_at_the_pace_of_what_is_under_way() -> None:
-    shares = Shares(10)
-    shares_taken(shares, "a", 0.0, is_proven=False)
-    waits = [shares.take("a", uuid4(), is_proven=False, now=20.0) or 0.0 for _ in range(1000)]
+    quotas = TenantQuotas(10)
+    acquire_all(quotas, "a", 0.0, is_proven=False)
+    waits = [quotas.acquire("a", uuid4(), is_proven=False, now=20.0) or 0.0 for _ in range(1000)]
     assert waits[0] == 2.0
     assert 60 < sum(waits) / len(waits) < 120 == max(waits)
 

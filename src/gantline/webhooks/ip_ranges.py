@@ -1,4 +1,4 @@
-"""Which addresses are public: where a stranger may send us without reaching what is ours.
+"""The IP ranges that webhooks may not reach: every address that is not public.
 
 By our own tables: `is_global` of Python 3.11 takes some of these for public.
 """
@@ -12,8 +12,8 @@ from ipaddress import (
 )
 from typing import Final
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
 
 _NOT_PUBLIC_4: Final = tuple(
     map(
@@ -43,20 +43,20 @@ _NOT_PUBLIC_6: Final = tuple(
     map(
         IPv6Network,
         (
-            "2001::/23",  # protocols' own, Teredo among them, which is unwrapped before
+            "2001::/23",  # protocol assignments; Teredo, one of them, is unwrapped before
             "2001:db8::/32",  # documentation
             "3fff::/20",
         ),
     )
 )
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-# ISATAP (RFC 5214): an IPv4 address behind these, but for two bits of the 16 before.
+# ISATAP (RFC 5214): an IPv4 address follows these, of which two bits are free.
 _ISATAP: Final = 0x0000_5EFE
 _ISATAP_MASK: Final = 0xFCFF_FFFF
 
 
-def unwrapped(address: Address) -> tuple[Address, ...]:
-    """What an address leads to: the IPv4 addresses that are wrapped in it, else itself."""
+def unwrap(address: IpAddress) -> tuple[IpAddress, ...]:
+    """Return the IPv4 addresses that an IPv6 address leads to (NAT64, 6to4 …), else itself."""
     if isinstance(address, IPv4Address):
         return (address,)
     if address.ipv4_mapped is not None:
@@ -73,12 +73,12 @@ def unwrapped(address: Address) -> tuple[Address, ...]:
     return (address,)
 
 
-def is_public(address: Address) -> bool:
-    """Whether all that an address leads to is on the public Internet."""
-    return all(map(_is_public, unwrapped(address)))
+def is_public(address: IpAddress) -> bool:
+    """Whether all that an address leads to is public."""
+    return all(map(_is_public_address, unwrap(address)))
 
 
-def _is_public(address: Address) -> bool:
+def _is_public_address(address: IpAddress) -> bool:
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
     if address.scope_id is not None or address not in _GLOBAL_6:
@@ -86,11 +86,11 @@ def _is_public(address: Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC_6)
 
 
-def is_within(address: Address, networks: tuple[Network, ...]) -> bool:
+def is_within(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
     """Whether an address, or all that it leads to, is in one of these networks."""
-    return all(any(one in network for network in networks) for one in unwrapped(address))
+    return all(any(one in network for network in networks) for one in unwrap(address))
 
 
-def read_networks(text: str) -> tuple[Network, ...]:
+def read_networks(text: str) -> tuple[IpNetwork, ...]:
     """Read addresses and networks, separated by blanks or commas; raise ValueError."""
     return tuple(ip_network(part) for part in text.replace(",", " ").split())
