@@ -10,8 +10,8 @@ import asyncio
 import sys
 from uuid import uuid4
 
-from gantline.audit.appender import Appender
-from gantline.audit.event import Draft
+from gantline.audit.chain import NewAuditEvent
+from gantline.audit.chain_writer import ChainWriter
 from gantline.contract.clock import SystemClock
 from gantline.stores import store_from_url
 
@@ -21,15 +21,15 @@ BATCH = 5
 async def append(url: str, name: str, count: int) -> None:
     store = store_from_url(url, clock=SystemClock())
     await store.open()
-    appender = Appender(store)
+    writer = ChainWriter(store)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
     async def one() -> str:
         payload = {"id": uuid4().hex}
-        draft = Draft(aggregate="access", type="test", actor=name, payload=payload)
-        await appender.append("acme", draft)
+        draft = NewAuditEvent(aggregate="access", type="test", actor=name, payload=payload)
+        await writer.append("acme", draft)
         return payload["id"]
 
     for _ in range(count // BATCH):

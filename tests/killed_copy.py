@@ -14,8 +14,7 @@ from datetime import timedelta
 
 from gantline.contract.clock import SystemClock
 from gantline.contract.store import JobStore
-from gantline.moving.closing import Places, closing_of
-from gantline.moving.progress import Progress
+from gantline.moving.closing import CopyProgress, StoreNames, read_closing
 from gantline.moving.store_copy import StoreCopy
 from gantline.stores import store_from_url
 
@@ -25,22 +24,22 @@ async def main(source: str, target: str, point: str) -> None:
     for store in (here, there):
         await store.open()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         if progress.doing.startswith(point):
             die()
 
     async def switched(store: JobStore) -> None:
-        closed = await closing_of(store)
+        closed = await read_closing(store)
         if point == "handing" and closed and closed.has_moved:
             die()
 
     copy = StoreCopy(
         here,
         there,
-        Places(source, target),
+        StoreNames(source, target),
         actor="op",
-        tell=tell,
-        switched=switched,
+        on_progress=tell,
+        notify_switched=switched,
         grace=timedelta(microseconds=1),
     )
     await copy.run(wait=timedelta(seconds=5))

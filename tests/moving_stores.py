@@ -12,7 +12,7 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import ConsumerCursor, write_cursor
 from gantline.manager.switches import CLOSED, SWITCHES, Closed
-from gantline.moving.closing import Places
+from gantline.moving.closing import StoreNames
 from gantline.moving.store_copy import Copied, StoreCopy
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
@@ -23,7 +23,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
-PLACES = Places("the old place", "the new place")
+NAMES = StoreNames("the old place", "the new place")
 AT_ONCE = timedelta(0)
 NO_GRACE = timedelta(microseconds=1)
 
@@ -62,8 +62,8 @@ async def furnished(bench: Bench) -> None:
 async def close(store: JobStore) -> None:
     """As a copy does that is under way."""
     closed = Closed(
-        copied_from=PLACES.source,
-        copied_to=PLACES.target,
+        copied_from=NAMES.source,
+        copied_to=NAMES.target,
         copy="c",
         by="op",
         since=await store.ping(),
@@ -73,7 +73,7 @@ async def close(store: JobStore) -> None:
 
 def copy_of(source: JobStore, target: JobStore, **options: Any) -> StoreCopy:
     options.setdefault("grace", NO_GRACE)
-    return StoreCopy(source, target, options.pop("places", PLACES), actor="op", **options)
+    return StoreCopy(source, target, options.pop("names", NAMES), actor="op", **options)
 
 
 async def copied(source: JobStore, target: JobStore, **options: Any) -> Copied:

@@ -208,7 +208,7 @@ async def test_nothing_is_lost_or_doubled_while_all_go_on(tmp_path: Path) -> Non
                 target,
                 wait=timedelta(seconds=20),
                 grace=timedelta(seconds=2),
-                switched=switched,
+                notify_switched=switched,
             )
             await asyncio.gather(*submitters)
         await target.close()

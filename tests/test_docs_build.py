@@ -12,7 +12,8 @@ from gantline.api.problems import KINDS, ApiCode
 from gantline.app.settings import SETTINGS
 from gantline.contract.errors import Code
 from gantline.contract.status import TRANSITIONS, DerivedState, Event, JobStatus, Reason
-from gantline.telemetry.names import METRICS, Attribute
+from gantline.telemetry.metrics import METRICS
+from gantline.telemetry.tracing import Attribute
 from scripts.docs import leftovers, lifecycle, links
 from scripts.docs.__main__ import build, pages_nobody_finds
 from scripts.docs.reference.command_line import commands

@@ -13,7 +13,7 @@ import pytest
 from gantline.contract.clock import SystemClock
 from gantline.contract.store import JobStore
 from gantline.contract.stored import Part, StoredJob
-from gantline.moving.closing import closing_of
+from gantline.moving.closing import read_closing
 from gantline.stores import store_from_url
 from gantline.testing.conformance.moving import read_out
 from gantline.testing.factories import make_new
@@ -83,14 +83,14 @@ async def test_a_copy_that_is_killed_anywhere_can_be_run_again(
         await here.insert(new)
         for point in POINTS:
             assert await run_copy(source, target, point) == -signal.SIGKILL, point
-            closed = await closing_of(here)
+            closed = await read_closing(here)
             assert closed is not None or point == "closing"
             if (await there.dump(Part.JOBS, limit=1)).items:
-                assert await closing_of(there) is not None, point
+                assert await read_closing(there) is not None, point
         assert await run_copy(source, target, "never") == 0
         assert await jobs_of(there) == await jobs_of(here)
         assert len(await jobs_of(there)) == JOBS
-        assert await closing_of(there) is None
-        closed = await closing_of(here)
+        assert await read_closing(there) is None
+        closed = await read_closing(here)
         assert closed is not None
         assert closed.has_moved

@@ -17,11 +17,8 @@ from gantline.manager.reaper import Reaper
 from gantline.manager.sessions import Session, register
 from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
-from gantline.telemetry.address import parse_address
-from gantline.telemetry.checks import WELL, Check
-from gantline.telemetry.health import answer
-from gantline.telemetry.routes import Routes
-from gantline.telemetry.server import HealthServer
+from gantline.telemetry.health import WELL, Check, build_response
+from gantline.telemetry.health_server import HealthServer, Routes, parse_address
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import JOB_TYPE, make_new, wanting
 from gantline.testing.faults import Call, intercepted
@@ -354,7 +351,7 @@ async def test_a_run_that_was_taken_over_is_waste(worker: StuckWorker) -> None:
 async def test_readiness_over_a_port_names_the_check_that_failed() -> None:
     checks = {"store": WELL, "consuming": Check(ok=False, message="It cannot claim.")}
     server = HealthServer(
-        parse_address("127.0.0.1:0"), Routes({"/readyz": lambda: _async(answer(checks))})
+        parse_address("127.0.0.1:0"), Routes({"/readyz": lambda: _async(build_response(checks))})
     )
     await asyncio.to_thread(server.start)
     try:

@@ -13,7 +13,7 @@ from gantline.contract.wakeup import OnHint
 from gantline.manager.sessions import live_sessions
 from gantline.stores.memory import MemoryStore
 from gantline.testing.faults import Call, intercepted
-from gantline.wakeups.in_process import Hub, InProcessWakeup
+from gantline.wakeups.local import Hub, InProcessWakeup
 
 
 class SlowToOpen:

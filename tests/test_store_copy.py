@@ -21,8 +21,7 @@ from gantline.contract.stored import Marks, Part, Stored, StoredJob, StoredRecor
 from gantline.manager.manager import JobManager
 from gantline.manager.sessions import Session, register
 from gantline.manager.submitter import Submission
-from gantline.moving.closing import Places, closing_of, reopen
-from gantline.moving.progress import Progress
+from gantline.moving.closing import CopyProgress, StoreNames, read_closing, reopen
 from gantline.moving.store_copy import NOT_COMPARED, NOT_COPIED
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
@@ -31,7 +30,7 @@ from gantline.testing.conformance.moving import read_out, seen
 from gantline.testing.factories import make_job, make_new
 from gantline.testing.faults import Call, Crash, intercepted
 from tests.harness import MemoryHarness
-from tests.moving_stores import KINDS, PLACES, copied, copy_of, furnished, opened_harness
+from tests.moving_stores import KINDS, NAMES, copied, copy_of, furnished, opened_harness
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ async def content(store: JobStore) -> list[Stored]:
 
 
 async def is_closed(bench: Bench) -> bool:
-    return await closing_of(bench.store) is not None
+    return await read_closing(bench.store) is not None
 
 
 async def is_the_same(source: Bench, target: Bench) -> None:
@@ -104,9 +103,9 @@ async def test_any_store_is_copied_into_any_other(
 async def test_the_source_tells_where_its_jobs_went(source: Bench, target: Bench) -> None:
     await source.submit()
     await copied(source.store, target.store)
-    closed = await closing_of(source.store)
+    closed = await read_closing(source.store)
     assert closed is not None
-    assert (closed.has_moved, closed.copied_to, closed.by) == (True, PLACES.target, "op")
+    assert (closed.has_moved, closed.copied_to, closed.by) == (True, NAMES.target, "op")
     assert await reopen(source.store) == closed
     assert await reopen(source.store) is None
     assert not await is_closed(source)
@@ -137,12 +136,12 @@ async def test_what_goes_wrong_opens_the_source_and_leaves_the_target_closed(
 ) -> None:
     await furnished(source)
 
-    def break_it(progress: Progress) -> None:
+    def break_it(progress: CopyProgress) -> None:
         if progress.doing.startswith(phase):
             raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        await copied(source.store, target.store, tell=break_it)
+        await copied(source.store, target.store, on_progress=break_it)
     assert not await is_closed(source)
     assert await is_closed(target) == (phase in ("copying", "comparing"))
     await copied(source.store, target.store)
@@ -153,11 +152,11 @@ async def test_an_interrupted_copy_opens_the_source(source: Bench, target: Bench
     await source.submit()
     waiting = asyncio.Event()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         if progress.doing.startswith("waiting"):
             waiting.set()
 
-    copy = copy_of(source.store, target.store, grace=timedelta(hours=1), tell=tell)
+    copy = copy_of(source.store, target.store, grace=timedelta(hours=1), on_progress=tell)
     task = asyncio.create_task(copy.run(wait=timedelta(0)))
     await waiting.wait()
     assert await is_closed(source)
@@ -174,7 +173,7 @@ async def test_a_copy_that_may_have_opened_the_target_leaves_the_source_closed(
 
     async def losing_the_last_answer(verb: str, call: Call) -> Any:
         answer = await call()
-        closed = await closing_of(source.store)
+        closed = await read_closing(source.store)
         if verb == "write_records" and closed and closed.has_moved:
             raise GantlineError("the answer was lost")
         return answer
@@ -195,14 +194,14 @@ async def test_a_copy_that_another_has_overtaken_hands_nothing_over(
         nonlocal overtaken
         if verb == "counts" and not overtaken:
             overtaken = True
-            places = Places(PLACES.source, "a third place")
-            await copied(source.store, other, places=places)
+            places = StoreNames(NAMES.source, "a third place")
+            await copied(source.store, other, names=places)
         return await call()
 
     with pytest.raises(GantlineError, match="Another copy of the same store"):
         await copied(intercepted(source.store, overtaking), target.store)
     assert await is_closed(target)
-    closed = await closing_of(source.store)
+    closed = await read_closing(source.store)
     assert closed is not None
     assert closed.copied_to == "a third place"
 
@@ -225,7 +224,7 @@ async def test_a_run_is_waited_for(source: Bench, target: Bench) -> None:
         store,
         target.store,
         wait=timedelta(seconds=30),
-        tell=lambda progress: told.append(progress.doing),
+        on_progress=lambda progress: told.append(progress.doing),
     )
     assert any(str(run.job.job_id) in one for one in told)
     assert await target.status(run.job.job_id) is JobStatus.COMPLETED
@@ -319,18 +318,18 @@ async def test_the_unfinished_copy_of_another_store_is_not_replaced(
 ) -> None:
     async with opened_harness("memory", clock, None, None) as other:
         await other.submit()
-        await interrupted(other, target, places=Places("another place", PLACES.target))
+        await interrupted(other, target, names=StoreNames("another place", NAMES.target))
         with pytest.raises(GantlineError, match="holds jobs already"):
             await copied(source.store, target.store)
 
 
 async def interrupted(source: Bench, target: Bench, **options: Any) -> None:
-    def break_it(progress: Progress) -> None:
+    def break_it(progress: CopyProgress) -> None:
         if progress.doing.startswith("comparing"):
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        await copied(source.store, target.store, tell=break_it, **options)
+        await copied(source.store, target.store, on_progress=break_it, **options)
 
 
 async def test_what_changed_since_an_interrupted_copy_is_as_it_is_now(
@@ -391,7 +390,7 @@ async def test_jobs_that_were_moved_are_not_copied_from_where_they_were(
         await copied(
             source.store,
             MemoryStore(clock=clock),
-            places=Places(PLACES.source, "a third place"),
+            names=StoreNames(NAMES.source, "a third place"),
         )
     with pytest.raises(GantlineError, match="holds jobs already"):
         await copied(source.store, target.store)

@@ -11,8 +11,8 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.stored import Part
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.manager.manager import Ending
-from gantline.moving.closing import Places, reopen
-from gantline.moving.comparing import Checksums, pages
+from gantline.moving.closing import StoreNames, reopen
+from gantline.moving.comparing import Checksums, read_pages
 from gantline.testing.clock import FakeClock
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.factories import make_new
@@ -78,7 +78,7 @@ async def sums_of(bench: Bench) -> list[list[int]]:
     found = []
     for part in (Part.JOBS, Part.KEYS, Part.RECORDS):
         sums = Checksums()
-        async for page in pages(bench.store, part, BATCH):
+        async for page in read_pages(bench.store, part, BATCH):
             for item in page:
                 if "closed" not in item.name:
                     sums.add(item)
@@ -101,7 +101,7 @@ async def test_a_hundred_thousand_jobs_come_home_as_they_left(
         way = (first, second, third, last)
         names = ("sqlite", "postgres", "redis", "sqlite again")
         for here, there, *place in zip(way, way[1:], names, names[1:], strict=False):
-            done = await copied(here.store, there.store, places=Places(*place))
+            done = await copied(here.store, there.store, names=StoreNames(*place))
             print(f"{place[0]} → {place[1]}: {done}")  # noqa: T201  # what was measured
             assert done.jobs > JOBS
         assert await sums_of(last) == await sums_of(first)

@@ -18,12 +18,12 @@ from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.wakeup import Hint, OnHint, PostgresChannel
 from gantline.stores import store_from_url
 from gantline.wakeups.postgres import postgres_wakeup
-from gantline.wakeups.remote import Pace, RemoteWakeup
+from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
 
-HASTY = Pace(
+HASTY = WakeupPace(
     heartbeat_seconds=0.1,
     answer_seconds=0.5,
     first_wait_seconds=0.05,
@@ -55,13 +55,13 @@ def new_schema() -> str:
 
 
 def listening(
-    channel: PostgresChannel, pace: Pace = HASTY
+    channel: PostgresChannel, pace: WakeupPace = HASTY
 ) -> AbstractAsyncContextManager[tuple[RemoteWakeup, Ear]]:
     return overheard(postgres_wakeup(channel, pace))
 
 
 def sending(
-    channel: PostgresChannel, pace: Pace = HASTY
+    channel: PostgresChannel, pace: WakeupPace = HASTY
 ) -> AbstractAsyncContextManager[RemoteWakeup]:
     return opened(postgres_wakeup(channel, pace))
 

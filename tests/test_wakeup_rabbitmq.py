@@ -18,7 +18,7 @@ from gantline import Gantline, WorkerSettings
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.wakeup import Hint
 from gantline.wakeups.rabbitmq import rabbitmq_wakeup
-from gantline.wakeups.remote import Pace, RemoteWakeup
+from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 from gantline.wakeups.trigger import is_trigger, parse_trigger
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, overheard
 from tests.servers.postgres import PostgresServer, free_port
@@ -26,7 +26,7 @@ from tests.servers.rabbitmq import RabbitServer
 
 pytestmark = pytest.mark.xdist_group("rabbitmq")
 
-HASTY = Pace(answer_seconds=5, first_wait_seconds=0.05, longest_wait_seconds=0.2)
+HASTY = WakeupPace(answer_seconds=5, first_wait_seconds=0.05, longest_wait_seconds=0.2)
 GARBAGE = (
     b"",
     b"\xff\x00",

@@ -11,11 +11,11 @@ import pytest
 from gantline import Gantline, WorkerSettings
 from gantline.contract.wakeup import Bell, Hint, RedisChannel
 from gantline.wakeups.redis import redis_wakeup
-from gantline.wakeups.remote import Pace, RemoteWakeup
+from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
 from tests.servers.redis import RedisServer
 
-HASTY = Pace(
+HASTY = WakeupPace(
     heartbeat_seconds=0.1,
     answer_seconds=0.5,
     first_wait_seconds=0.05,
@@ -44,12 +44,14 @@ def channel_on(*servers: RedisServer) -> RedisChannel:
 
 
 def listening(
-    channel: RedisChannel, pace: Pace = HASTY
+    channel: RedisChannel, pace: WakeupPace = HASTY
 ) -> AbstractAsyncContextManager[tuple[RemoteWakeup, Ear]]:
     return overheard(redis_wakeup(channel, pace))
 
 
-def sending(channel: RedisChannel, pace: Pace = HASTY) -> AbstractAsyncContextManager[RemoteWakeup]:
+def sending(
+    channel: RedisChannel, pace: WakeupPace = HASTY
+) -> AbstractAsyncContextManager[RemoteWakeup]:
     return opened(redis_wakeup(channel, pace))
 
 

@@ -19,8 +19,8 @@ from gantline.api.sent import JobToSubmit
 from gantline.api.server import ApiServer
 from gantline.api.settings import ApiSettings
 from gantline.auth.api_key import KeyGrant
+from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
-from gantline.auth.key_authenticator import ApiKeyAuthenticator
 from gantline.auth.peppers import Peppers
 from gantline.worker.tuning import run_tuned
 

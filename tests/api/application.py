@@ -13,8 +13,8 @@ from gantline.contract.audit import AuditEntry
 from gantline.contract.clock import Clock
 from gantline.contract.errors import InvalidCredentials
 from gantline.contract.store import JobStore
+from gantline.webhooks.secret_encryption import Vault
 from gantline.webhooks.settings import WebhookSettings
-from gantline.webhooks.vault import Vault
 
 
 class Document(msgspec.Struct, rename="camel"):

@@ -7,9 +7,8 @@ import pytest
 
 from gantline import Gantline
 from gantline.api.application import Api
-from gantline.audit.chain import NAMESPACE, AuditChains
-from gantline.audit.event import AuditEvent
-from gantline.audit.verifier import Verifier
+from gantline.audit.chain import NAMESPACE, AuditChains, AuditEvent
+from gantline.audit.verification import Verifier
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.testing.clock import FakeClock
@@ -159,7 +158,7 @@ async def test_a_store_that_cannot_keep_it_refuses_the_action(jobs: Gantline) ->
 
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
         job_id = (await submit(ask, DOCUMENT, "alice")).json()["jobId"]
-        jobs._store_audit._appender._store = intercepted(jobs.store, around)
+        jobs._store_audit._writer._store = intercepted(jobs.store, around)
         response = await ask("alice", "POST", f"/api/jobs/{job_id}/cancel")
         assert (response.status_code, response.json()["errorCode"]) == (503, "STORE_UNAVAILABLE")
         status = await ask("alice", "GET", f"/api/jobs/{job_id}/status")

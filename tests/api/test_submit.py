@@ -13,7 +13,7 @@ from gantline.moving.closing import reopen
 from gantline.testing.clock import FakeClock
 from tests.api.conftest import Asker
 from tests.api.playing import PERMANENT, run_all, standing, stored
-from tests.moving_stores import PLACES, close
+from tests.moving_stores import NAMES, close
 
 DOCUMENT = {"jobType": "document-indexing", "payload": {"documentId": "d1", "rowVersion": 5}}
 OTHER = {"jobType": "document-indexing", "payload": {"documentId": "d2", "rowVersion": 5}}
@@ -416,7 +416,7 @@ async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
         assert body["retryable"]
         assert body["detail"].endswith("Try again later.")
         assert response.headers["retry-after"] == "5"
-        assert PLACES.target not in response.text
+        assert NAMES.target not in response.text
     assert (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).json()["status"] == "Queued"
     await reopen(jobs.store)
     jobs.switches.doubt()

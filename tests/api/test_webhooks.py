@@ -8,7 +8,7 @@ import pytest
 
 from gantline import Gantline
 from gantline.contract.outcome import ErrorInfo, Failure, Success
-from gantline.webhooks.tried import Tried
+from gantline.webhooks.delivery import AttemptResult
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import run_all
@@ -183,10 +183,10 @@ async def test_what_is_changed_is_audited_and_looking_is_not(ask: Asker, audit: 
 async def test_deliveries_are_listed_shown_and_replayed(ask: Asker, jobs: Gantline) -> None:
     webhook_id = (await made(ask))["webhook"]["webhookId"]
     path = f"/api/webhooks/{webhook_id}"
-    tried = Tried(http_status=404, latency_seconds=0.25, response_body="who are you?")
+    tried = AttemptResult(http_status=404, latency_seconds=0.25, response_body="who are you?")
     for outcome in (
         Failure(ErrorInfo("UPSTREAM_REFUSED", "The receiver answered 404.", tried.text()), False),
-        Success(Tried(http_status=200, latency_seconds=0.1).text().encode()),
+        Success(AttemptResult(http_status=200, latency_seconds=0.1).text().encode()),
         None,
     ):
         await ask("operator", "POST", f"{path}/test")
@@ -228,7 +228,9 @@ async def test_what_the_receiver_said_is_only_for_who_manages_webhooks(
     ask: Asker, jobs: Gantline
 ) -> None:
     webhook_id = (await made(ask))["webhook"]["webhookId"]
-    said = Tried(http_status=500, latency_seconds=0.1, response_body="password: hunter2").text()
+    said = AttemptResult(
+        http_status=500, latency_seconds=0.1, response_body="password: hunter2"
+    ).text()
     failure = Failure(ErrorInfo("UPSTREAM_ERROR", "The receiver answered 500.", said), False)
     for outcome in (failure, Success(said.encode())):
         tested = (await ask("operator", "POST", f"/api/webhooks/{webhook_id}/test")).json()

@@ -9,11 +9,9 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent, Draft
-from gantline.audit.findings import Checkpoint, Verified
-from gantline.audit.verifier import verified
+from gantline.audit.chain import AuditChains, AuditEvent, NewAuditEvent, UnreadableEntry
+from gantline.audit.chain_writer import ChainWriter
+from gantline.audit.verification import ChainReport, Checkpoint, verify_chain
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.testing.clock import FakeClock
@@ -31,23 +29,23 @@ class Trail:
         self.clock = clock
         self.url = url
         self.chains = AuditChains(store)
-        self.appender = Appender(store)
+        self.writer = ChainWriter(store)
 
     async def append(self, count: int = 1, *, tenant_id: str = TENANT) -> list[AuditEvent]:
         """One block for each event."""
         return [
-            await self.appender.append(tenant_id, draft(number)) for number in range(1, count + 1)
+            await self.writer.append(tenant_id, draft(number)) for number in range(1, count + 1)
         ]
 
     async def verified(
         self, tenant_id: str = TENANT, checkpoint: Checkpoint | None = None
-    ) -> Verified:
-        return await verified(tenant_id, self.chains.events(tenant_id), checkpoint=checkpoint)
+    ) -> ChainReport:
+        return await verify_chain(tenant_id, self.chains.events(tenant_id), checkpoint=checkpoint)
 
     async def events(self, tenant_id: str = TENANT) -> list[AuditEvent]:
         """All that can be read, oldest first."""
         found = [event async for event in self.chains.events(tenant_id)]
-        return [event for event in reversed(found) if not isinstance(event, Unreadable)]
+        return [event for event in reversed(found) if not isinstance(event, UnreadableEntry)]
 
 
 def slow(store: JobStore) -> JobStore:
@@ -62,9 +60,9 @@ def slow(store: JobStore) -> JobStore:
     return intercepted(store, around)
 
 
-def draft(number: int = 1, **facts: Any) -> Draft:
+def draft(number: int = 1, **facts: Any) -> NewAuditEvent:
     payload = {"id": uuid4().hex, "number": number, **facts}
-    return Draft(
+    return NewAuditEvent(
         aggregate=f"queue:q{number}", type="pauseQueue", actor="user:operator", payload=payload
     )
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import MOST_IN_A_BLOCK, NAMESPACE, AuditChains
-from gantline.audit.event import FIRST_PREVIOUS
+from gantline.audit.chain import FIRST_PREVIOUS, MOST_IN_A_BLOCK, NAMESPACE, AuditChains
+from gantline.audit.chain_writer import ChainWriter
 from gantline.contract.errors import StoreCorrupt, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.testing.clock import FakeClock
@@ -34,7 +33,7 @@ async def test_each_event_is_tied_to_the_one_before(trail: Trail) -> None:
 
 async def test_anybody_can_compute_the_hashes(trail: Trail) -> None:
     """With nothing but the standard library, as docs/audit.md says."""
-    await trail.appender.append(TENANT, draft(text='ü "quoted" \u2028 \x7f \\', none=None, n=1.5))
+    await trail.writer.append(TENANT, draft(text='ü "quoted" \u2028 \x7f \\', none=None, n=1.5))
 
     def digest(value: Any) -> str:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -50,7 +49,7 @@ async def test_anybody_can_compute_the_hashes(trail: Trail) -> None:
 async def test_what_waits_together_is_written_together(trail: Trail) -> None:
     count = MOST_IN_A_BLOCK + 5
     events = await asyncio.gather(
-        *(trail.appender.append(TENANT, draft(number)) for number in range(count))
+        *(trail.writer.append(TENANT, draft(number)) for number in range(count))
     )
     assert [event.version for event in events] == [*range(1, count + 1)]
     assert len(await trail.store.read_records(NAMESPACE)) == 2
@@ -60,7 +59,7 @@ async def test_what_waits_together_is_written_together(trail: Trail) -> None:
 async def test_tenants_have_chains_of_their_own(trail: Trail) -> None:
     names = ["", "a", "a/b", "a%2Fb", "a-b", "a0", "%", "ü", "a" * 128, "\U0010ffff" * 128]
     await asyncio.gather(
-        *(trail.appender.append(name, draft(number)) for name in names for number in range(3))
+        *(trail.writer.append(name, draft(number)) for name in names for number in range(3))
     )
     assert sorted(await trail.chains.tenants()) == sorted(names)
     for name in names:
@@ -89,7 +88,7 @@ async def test_time_is_the_stores_and_never_goes_back(trail: Trail, clock: FakeC
 
 
 async def test_writers_who_saw_the_same_head_do_not_both_get_its_place(trail: Trail) -> None:
-    others = [Appender(slow(trail.store)) for _ in range(5)]
+    others = [ChainWriter(slow(trail.store)) for _ in range(5)]
     await asyncio.gather(
         *(one.append(TENANT, draft(number)) for one in others for number in range(20))
     )
@@ -98,9 +97,9 @@ async def test_writers_who_saw_the_same_head_do_not_both_get_its_place(trail: Tr
 
 
 async def test_a_lost_answer_doubles_nothing(trail: Trail) -> None:
-    appender = Appender(losing_answers(trail.store))
+    writer = ChainWriter(losing_answers(trail.store))
     for number in range(5):
-        await appender.append(TENANT, draft(number))
+        await writer.append(TENANT, draft(number))
     lost = 0
 
     async def around(verb: str, call: Call) -> Any:
@@ -111,7 +110,7 @@ async def test_a_lost_answer_doubles_nothing(trail: Trail) -> None:
             raise AnswerLost("the line broke")
         return answer
 
-    await Appender(intercepted(trail.store, around)).append(TENANT, draft(5))
+    await ChainWriter(intercepted(trail.store, around)).append(TENANT, draft(5))
     assert lost == 2
     result = await trail.verified()
     assert (result.events, result.findings) == (6, [])
@@ -123,9 +122,9 @@ async def test_a_store_that_fails_is_told_to_each_who_waits(trail: Trail) -> Non
             raise StoreUnavailable("gone")
         return await call()
 
-    appender = Appender(intercepted(trail.store, around))
+    writer = ChainWriter(intercepted(trail.store, around))
     answers = await asyncio.gather(
-        *(appender.append(TENANT, draft()) for _ in range(3)), return_exceptions=True
+        *(writer.append(TENANT, draft()) for _ in range(3)), return_exceptions=True
     )
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
     assert await trail.events() == []
@@ -136,8 +135,8 @@ async def test_a_damaged_chain_is_not_the_others_trouble(trail: Trail) -> None:
     (record,) = await trail.store.read_records(NAMESPACE)
     await trail.store.write_records([RecordWrite(NAMESPACE, record.key, b"not JSON")])
     bad, good = await asyncio.gather(
-        trail.appender.append(TENANT, draft()),
-        trail.appender.append("other", draft()),
+        trail.writer.append(TENANT, draft()),
+        trail.writer.append("other", draft()),
         return_exceptions=True,
     )
     assert isinstance(bad, StoreCorrupt)
@@ -146,16 +145,16 @@ async def test_a_damaged_chain_is_not_the_others_trouble(trail: Trail) -> None:
 
 
 async def test_there_is_a_limit_to_what_may_wait(trail: Trail) -> None:
-    appender = Appender(trail.store, most_waiting=2)
+    writer = ChainWriter(trail.store, most_waiting=2)
     answers = await asyncio.gather(
-        *(appender.append(TENANT, draft()) for _ in range(3)), return_exceptions=True
+        *(writer.append(TENANT, draft()) for _ in range(3)), return_exceptions=True
     )
     assert isinstance(answers[2], StoreUnavailable)
     assert (await trail.verified()).events == 2
 
 
 async def test_a_chain_is_read_on_below_a_version(trail: Trail) -> None:
-    await asyncio.gather(*(trail.appender.append(TENANT, draft(n)) for n in range(10)))
+    await asyncio.gather(*(trail.writer.append(TENANT, draft(n)) for n in range(10)))
     await trail.append(3)
     chains = AuditChains(trail.store)
     for below in range(1, 15):

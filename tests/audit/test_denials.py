@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.audit.chain import AuditEvent
 from gantline.audit.denials import Denials
-from gantline.audit.event import AuditEvent
-from gantline.audit.store_audit import StoreAudit
+from gantline.audit.sinks import StoreAudit
 from gantline.contract.audit import AuditEntry
 from gantline.contract.errors import StoreUnavailable
 from gantline.testing.clock import FakeClock

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gantline.audit.chain import NAMESPACE
-from gantline.audit.findings import Checkpoint, Removed
 from gantline.audit.retention import AuditPruner, AuditRetention
+from gantline.audit.verification import Checkpoint, Removed
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.manager.maintenance import Maintenance
@@ -95,7 +95,7 @@ async def test_what_a_forged_checkpoint_removed_too_early_is_found(trail: Trail)
     hash_ = kept[8].hash
     details = {"through": 9, "hash": hash_, "count": 9, "before": kept[5].time}
     forged = draft(details=msgspec.to_builtins(details))
-    await trail.appender.append(TENANT, msgspec.structs.replace(forged, type="pruneAudit"))
+    await trail.writer.append(TENANT, msgspec.structs.replace(forged, type="pruneAudit"))
     for record in (await trail.store.read_records(NAMESPACE))[2:]:
         await trail.store.write_records([RecordWrite(NAMESPACE, record.key, None)])
     assert (await trail.verified()).findings == []
@@ -106,7 +106,7 @@ async def test_what_a_forged_checkpoint_removed_too_early_is_found(trail: Trail)
 
 async def test_blocks_go_whole_or_not_at_all(trail: Trail) -> None:
     for _ in range(3):
-        await asyncio.gather(*(trail.appender.append(TENANT, draft(n)) for n in range(7)))
+        await asyncio.gather(*(trail.writer.append(TENANT, draft(n)) for n in range(7)))
         trail.clock.advance(DAY)
     assert (await prune(trail, 1.5)).through == 14
     assert (await trail.verified()).findings == []

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from gantline.audit.chain import write_of
-from gantline.audit.event import FIRST_PREVIOUS, AuditEvent, sealed
+from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, chain_event, make_write
 from gantline.contract.records import RecordWrite
 from tests.audit.conftest import TENANT, Trail, draft
 
@@ -19,7 +18,7 @@ def blocks(trail: Trail, size: int) -> list[RecordWrite]:
     for start in range(1, EVENTS + 1, size):
         block: list[AuditEvent] = []
         for version in range(start, start + size):
-            event = sealed(
+            event = chain_event(
                 draft(version),
                 tenant_id=TENANT,
                 version=version,
@@ -28,7 +27,7 @@ def blocks(trail: Trail, size: int) -> list[RecordWrite]:
             )
             previous = event.hash
             block.append(event)
-        writes.append(write_of(block))
+        writes.append(make_write(block))
     return writes
 
 

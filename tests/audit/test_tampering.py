@@ -8,8 +8,8 @@ import msgspec
 import psycopg
 import pytest
 
-from gantline.audit.event import Draft, sealed
-from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.chain import NewAuditEvent, chain_event
+from gantline.audit.verification import ChainReport, Checkpoint
 from gantline.contract.clock import EPOCH
 from tests.audit.conftest import TENANT, Trail, draft
 
@@ -103,8 +103,8 @@ def set_to(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
 def actor_rewritten(events: list[dict[str, Any]]) -> None:
     """By somebody who knows how to compute the hash."""
     old = events[0]
-    made = sealed(
-        Draft(
+    made = chain_event(
+        NewAuditEvent(
             aggregate=old["aggregate"],
             type=old["type"],
             actor="somebody else",
@@ -122,7 +122,7 @@ def forged(raw: Raw) -> None:
     """A sound event put between 5 and 6, which says that it is 6."""
     key, value = raw.rows()[4]
     (fifth,) = msgspec.json.decode(value)
-    made = sealed(
+    made = chain_event(
         draft(99),
         tenant_id=TENANT,
         version=6,
@@ -182,7 +182,7 @@ TAMPERED: dict[str, tuple[Callable[[Raw], None], set[tuple[str, int | None]]]] =
 
 def _far(events: list[dict[str, Any]]) -> None:
     """Sound, but of a version that would take for ever to count to."""
-    made = sealed(
+    made = chain_event(
         draft(99),
         tenant_id=TENANT,
         version=10**14,
@@ -192,7 +192,7 @@ def _far(events: list[dict[str, Any]]) -> None:
     events[0] = msgspec.to_builtins(made)
 
 
-def named(result: Verified) -> set[tuple[str, int | None]]:
+def named(result: ChainReport) -> set[tuple[str, int | None]]:
     return {(finding.what.value, finding.version) for finding in result.findings}
 
 

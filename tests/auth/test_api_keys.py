@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from gantline.auth.action import Action
-from gantline.auth.api_key import KeyGrant, KeyState
+from gantline.auth.api_key import KeyGrant, KeyState, new_key_text, read_key_text
+from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import KEEP_DEAD, KEYS, USES, ApiKeys
 from gantline.auth.authenticator import Credentials
-from gantline.auth.key_authenticator import ApiKeyAuthenticator
-from gantline.auth.key_text import new_key_text, read_key_text
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.contract.errors import (

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gantline.auth.action import Action
-from gantline.auth.api_key import KeyGrant
-from gantline.auth.delegation import may_grant
+from gantline.auth.api_key import KeyGrant, may_grant
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import RateLimit
 

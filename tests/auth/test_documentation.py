@@ -11,9 +11,9 @@ import pytest
 
 from gantline import Gantline
 from gantline.auth.action import Action
+from gantline.auth.api_key import PATTERN
 from gantline.auth.authenticator import AllowAnonymous, AnyOf, Credentials
 from gantline.auth.authorizer import DefaultAuthorizer, Target
-from gantline.auth.key_text import PATTERN
 from gantline.auth.peppers import PEPPER_VARIABLE
 from gantline.auth.principal import Principal, Role
 

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from gantline.audit.log import AuditLog
+from gantline.audit.sinks import AuditLog
 from gantline.auth.action import Action
 from gantline.auth.authorizer import DefaultAuthorizer, Target
-from gantline.auth.gate import Asker, Gate, Verdict
+from gantline.auth.gate import Asker, Decision, Gate
 from gantline.auth.principal import Principal, Role
 from gantline.contract.audit import AuditEntry
 from gantline.contract.errors import InvalidCredentials
@@ -61,15 +61,15 @@ MEMBER = Principal(id="user:1", tenant_id="a")
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (job(tenant_id="a", created_by="user:1"), Verdict.ALLOWED),
-        (job(tenant_id="a", created_by="user:2"), Verdict.FORBIDDEN),
-        (job(tenant_id="b", created_by="user:1"), Verdict.HIDDEN),
-        (None, Verdict.HIDDEN),
+        (job(tenant_id="a", created_by="user:1"), Decision.ALLOWED),
+        (job(tenant_id="a", created_by="user:2"), Decision.FORBIDDEN),
+        (job(tenant_id="b", created_by="user:1"), Decision.HIDDEN),
+        (None, Decision.HIDDEN),
     ],
     ids=["own", "another's", "another tenant's", "missing"],
 )
 async def test_what_one_is_told_about_a_job(
-    gate: Gate, notebook: Notebook, found: JobSnapshot | None, verdict: Verdict
+    gate: Gate, notebook: Notebook, found: JobSnapshot | None, verdict: Decision
 ) -> None:
     job_id = found.job.job_id if found else uuid4()
     assert await gate.to_job(MEMBER, Action.CANCEL, job_id, found, asker=ASKER) is verdict
@@ -88,7 +88,7 @@ async def test_reading_is_written_down_only_where_it_is_refused(
     await gate.to_job(MEMBER, Action.READ, own.job.job_id, own)
     assert notebook.entries == []
     await gate.to_job(MEMBER, Action.READ, others.job.job_id, others)
-    assert [entry.outcome for entry in notebook.entries] == [Verdict.FORBIDDEN]
+    assert [entry.outcome for entry in notebook.entries] == [Decision.FORBIDDEN]
 
 
 async def test_what_is_no_job_is_named(gate: Gate, notebook: Notebook) -> None:
@@ -97,10 +97,10 @@ async def test_what_is_no_job_is_named(gate: Gate, notebook: Notebook) -> None:
     )
     here = Target(tenant_id="a")
     what = "queue:documents"
-    assert await gate.to_target(operator, Action.MANAGE_QUEUES, here, what=what) is Verdict.ALLOWED
-    assert await gate.to_target(MEMBER, Action.MANAGE_QUEUES, here, what=what) is Verdict.FORBIDDEN
+    assert await gate.to_target(operator, Action.MANAGE_QUEUES, here, what=what) is Decision.ALLOWED
+    assert await gate.to_target(MEMBER, Action.MANAGE_QUEUES, here, what=what) is Decision.FORBIDDEN
     elsewhere = Target(tenant_id="b")
-    assert await gate.to_target(MEMBER, Action.STATISTICS, elsewhere) is Verdict.HIDDEN
+    assert await gate.to_target(MEMBER, Action.STATISTICS, elsewhere) is Decision.HIDDEN
     assert [entry.what for entry in notebook.entries] == [what, what, ""]
 
 
@@ -121,7 +121,7 @@ async def test_the_default_sink_writes_one_line_of_json(
     gate = Gate(DefaultAuthorizer(), AuditLog(), clock=FakeClock())
     forged = Asker(correlation_id='x"\n{"actor":"admin"}', client="192.0.2.1")
     with caplog.at_level(logging.INFO, "gantline.audit"):
-        await gate.nobody("POST /api/jobs", InvalidCredentials("No."), asker=forged)
+        await gate.record_unauthenticated("POST /api/jobs", InvalidCredentials("No."), asker=forged)
         own = job(tenant_id="a", created_by="user:1")
         await gate.to_job(MEMBER, Action.CANCEL, own.job.job_id, own, asker=forged)
     refused, done = (json.loads(record.getMessage()) for record in caplog.records)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gantline.auth import fetch as fetching
-from gantline.auth.fetch import LARGEST, fetch
-from gantline.auth.jwks import PublishedKeys
+from gantline.auth import jwks
+from gantline.auth.jwks import LARGEST, PublishedKeys, fetch
 from gantline.auth.jwt_authenticator import JwtAuthenticator
 from gantline.contract.errors import (
     AuthMisconfigured,
@@ -259,7 +258,7 @@ async def test_a_server_that_drips_is_given_up(
             request.wfile.write(b" ")
             request.wfile.flush()
 
-    monkeypatch.setattr(fetching, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(jwks, "TIMEOUT_SECONDS", 0.2)
     server.answer = drip
     with pytest.raises(IdentityProviderUnavailable, match="TimeoutError"):
         await fetch(server.url)

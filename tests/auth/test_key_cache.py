@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gantline.auth import key_cache
-from gantline.auth.api_key import KeyGrant, StoredKey
-from gantline.auth.key_cache import KeyCache
+from gantline.auth import api_keys
+from gantline.auth.api_key import KeyGrant, StoredApiKey
+from gantline.auth.api_keys import KeyCache
 from gantline.contract.errors import StoreUnavailable
 from gantline.testing.clock import FakeClock
 
@@ -24,7 +24,7 @@ class Shelf:
         self.broken = False
         self.cache = KeyCache(self.read, clock=self.clock)
 
-    async def read(self, key_id: str) -> StoredKey | None:
+    async def read(self, key_id: str) -> StoredApiKey | None:
         self.reads.append(key_id)
         self._questions.release()
         name = self.name
@@ -33,7 +33,7 @@ class Shelf:
             raise StoreUnavailable("Nobody answers.")
         if key_id == "unknown":
             return None
-        return StoredKey(grant=KeyGrant(name=name), secrets=(), created_at=self.clock.now())
+        return StoredApiKey(grant=KeyGrant(name=name), secrets=(), created_at=self.clock.now())
 
     async def asked(self) -> None:
         """Wait until it has been asked once more."""
@@ -102,7 +102,7 @@ async def test_what_was_being_read_when_it_was_forgotten_is_not_kept() -> None:
     early = asyncio.create_task(shelf.name_of("a"))
     await shelf.asked()
     shelf.name = "revoked"
-    shelf.cache.forget("a")
+    shelf.cache.invalidate("a")
     late = asyncio.create_task(shelf.name_of("a"))
     await shelf.asked()
     shelf.may_answer.set()
@@ -125,7 +125,7 @@ async def test_the_age_counts_from_before_the_read() -> None:
 
 
 async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_cache, "_MOST", 3)
+    monkeypatch.setattr(api_keys, "_MOST_CACHED", 3)
     shelf = Shelf()
     for key_id in ("a", "b", "c", "a", "d", "a"):
         await shelf.name_of(key_id)

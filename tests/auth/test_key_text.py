@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantline.auth.key_text import PATTERN, new_key_id, new_key_text, read_key_text
+from gantline.auth.api_key import PATTERN, new_key_id, new_key_text, read_key_text
 from gantline.contract.errors import InvalidCredentials
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from gantline import Gantline
 from gantline.app.handle import Handle
-from gantline.bridge.envelope import MOST_BYTES
+from gantline.bridge.broker import parse_bridge_url
 from gantline.bridge.intake import Intake
-from gantline.bridge.location import parse_location
-from gantline.bridge.message import Message, Rejected, Rejection, envelope_message
+from gantline.bridge.message import MOST_BYTES, Message, Rejected, Rejection, encode_envelope
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.job import read_job
 from gantline.contract.query import JobFilter
@@ -120,7 +119,7 @@ async def test_properties_say_what_the_body_leaves_out_and_never_overrule_it(
 
 async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Gantline, intake: Intake) -> None:
     job = read_job(msgspec.json.encode(EXAMPLE))
-    sent = envelope_message(job)
+    sent = encode_envelope(job)
     assert sent.message_id == EXAMPLE["idempotencyKey"]
     assert sent.properties["JobType"] == sent.subject == "ai-indexing"
     await intake.take(sent)
@@ -236,7 +235,7 @@ async def jobs_ended(jobs: Gantline) -> None:
 
 
 def test_a_url_names_exchanges_and_hides_its_password() -> None:
-    location = parse_location(
+    location = parse_bridge_url(
         "amqp://me:secret@host/v?exchange=in&outcomes=&prefetch=5&heartbeat=9"
     )
     assert (location.exchange, location.outcomes, location.prefetch) == ("in", "", 5)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 from pamqp.header import ContentHeader
 
-from gantline.wakeups.amqp_frames import UNREADABLE, readable_delivery, readable_header
+from gantline.wakeups.amqp import UNREADABLE, make_delivery_readable, make_header_readable
 from tests.bridge.raw_publisher import DELIVERY_MODE, MESSAGE_ID, short
 
 BODY_BYTES = 7
@@ -28,7 +28,7 @@ def read(raw: bytes) -> ContentHeader:
 
 def test_what_the_driver_can_read_stays_as_it_is() -> None:
     raw = header(MESSAGE_ID, short(b"m-1"))
-    assert readable_header(raw, 1) is raw
+    assert make_header_readable(raw, 1) is raw
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_what_the_driver_can_read_stays_as_it_is() -> None:
     ],
 )
 def test_what_it_cannot_read_is_told_in_a_header(flags: int, properties: bytes) -> None:
-    told = read(readable_header(header(flags, properties), 1)).properties.headers
+    told = read(make_header_readable(header(flags, properties), 1)).properties.headers
     assert told == {UNREADABLE: bytearray(struct.pack(">H", flags) + properties)}
 
 
 @given(st.integers(0, 0xFFFF), st.binary(max_size=300))
 def test_whatever_comes_can_be_read(flags: int, properties: bytes) -> None:
-    read(readable_header(header(flags, properties), 1))
+    read(make_header_readable(header(flags, properties), 1))
 
 
 @given(st.text(max_size=20), st.binary(max_size=255), st.binary(max_size=255))
@@ -56,7 +56,7 @@ def test_any_name_of_an_exchange_and_any_key_can_be_read(
 ) -> None:
     start = struct.pack(">I", commands.Basic.Deliver.index) + short(tag.encode())
     content = start + struct.pack(">QB", 5, 1) + short(exchange) + short(key) + b"\xce"
-    told = readable_delivery(content)
+    told = make_delivery_readable(content)
     _, _, read = frame.unmarshal(struct.pack(">BHI", 1, 1, len(told) - 1) + told)
     assert isinstance(read, commands.Basic.Deliver)
     assert (read.consumer_tag, read.delivery_tag, read.redelivered) == (tag, 5, True)

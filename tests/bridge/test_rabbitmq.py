@@ -23,10 +23,9 @@ from cloudevents.core.v1.event import CloudEvent
 
 from gantline import Gantline
 from gantline.bridge.bridge import Bridge
+from gantline.bridge.broker import BridgeSettings, Topic, parse_bridge_url
 from gantline.bridge.intake import Intake
-from gantline.bridge.location import Location, parse_location
 from gantline.bridge.message import Message
-from gantline.bridge.port import Topic
 from gantline.bridge.rabbitmq import RabbitBroker
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
 from gantline.contract.query import JobFilter
@@ -105,7 +104,7 @@ async def bridged(jobs: Gantline) -> AsyncIterator[Bridge]:
 
 
 @asynccontextmanager
-async def watched(jobs: Gantline, location: Location) -> AsyncIterator[tuple[Bridge, LogEar]]:
+async def watched(jobs: Gantline, location: BridgeSettings) -> AsyncIterator[tuple[Bridge, LogEar]]:
     """A bridge that looks for its queues all the time, and what it says."""
     bridge = Bridge(jobs, RabbitBroker(location, look_seconds=0.05), Intake(jobs, tenant="default"))
     async with jobs:
@@ -139,7 +138,7 @@ def envelope(number: int, job_type: str = "index") -> dict[str, Any]:
 
 
 async def send(
-    channel: AbstractChannel, location: Location, *bodies: dict[str, Any] | bytes
+    channel: AbstractChannel, location: BridgeSettings, *bodies: dict[str, Any] | bytes
 ) -> None:
     exchange = await channel.declare_exchange(location.exchange, "topic", durable=True)
     for body in bodies:
@@ -160,7 +159,7 @@ async def received_many(queue: AbstractQueue, number: int) -> list[AbstractIncom
         return [await anext(messages) for _ in range(number)]
 
 
-async def outcomes_at(channel: AbstractChannel, location: Location) -> AbstractQueue:
+async def outcomes_at(channel: AbstractChannel, location: BridgeSettings) -> AbstractQueue:
     exchange = await channel.declare_exchange(location.outcomes, "topic", durable=True)
     queue = await channel.declare_queue(exclusive=True)
     await queue.bind(exchange, "job.#")
@@ -227,7 +226,7 @@ async def is_empty(channel: AbstractChannel, name: str) -> bool:
 
 
 async def test_an_envelope_becomes_a_job_and_its_outcome_comes_back(url: str) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel:
         queue = await outcomes_at(channel, location)
         async with bridged(jobs), jobs.running():
@@ -245,7 +244,7 @@ async def test_an_envelope_becomes_a_job_and_its_outcome_comes_back(url: str) ->
 
 
 async def test_what_can_never_be_a_job_is_in_the_dead_letters_with_the_reason(url: str) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, bridged(jobs) as bridge:
         unknown = json.dumps(envelope(4) | {"jobType": "unheard-of"}).encode()
         clash = envelope(5) | {"payload": {"n": 6}}
@@ -266,7 +265,7 @@ async def test_what_can_never_be_a_job_is_in_the_dead_letters_with_the_reason(ur
 async def test_headers_that_leave_no_room_for_a_reason_hold_up_nothing(url: str) -> None:
     """A broker hangs up on who sends more headers than fit a frame: the bridge for ever, since
     what was not buried comes again."""
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, bridged(jobs) as bridge:
         exchange = await channel.declare_exchange(location.exchange, "topic", durable=True)
         full = aio_pika.Message(b"{garbage", headers={"x-much": "x" * 130_900}, message_id="m-1")
@@ -304,7 +303,7 @@ async def test_properties_that_the_driver_cannot_read_hold_up_nothing(
     broker: RabbitServer, url: str
 ) -> None:
     """The driver hangs up on them. The broker delivers them again, and so on for ever."""
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, bridged(jobs) as bridge:
         with RawPublisher(broker.port) as publisher:
             for number, (flags, properties) in enumerate(UNREADABLE.values()):
@@ -331,7 +330,7 @@ async def test_properties_that_the_driver_cannot_read_hold_up_nothing(
 async def test_headers_that_the_driver_reads_and_cannot_write_hold_up_nothing(
     broker: RabbitServer, url: str
 ) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     much = table((b"much", b"d" + struct.pack(">d", 1e300)))
     async with stranger(url) as channel, bridged(jobs):
         with RawPublisher(broker.port) as publisher:
@@ -345,7 +344,7 @@ async def test_headers_that_the_driver_reads_and_cannot_write_hold_up_nothing(
 
 async def test_a_key_that_is_no_text_is_no_reason_to_reject(broker: RabbitServer, url: str) -> None:
     """Queues may be bound by others, to whatever was sent."""
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, bridged(jobs) as bridge:
         queue = await channel.declare_queue(location.queue("index"), passive=True)
         await queue.bind(location.exchange, "#")
@@ -359,7 +358,7 @@ async def test_a_key_that_is_no_text_is_no_reason_to_reject(broker: RabbitServer
 
 
 async def test_dead_letters_that_are_deleted_lose_no_message(url: str) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, watched(jobs, location) as (_, ear):
         await channel.queue_delete(location.dead_letters)
         await send(channel, location, b"{garbage")
@@ -369,7 +368,7 @@ async def test_dead_letters_that_are_deleted_lose_no_message(url: str) -> None:
 
 
 async def test_a_message_that_fails_as_nobody_expected_comes_again_without_haste(url: str) -> None:
-    location, loop = parse_location(url), asyncio.get_running_loop()
+    location, loop = parse_bridge_url(url), asyncio.get_running_loop()
     came, is_up, is_twice = list[float](), asyncio.Event(), asyncio.Event()
 
     async def take(message: Message) -> None:
@@ -393,7 +392,7 @@ async def test_a_message_that_fails_as_nobody_expected_comes_again_without_haste
 async def test_a_message_is_acknowledged_only_when_its_job_is_durable(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     is_away, asked = True, asyncio.Event()
     insert = jobs.store.insert
 
@@ -420,7 +419,7 @@ async def test_a_message_is_acknowledged_only_when_its_job_is_durable(
 
 async def test_a_type_that_is_switched_off_waits_and_holds_up_no_other(url: str) -> None:
     few = f"{url}&prefetch=2"
-    jobs, location = shop("memory://", few), parse_location(few)
+    jobs, location = shop("memory://", few), parse_bridge_url(few)
     async with stranger(url) as channel, bridged(jobs) as bridge:
         await jobs.switches.disable_type("index")
         await send(channel, location, *(envelope(n) for n in range(5)))
@@ -433,7 +432,7 @@ async def test_a_type_that_is_switched_off_waits_and_holds_up_no_other(url: str)
 
 
 async def test_a_queue_that_is_deleted_is_made_again(url: str) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with stranger(url) as channel, watched(jobs, location) as (bridge, ear):
         await channel.queue_delete(location.queue("index"))
         await hears(ear, "is down")
@@ -443,7 +442,7 @@ async def test_a_queue_that_is_deleted_is_made_again(url: str) -> None:
 
 
 async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     page = jobs.health_app()
     async with stranger(url) as channel, bridged(jobs) as bridge:
         await send(channel, location, envelope(1), b"{garbage", envelope(1))
@@ -462,7 +461,7 @@ async def test_readiness_and_metrics_tell_of_the_bridge(url: str) -> None:
 async def test_a_broker_that_restarts_in_mid_stream_costs_nothing_and_doubles_nothing(
     broker: RabbitServer, url: str, how: str
 ) -> None:
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     async with bridged(jobs) as bridge:
         async with stranger(url) as channel:
             await send(channel, location, *(envelope(n) for n in range(300)))
@@ -487,7 +486,7 @@ def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
     async def all_of_them() -> None: ...
 
     with pytest.raises(StoreMisconfigured, match="cannot be a topic"):
-        Bridge(jobs, RabbitBroker(parse_location(url)), Intake(jobs, tenant="default"))
+        Bridge(jobs, RabbitBroker(parse_bridge_url(url)), Intake(jobs, tenant="default"))
 
 
 # -- out ------------------------------------------------------------------------------------------
@@ -497,7 +496,7 @@ def test_a_type_that_no_topic_can_be_named_after_is_told_at_once() -> None:
 async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
     broker: RabbitServer, url: str, tmp_path: Path
 ) -> None:
-    jobs, location = shop(f"sqlite:///{tmp_path}/jobs.db", url), parse_location(url)
+    jobs, location = shop(f"sqlite:///{tmp_path}/jobs.db", url), parse_bridge_url(url)
     index = jobs.find_type("index")
     assert index is not None
     async with jobs, jobs.running():
@@ -527,7 +526,7 @@ async def test_outcomes_come_in_order_and_wait_for_a_broker_that_is_away(
 
 async def test_no_name_of_a_job_keeps_outcomes_from_being_told(url: str) -> None:
     """A broker has room for 255 bytes of some, and what cannot be told would be tried for ever."""
-    jobs, location = shop("memory://", url), parse_location(url)
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
     index = jobs.find_type("index")
     assert index is not None
     async with stranger(url) as channel, jobs, jobs.running():
@@ -573,7 +572,7 @@ class Bridges:
         )
 
 
-def publish_unreadable(broker: RabbitServer, location: Location) -> None:
+def publish_unreadable(broker: RabbitServer, location: BridgeSettings) -> None:
     flags, properties = UNREADABLE["message id"]
     with RawPublisher(broker.port) as publisher:
         publisher.publish(location.exchange, b"index", b"{}", flags, properties)
@@ -587,7 +586,7 @@ async def test_ten_thousand_envelopes_become_ten_thousand_jobs_whatever_is_kille
     number, garbage, unreadable = 10_000, 100, 10
     server = PostgresServer() if engine == "postgres" else None
     store = server.url() if server else f"sqlite:///{tmp_path}/jobs.db"
-    location, bridges = parse_location(url), Bridges(store, url)
+    location, bridges = parse_bridge_url(url), Bridges(store, url)
     jobs = Gantline(store, bridge="")
     worker = WorkerProcess("tests.bridge.bridged_app:jobs", store, tmp_path / "worker.log")
     watched = watching(jobs.store, readiness=[worker.readiness], within=ENDS_WITHIN, backlog=True)

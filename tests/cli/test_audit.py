@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gantline.audit.event import Draft, sealed
-from gantline.audit.files import line_of
+from gantline.audit.chain import NewAuditEvent, chain_event
+from gantline.audit.verification import encode_line
 from gantline.auth.peppers import PEPPER_VARIABLE
 from tests.cli.conftest import Place, assert_bad_option, assert_refused
 from tests.cli.test_keys import PEPPER
@@ -347,16 +347,18 @@ def test_a_trail_says_nothing_to_the_terminal(place: Place) -> None:
     paused(place, 1)
     event = json.loads(place.run("audit", "export").stdout)
     details = {"through": 1, "hash": event["hash"], "count": 1, "before": event["time"]}
-    draft = Draft(aggregate="audit", type="pruneAudit", actor="\x07", payload={"details": details})
-    forged = sealed(
-        draft,
+    new = NewAuditEvent(
+        aggregate="audit", type="pruneAudit", actor="\x07", payload={"details": details}
+    )
+    forged = chain_event(
+        new,
         tenant_id="default",
         version=2,
         time=datetime.fromisoformat(event["time"]),
         previous_hash=event["hash"],
     )
     file = place.folder / "trail.jsonl"
-    file.write_bytes(line_of(forged))
+    file.write_bytes(encode_line(forged))
     result = place.run("audit", "verify", "--file", str(file))
     assert result.exit_code == 0
     assert "removed by" in result.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from gantline.cli import watched
 from gantline.contract.errors import InvalidInput
-from gantline.telemetry.address import parse_address
+from gantline.telemetry.health_server import parse_address
 from tests.cli.conftest import Place, Program, assert_refused
 from tests.servers.postgres import PostgresServer, free_port
 from tests.telemetry.asking import Samples

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from gantline.auth.action import Action
+from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import Credentials
-from gantline.auth.key_authenticator import ApiKeyAuthenticator
 from gantline.auth.peppers import PEPPER_VARIABLE, Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import RateLimit

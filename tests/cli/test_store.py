@@ -16,9 +16,9 @@ SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 @pytest.fixture(autouse=True)
 def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The grace is for other processes."""
-    from gantline.moving import settling
+    from gantline.moving import closing
 
-    monkeypatch.setattr(settling, "GRACE", settling.GRACE / 1000)
+    monkeypatch.setattr(closing, "GRACE", closing.GRACE / 1000)
 
 
 def test_jobs_go_on_in_the_new_store(place: Place) -> None:

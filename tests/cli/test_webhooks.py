@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gantline.webhooks.signing import new_secret, signature
+from gantline.webhooks.signing import new_secret, sign_standard
 from tests.cli.conftest import Place
 from tests.servers.http_api import ApiProcess
 from tests.servers.receiver import Receiver, status
@@ -200,7 +200,7 @@ def test_verify_tells_whether_a_request_is_genuine(
     sent = str(int(time.time()))
     headers = [
         *("-H", "webhook-id: abc", "-H", f"Webhook-Timestamp: {sent}"),
-        *("-H", f"webhook-signature: {signature(secret, 'abc', sent, body)}"),
+        *("-H", f"webhook-signature: {sign_standard(secret, 'abc', sent, body)}"),
     ]
     assert place.run("webhook", "verify", str(file), *headers).exit_code == 2
     monkeypatch.setenv("GANTLINE_WEBHOOK_SECRET", f"{new_secret()} {secret}")

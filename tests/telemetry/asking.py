@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from gantline.telemetry.routes import AsgiApp, Message
+from gantline.telemetry.health_server import AsgiApp, AsgiMessage
 
 
 class Answer(NamedTuple):
@@ -26,12 +26,12 @@ class Answer(NamedTuple):
 
 
 async def ask(app: AsgiApp, path: str, *, method: str = "GET", root_path: str = "") -> Answer:
-    sent: list[Message] = []
+    sent: list[AsgiMessage] = []
 
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: Message) -> None:
+    async def send(message: AsgiMessage) -> None:
         sent.append(message)
 
     scope = {

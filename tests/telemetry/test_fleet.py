@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from gantline.telemetry.address import Address
-from gantline.telemetry.fleet import Fleet, fleet_routes
+from gantline.telemetry.fleet import Fleet, make_fleet_routes, merge_pages
 from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from gantline.telemetry.merging import merged
-from gantline.telemetry.routes import Response, Routes
-from gantline.telemetry.server import HealthServer
+from gantline.telemetry.health_server import HealthServer, ListenAddress, Response, Routes
 from tests.telemetry.asking import Samples, ask, samples
 
 PAGE = """\
@@ -44,7 +41,7 @@ class Child:
         self.is_ready = True
         self.metrics = PAGE.format(done=number + 1, up=1.0, depth=DEPTH)
         pages = Routes({"/readyz": self._ready, "/metrics": self._metrics})
-        self.server = HealthServer(Address(path=place), pages)
+        self.server = HealthServer(ListenAddress(path=place), pages)
         self.server.start()
 
     async def _ready(self) -> Response:
@@ -64,7 +61,7 @@ class Company:
         for child in self.children:
             stack.callback(child.server.stop)
         self.idle_seconds = 0.0
-        self.app = fleet_routes(Fleet(places, idle_seconds=lambda: self.idle_seconds))
+        self.app = make_fleet_routes(Fleet(places, idle_seconds=lambda: self.idle_seconds))
 
 
 @pytest.fixture
@@ -99,7 +96,7 @@ async def test_a_frozen_process_is_told_of_before_a_probe_gives_up(tmp_path: Pat
     with closing(socket.socket(socket.AF_UNIX)) as frozen:
         frozen.bind(str(tmp_path / "0"))
         frozen.listen()
-        app = fleet_routes(Fleet([tmp_path / "0"], idle_seconds=lambda: 0.0))
+        app = make_fleet_routes(Fleet([tmp_path / "0"], idle_seconds=lambda: 0.0))
         async with asyncio.timeout(PROBE_SECONDS):
             answer = await ask(app, "/readyz")
     assert answer.status == 503
@@ -140,10 +137,10 @@ async def test_a_process_that_is_gone_is_missing_from_the_page_and_said_to_be(
 def test_who_could_count_the_store_speaks_for_all() -> None:
     blind, seeing = PAGE.format(done=1, up=0.0, depth=""), PAGE.format(done=1, up=1.0, depth=DEPTH)
     for pages in ({"0": blind, "1": seeing}, {"0": seeing, "1": blind}):
-        page = Samples(merged(pages).encode())
+        page = Samples(merge_pages(pages).encode())
         assert page.get("gantline_store_up") == 1
         assert page.get("gantline_queue_depth", queue="q", job_type="a") == 7
-    page = Samples(merged({"0": blind, "1": blind}).encode())
+    page = Samples(merge_pages({"0": blind, "1": blind}).encode())
     assert page.get("gantline_store_up") == 0
     assert page.labels("gantline_queue_depth") == []
 
@@ -156,7 +153,7 @@ def test_odd_labels_and_values_survive_the_merging() -> None:
     Gauge("plain", "", registry=registry).set(1e-9)
     Counter("counted", "x", registry=registry).inc(3)
     text = generate_latest(registry).decode()
-    page = Samples(merged({"0": text, "1": text}).encode())
+    page = Samples(merge_pages({"0": text, "1": text}).encode())
     for process in "01":
         assert page.get("odd", kind=odd, process=process) == float("inf")
         assert page.get("plain", process=process) == 1e-9
@@ -165,4 +162,4 @@ def test_odd_labels_and_values_survive_the_merging() -> None:
 
 
 def test_nothing_is_merged_into_nothing() -> None:
-    assert merged({}) == ""
+    assert merge_pages({}) == ""

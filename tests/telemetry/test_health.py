@@ -16,9 +16,8 @@ from starlette.routing import Mount
 from gantline import Gantline, InvalidInput, WorkerSettings
 from gantline.contract.errors import StoreUnavailable
 from gantline.stores.memory import MemoryStore
-from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from gantline.telemetry.loop_watch import LoopWatch
-from gantline.telemetry.routes import AsgiApp
+from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS, LoopWatch
+from gantline.telemetry.health_server import AsgiApp
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
 from gantline.worker.worker import Worker
@@ -65,8 +64,8 @@ async def test_a_process_that_answers_is_alive_whatever_its_store_does() -> None
 async def test_readiness_follows_the_store_away_and_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gantline.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
-    monkeypatch.setattr("gantline.telemetry.checks._DEADLINE_SECONDS", 0.05)
+    monkeypatch.setattr("gantline.telemetry.health._STORE_MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.telemetry.health._DEADLINE_SECONDS", 0.05)
     gone = Gone()
     app = Gantline(gone.store).health_app()
     assert (await ask(app, "/readyz")).status == 200
@@ -125,7 +124,7 @@ async def test_a_file_that_was_removed_is_unready(tmp_path: Path, name: str) -> 
 async def test_the_schema_is_not_looked_at_for_every_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantline.telemetry.checks._STORE_MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.telemetry.health._STORE_MAX_AGE_SECONDS", 0.0)
     async with file_app(tmp_path) as (app, connection):
         assert (await ask(app, "/readyz")).status == 200
         connection.execute("DELETE FROM gantline_migration")

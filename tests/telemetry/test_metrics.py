@@ -29,8 +29,8 @@ from gantline.manager.reaper import Reaper
 from gantline.manager.sequencer import Sequencer
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
-from gantline.telemetry import names
-from gantline.telemetry.depths import MAX_AGE_SECONDS, Depths, Known
+from gantline.telemetry import metrics
+from gantline.telemetry.metrics_page import MAX_AGE_SECONDS, Depths, KnownLabels
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_job, make_new, wanting
 from gantline.testing.faults import Call, intercepted
@@ -371,7 +371,7 @@ async def test_however_often_the_page_is_asked_for_the_store_is_counted_once() -
 
 async def test_the_store_is_counted_anew_after_a_while() -> None:
     counted, now = Counted(), 1000.0
-    depths = Depths(lambda: counted.store, lambda: Known((), ()), clock=lambda: now)
+    depths = Depths(lambda: counted.store, lambda: KnownLabels((), ()), clock=lambda: now)
     await depths.read()
     now += MAX_AGE_SECONDS - 0.1
     await depths.read()
@@ -395,7 +395,7 @@ async def test_all_that_the_page_names_is_declared() -> None:
     jobs = shop(MemoryStore(clock=FakeClock()))
     app = jobs.health_app()
     page = await samples(app)
-    declared = {metric.name.removesuffix("_total"): metric for metric in names.METRICS}
+    declared = {metric.name.removesuffix("_total"): metric for metric in metrics.METRICS}
     for name, family in page.families.items():
         if name.startswith("gantline_"):
             metric = declared[name]
@@ -412,7 +412,7 @@ async def test_what_handlers_count_themselves_is_on_the_page() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    for metric in names.METRICS:
+    for metric in metrics.METRICS:
         assert metric.name.startswith("gantline_")
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.kind != "histogram" or metric.name.endswith("_seconds")

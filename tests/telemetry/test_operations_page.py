@@ -8,7 +8,8 @@ from typing import Any
 from gantline import Gantline
 from gantline.app.settings import SETTINGS
 from gantline.telemetry.logs import JsonFormatter
-from gantline.telemetry.names import METRICS, Attribute, Metric
+from gantline.telemetry.metrics import METRICS, Metric
+from gantline.telemetry.tracing import Attribute
 from tests.telemetry.asking import ask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from gantline import GantlineError, InvalidInput
-from gantline.telemetry.address import Address, parse_address
-from gantline.telemetry.routes import AsgiApp, Response, Routes
-from gantline.telemetry.server import HealthServer, Patience
+from gantline.telemetry.health_server import (
+    AsgiApp,
+    HealthServer,
+    ListenAddress,
+    Response,
+    Routes,
+    ServerLimits,
+    parse_address,
+)
 
-LOCAL = Address("127.0.0.1", 0)
+LOCAL = ListenAddress("127.0.0.1", 0)
 _PATIENCE_SECONDS = 30
 
 
@@ -33,9 +39,9 @@ PAGES = Routes({"/hello": hello, "/broken": broken})
 
 @contextmanager
 def serving(
-    app: AsgiApp = PAGES, address: Address = LOCAL, patience: Patience | None = None
+    app: AsgiApp = PAGES, address: ListenAddress = LOCAL, limits: ServerLimits | None = None
 ) -> Iterator[HealthServer]:
-    server = HealthServer(address, app, patience=patience or Patience())
+    server = HealthServer(address, app, limits=limits or ServerLimits())
     server.start()
     try:
         yield server
@@ -106,8 +112,8 @@ def test_what_is_no_request_is_refused(request_: bytes) -> None:
 
 
 def test_a_client_that_says_nothing_is_hung_up_on() -> None:
-    patience = Patience(read_seconds=0.05)
-    with serving(patience=patience) as server, connect(server) as connection:
+    limits = ServerLimits(read_seconds=0.05)
+    with serving(limits=limits) as server, connect(server) as connection:
         connection.sendall(b"GET /hello HT")
         assert said(connection) == b""
 
@@ -116,9 +122,9 @@ def test_a_client_that_takes_nothing_is_hung_up_on() -> None:
     async def large() -> Response:
         return Response(200, b"x" * 50_000_000)
 
-    patience = Patience(answer_seconds=0.2)
+    limits = ServerLimits(response_seconds=0.2)
     pages = Routes({"/large": large})
-    with serving(pages, patience=patience) as server, connect(server) as connection:
+    with serving(pages, limits=limits) as server, connect(server) as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         until(lambda: server.open_connections == 1)
         until(lambda: server.open_connections == 0)
@@ -136,7 +142,7 @@ def test_slow_clients_do_not_keep_others_waiting() -> None:
 
 
 def test_more_clients_than_allowed_are_turned_away() -> None:
-    with serving(patience=Patience(connections=1)) as server, connect(server) as first:
+    with serving(limits=ServerLimits(connections=1)) as server, connect(server) as first:
         first.sendall(b"GET ")
         while not server.open_connections:
             pass
@@ -180,11 +186,11 @@ def test_it_answers_while_another_loop_is_blocked() -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with serving() as server, pytest.raises(GantlineError, match=r"cannot be opened.*--health"):
-        HealthServer(Address("127.0.0.1", server.address.port), PAGES).start()
+        HealthServer(ListenAddress("127.0.0.1", server.address.port), PAGES).start()
 
 
 def test_a_local_socket_is_served_and_taken_over(tmp_path: Path) -> None:
-    place = Address(path=tmp_path / "s")
+    place = ListenAddress(path=tmp_path / "s")
     with serving(address=place):
         pass
     with serving(address=place), socket.socket(socket.AF_UNIX) as connection:
@@ -196,14 +202,14 @@ def test_a_local_socket_is_served_and_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":8081", Address(None, 8081)),
-        ("127.0.0.1:8081", Address("127.0.0.1", 8081)),
-        ("localhost:0", Address("localhost", 0)),
-        ("[::1]:8081", Address("::1", 8081)),
-        ("unix:/run/health", Address(path=Path("/run/health"))),
+        (":8081", ListenAddress(None, 8081)),
+        ("127.0.0.1:8081", ListenAddress("127.0.0.1", 8081)),
+        ("localhost:0", ListenAddress("localhost", 0)),
+        ("[::1]:8081", ListenAddress("::1", 8081)),
+        ("unix:/run/health", ListenAddress(path=Path("/run/health"))),
     ],
 )
-def test_an_address_is_read_and_written(text: str, address: Address) -> None:
+def test_an_address_is_read_and_written(text: str, address: ListenAddress) -> None:
     assert parse_address(text) == address
     assert str(address) == text
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gantline import Context, Gantline, InvalidInput, JobFailed, Permanent, SubmitConflict
 from gantline.contract.outcome import Success
-from gantline.telemetry.names import Attribute
+from gantline.telemetry.tracing import Attribute
 from gantline.testing.factories import wanting
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines

@@ -22,10 +22,10 @@ from gantline.contract.webhook import (
 from gantline.manager.event_reader import EventReader, Turn
 from gantline.testing.kit import Drained, JobsTest
 from gantline.testing.listening import Listening
-from gantline.webhooks.addresses import read_networks
+from gantline.webhooks.ip_ranges import read_networks
+from gantline.webhooks.secret_encryption import Vault
+from gantline.webhooks.service import WebhookService
 from gantline.webhooks.settings import WebhookSettings
-from gantline.webhooks.vault import Vault
-from gantline.webhooks.webhooks import Webhooks
 from tests.servers.receiver import Receiver
 
 KEYS = "1:0123456789abcdefghijklmnopqrstuvwxyz"
@@ -67,7 +67,7 @@ class Shop:
         self.receiver = receiver
 
     @property
-    def webhooks(self) -> Webhooks:
+    def webhooks(self) -> WebhookService:
         assert self.jobs.webhooks is not None
         return self.jobs.webhooks
 

@@ -11,9 +11,9 @@ import msgspec
 from gantline.app.settings import SETTINGS
 from gantline.cli.main import main
 from gantline.contract.webhook import ALL_EVENTS, EVENT_TYPES, OUTCOMES, BodyFormat, WebhookSpec
-from gantline.webhooks.delivery import SCHEDULE
-from gantline.webhooks.signing import new_secret, signature
-from gantline.webhooks.vault import KEY_VARIABLE
+from gantline.webhooks.retry import SCHEDULE
+from gantline.webhooks.secret_encryption import KEY_VARIABLE
+from gantline.webhooks.signing import new_secret, sign_standard
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
 
@@ -26,7 +26,7 @@ def test_the_python_verifies() -> None:
     headers = {
         "webhook-id": "abc",
         "webhook-timestamp": sent,
-        "webhook-signature": signature(secret, "abc", sent, b"{}"),
+        "webhook-signature": sign_standard(secret, "abc", sent, b"{}"),
     }
     assert names["receive"](b"{}", headers, secret) == 204
     assert names["receive"](b"[]", headers, secret) == 401

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gantline.webhooks.addresses import read_networks
-from gantline.webhooks.guard import Guard, TargetRefused, read_target
-from gantline.webhooks.sender import Answer, NoAnswer, Sender
+from gantline.webhooks.http_sender import HttpSender, NoResponse, WebhookResponse
+from gantline.webhooks.ip_ranges import read_networks
+from gantline.webhooks.url_guard import TargetRefused, UrlGuard, parse_target
 from tests.servers.scripted import ScriptedServer, answering
 from tests.servers.tls import Authority, tls_server
 
@@ -144,42 +144,42 @@ TRICKS = [
 ]
 
 
-async def sent_to(url: str, guard: Guard) -> Answer | NoAnswer:
-    sender = Sender(guard)
+async def sent_to(url: str, guard: UrlGuard) -> WebhookResponse | NoResponse:
+    sender = HttpSender(guard)
     sender.prepare()
-    return await sender.post(url, {}, b"{}", timeout_seconds=5, whose="default")
+    return await sender.post(url, {}, b"{}", timeout_seconds=5, tenant_id="default")
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 async def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     url = f"https://[{address}]/" if ":" in address else f"https://{address}/"
-    guard = Guard()
+    guard = UrlGuard()
     with pytest.raises(TargetRefused):
-        await guard.check(url, whose="default")
+        await guard.check(url, tenant_id="default")
     answer = await sent_to(url, guard)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 async def test_a_name_that_leads_there_is_refused_also_beside_a_public_one(address: str) -> None:
     for found in ([address], [PUBLIC, address], [address, PUBLIC]):
-        guard = Guard(resolve=Names(found).resolve)
+        guard = UrlGuard(resolve=Names(found).resolve)
         with pytest.raises(TargetRefused) as refused:
-            await guard.check("https://hooks.example.com/", whose="default")
+            await guard.check("https://hooks.example.com/", tenant_id="default")
         assert address not in str(refused.value), "an address of ours is nobody's business"
         answer = await sent_to("https://hooks.example.com/", guard)
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert answer.code == "WEBHOOK_TARGET_REFUSED"
 
 
 @pytest.mark.parametrize("url", TRICKS)
 async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
-    guard = Guard(resolve=Names([PUBLIC]).resolve)
+    guard = UrlGuard(resolve=Names([PUBLIC]).resolve)
     with pytest.raises(TargetRefused):
-        await guard.check(url, whose="default")
+        await guard.check(url, tenant_id="default")
     answer = await sent_to(url, guard)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
 
 
@@ -195,8 +195,8 @@ async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
     ],
 )
 async def test_public_addresses_are_let_through(found: list[str]) -> None:
-    await Guard(resolve=Names(found).resolve).check(
-        "https://hooks.example.com/a/b?c=d", whose="default"
+    await UrlGuard(resolve=Names(found).resolve).check(
+        "https://hooks.example.com/a/b?c=d", tenant_id="default"
     )
 
 
@@ -204,35 +204,35 @@ async def test_a_name_that_cannot_be_found_is_refused() -> None:
     async def nothing(host: str, port: int) -> Sequence[str]:
         raise OSError("no such name")
 
-    for guard in (Guard(resolve=nothing), Guard(resolve=Names([]).resolve)):
+    for guard in (UrlGuard(resolve=nothing), UrlGuard(resolve=Names([]).resolve)):
         with pytest.raises(TargetRefused):
-            await guard.check("https://hooks.example.com/", whose="default")
-        assert isinstance(await sent_to("https://hooks.example.com/", guard), NoAnswer)
+            await guard.check("https://hooks.example.com/", tenant_id="default")
+        assert isinstance(await sent_to("https://hooks.example.com/", guard), NoResponse)
 
 
 async def test_a_name_that_turns_private_after_registration_is_refused_at_send() -> None:
     names = Names([PUBLIC], ["127.0.0.1"])
-    guard = Guard(resolve=names.resolve)
-    await guard.check("https://hooks.example.com/", whose="default")
+    guard = UrlGuard(resolve=names.resolve)
+    await guard.check("https://hooks.example.com/", tenant_id="default")
     answer = await sent_to("https://hooks.example.com/", guard)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert answer.code == "WEBHOOK_TARGET_REFUSED"
 
 
 async def test_names_are_looked_up_by_the_system_without_stopping_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    guard = Guard(allow=LOOPBACK + read_networks("::1"))
-    await guard.check("http://localhost:1/", whose="default")
+    guard = UrlGuard(allow=LOOPBACK + read_networks("::1"))
+    await guard.check("http://localhost:1/", tenant_id="default")
     with pytest.raises(TargetRefused, match="cannot be found"):
-        await guard.check("https://nosuch.invalid/", whose="default")
+        await guard.check("https://nosuch.invalid/", tenant_id="default")
     over = threading.Event()
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: over.wait(30) and [])
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await guard.check("https://hooks.example.com/", whose="default")
+            await guard.check("https://hooks.example.com/", tenant_id="default")
     monkeypatch.undo()
-    await guard.check("http://localhost:1/", whose="default")
+    await guard.check("http://localhost:1/", tenant_id="default")
     over.set()
 
 
@@ -249,20 +249,20 @@ async def test_names_that_hang_stop_only_the_tenant_that_named_them(
         return usual(host, *args, **options)
 
     monkeypatch.setattr("socket.getaddrinfo", look_up)
-    guard = Guard(allow=LOOPBACK + read_networks("::1"))
+    guard = UrlGuard(allow=LOOPBACK + read_networks("::1"))
     hanging = [
-        asyncio.create_task(guard.check(f"https://{number}.tarpit.example/", whose="bad"))
+        asyncio.create_task(guard.check(f"https://{number}.tarpit.example/", tenant_id="bad"))
         for number in range(200)
     ]
     refused, _ = await asyncio.wait(hanging, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     assert refused, "most are refused at once"
     with pytest.raises(TargetRefused):
-        await guard.check("http://localhost:1/", whose="bad")
+        await guard.check("http://localhost:1/", tenant_id="bad")
     for number in range(50):
-        await guard.check("http://localhost:1/", whose=f"good-{number}")
+        await guard.check("http://localhost:1/", tenant_id=f"good-{number}")
     over.set()
     await asyncio.gather(*hanging, return_exceptions=True)
-    await guard.check("http://localhost:1/", whose="bad")
+    await guard.check("http://localhost:1/", tenant_id="bad")
 
 
 @pytest.fixture
@@ -281,10 +281,10 @@ async def test_the_name_is_resolved_once_and_that_very_address_is_asked(
 ) -> None:
     """A second look at the DNS could find another address than the one that was checked."""
     names = Names(["127.0.0.1"], ["10.255.255.1"])
-    guard = Guard(allow=LOOPBACK, resolve=names.resolve)
+    guard = UrlGuard(allow=LOOPBACK, resolve=names.resolve)
     url = f"http://hooks.example.com:{port_of(server)}/a?b=c"
     answer = await sent_to(url, guard)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, WebhookResponse)
     assert (answer.status, answer.body) == (200, b"thanks")
     assert names.asked == ["hooks.example.com"]
     (request,) = server.requests
@@ -296,8 +296,8 @@ async def test_a_redirect_is_not_followed() -> None:
     inside = ScriptedServer([answering("200 OK")])
     outside = ScriptedServer([answering("302 Found", b"", f"location: {inside.url}/")])
     try:
-        answer = await sent_to(outside.url + "/", Guard(allow=LOOPBACK))
-        assert isinstance(answer, Answer)
+        answer = await sent_to(outside.url + "/", UrlGuard(allow=LOOPBACK))
+        assert isinstance(answer, WebhookResponse)
         assert answer.status == 302
         assert inside.requests == []
     finally:
@@ -310,45 +310,47 @@ async def test_no_proxy_of_the_environment_is_used(
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert isinstance(await sent_to(server.url + "/", Guard(allow=LOOPBACK)), Answer)
+    assert isinstance(await sent_to(server.url + "/", UrlGuard(allow=LOOPBACK)), WebhookResponse)
 
 
 async def test_the_certificate_is_checked_against_the_name(tmp_path: Path) -> None:
     """A server that cannot prove its name gets no byte of the body, though its address is right."""
     authority = Authority(tmp_path)
     trusting = ssl.create_default_context(cafile=authority.file)
-    guard = Guard(allow=LOOPBACK, resolve=Names(["127.0.0.1"]).resolve)
+    guard = UrlGuard(allow=LOOPBACK, resolve=Names(["127.0.0.1"]).resolve)
     async with tls_server(authority.context_for("hooks.example.com")) as receiver:
-        sender = Sender(guard, ssl_context=trusting)
+        sender = HttpSender(guard, ssl_context=trusting)
         right = f"https://hooks.example.com:{receiver.port}/"
         wrong = f"https://other.example.com:{receiver.port}/"
-        answer = await sender.post(right, {}, b"a secret", timeout_seconds=5, whose="default")
-        assert isinstance(answer, Answer)
+        answer = await sender.post(right, {}, b"a secret", timeout_seconds=5, tenant_id="default")
+        assert isinstance(answer, WebhookResponse)
         assert answer.status == 200
         assert receiver.names == ["hooks.example.com"], "the name is told to the server (SNI)"
         assert len(receiver.received) == 1
-        answer = await sender.post(wrong, {}, b"a secret", timeout_seconds=5, whose="default")
-        assert isinstance(answer, NoAnswer)
+        answer = await sender.post(wrong, {}, b"a secret", timeout_seconds=5, tenant_id="default")
+        assert isinstance(answer, NoResponse)
         assert answer.code == "NETWORK_ERROR"
         assert len(receiver.received) == 1
 
 
 async def test_the_allow_list_opens_what_it_names_and_nothing_besides() -> None:
-    guard = Guard(allow=read_networks("10.1.0.0/16, fd12::/16"))
+    guard = UrlGuard(allow=read_networks("10.1.0.0/16, fd12::/16"))
     for url in ("http://10.1.2.3:8080/", "https://10.1.2.3/", "http://[fd12::1]:8080/"):
-        await guard.check(url, whose="default")
+        await guard.check(url, tenant_id="default")
     for url in ("http://10.2.0.1/", "https://10.2.0.1/", "https://127.0.0.1/", "http://[fd13::1]/"):
         with pytest.raises(TargetRefused):
-            await guard.check(url, whose="default")
-    mapped = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["::ffff:10.1.2.3"]).resolve)
-    await mapped.check("http://inside.example/", whose="default")
-    both = Guard(allow=read_networks("10.1.0.0/16"), resolve=Names(["10.1.2.3", PUBLIC]).resolve)
-    await both.check("https://hooks.example.com/", whose="default")
+            await guard.check(url, tenant_id="default")
+    mapped = UrlGuard(
+        allow=read_networks("10.1.0.0/16"), resolve=Names(["::ffff:10.1.2.3"]).resolve
+    )
+    await mapped.check("http://inside.example/", tenant_id="default")
+    both = UrlGuard(allow=read_networks("10.1.0.0/16"), resolve=Names(["10.1.2.3", PUBLIC]).resolve)
+    await both.check("https://hooks.example.com/", tenant_id="default")
     with pytest.raises(TargetRefused):
-        await both.check("http://hooks.example.com/", whose="default")
+        await both.check("http://hooks.example.com/", tenant_id="default")
 
 
 def test_what_is_sent_is_what_was_read() -> None:
-    assert read_target("https://Hooks.Example.com") == ("https", "hooks.example.com", 443, "/")
-    assert read_target("https://a.example?x=1") == ("https", "a.example", 443, "/?x=1")
-    assert read_target("https://[2001:DB8::1]:8443/a").host == "2001:db8::1"
+    assert parse_target("https://Hooks.Example.com") == ("https", "hooks.example.com", 443, "/")
+    assert parse_target("https://a.example?x=1") == ("https", "a.example", 443, "/?x=1")
+    assert parse_target("https://[2001:DB8::1]:8443/a").host == "2001:db8::1"

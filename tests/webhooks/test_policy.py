@@ -363,11 +363,11 @@ async def test_a_success_in_another_process_counts_too(receiver: Receiver) -> No
         await shop.work()
         shop.kit.clock.advance(timedelta(days=5))
         receiver.answers.clear()
-        noted = shop.webhooks._health.succeeded
-        shop.webhooks._health.succeeded = _forgetful  # type: ignore[method-assign]  # another's
+        noted = shop.webhooks._failures.record_success
+        shop.webhooks._failures.record_success = _forgetful  # type: ignore[method-assign]  # another's
         await shop.ship()
         await shop.work()
-        shop.webhooks._health.succeeded = noted  # type: ignore[method-assign]  # as it was
+        shop.webhooks._failures.record_success = noted  # type: ignore[method-assign]  # as it was
         receiver.answers["/"] = status(404)
         await shop.ship()
         await shop.work()
@@ -431,13 +431,13 @@ async def test_a_success_elsewhere_counts_though_its_delivery_is_gone(receiver: 
         issued = await shop.endpoint()
         another = make_jobs(store=shop.jobs.store)
         assert another.webhooks is not None
-        elsewhere, webhook_id = another.webhooks._health, issued.webhook.webhook_id
-        await elsewhere.succeeded("default", webhook_id, shop.kit.clock.now())
+        elsewhere, webhook_id = another.webhooks._failures, issued.webhook.webhook_id
+        await elsewhere.record_success("default", webhook_id, shop.kit.clock.now())
         receiver.answers["/"] = status(404)
         await shop.ship()
         await shop.work()
         shop.kit.clock.advance(timedelta(days=5))
-        await elsewhere.succeeded("default", webhook_id, shop.kit.clock.now())
+        await elsewhere.record_success("default", webhook_id, shop.kit.clock.now())
         await shop.ship()
         await shop.work()
         assert (await endpoint_now(shop, issued))[0] is WebhookStatus.ENABLED

@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gantline.contract.errors import InvalidInput, WebhookNotVerified
 from gantline.webhooks import verify, verify_plain
-from gantline.webhooks.signing import key_of, new_secret, plain_signature, signature
+from gantline.webhooks.signing import decode_secret, new_secret, sign_plain, sign_standard
 
 BODY = '{"type":"job.completed","data":{"name":"Žofie"}}'.encode()
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
@@ -23,7 +23,7 @@ def headers(*secrets: str, at: datetime | None = None, body: bytes = BODY) -> di
     return {
         "webhook-id": ID,
         "webhook-timestamp": sent,
-        "webhook-signature": " ".join(signature(one, ID, sent, body) for one in secrets),
+        "webhook-signature": " ".join(sign_standard(one, ID, sent, body) for one in secrets),
     }
 
 
@@ -61,7 +61,7 @@ def verify_signature(secret: str, body_bytes: bytes, signature_header: str) -> b
 
 def test_the_seeds_snippet_verifies_the_plain_header() -> None:
     secret = new_secret()
-    header = plain_signature(secret, BODY)
+    header = sign_plain(secret, BODY)
     assert re.fullmatch(r"sha256=[0-9a-f]{64}", header)
     assert verify_signature(secret, BODY, header)
     verify_plain(BODY, header, ["whsec_other", secret])
@@ -118,11 +118,11 @@ def test_headers_may_come_in_any_case() -> None:
 
 
 def test_a_secret_has_its_form_and_no_error_quotes_it() -> None:
-    assert len(key_of(new_secret())) == 32
+    assert len(decode_secret(new_secret())) == 32
     assert new_secret() != new_secret()
     for wrong in ("", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "c2VjcmV0" * 6):
         with pytest.raises(InvalidInput) as error:
-            key_of(wrong)
+            decode_secret(wrong)
         assert "c2" not in str(error.value)
 
 

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from gantline.telemetry.names import BOUNDS, OF_A_PROCESS, OF_THE_STORE, Attribute, Metric
+from gantline.telemetry.metrics import BOUNDS, OF_A_PROCESS, OF_THE_STORE, Metric
+from gantline.telemetry.tracing import Attribute
 from scripts.docs import markdown
 from scripts.docs.markdown import code, table
 

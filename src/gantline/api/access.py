@@ -13,7 +13,7 @@ from gantline.api.port import Jobs
 from gantline.api.problems import ApiCode, Refused
 from gantline.auth.action import INSTALLATION_WIDE, Action
 from gantline.auth.authorizer import Target
-from gantline.auth.gate import Gate, Verdict
+from gantline.auth.gate import Decision, Gate
 from gantline.contract.errors import Forbidden, JobNotFound
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import JobSnapshot
@@ -42,9 +42,9 @@ class Access:
         job_id = call.job_id
         job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
-        if verdict is Verdict.ALLOWED and job is not None:
+        if verdict is Decision.ALLOWED and job is not None:
             return job
-        if verdict is Verdict.FORBIDDEN:
+        if verdict is Decision.FORBIDDEN:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
 
@@ -53,7 +53,7 @@ class Access:
         verdict = await self._gate.to_job(
             call.principal, action, job.job.job_id, job, asker=call.asker
         )
-        if verdict is not Verdict.ALLOWED:
+        if verdict is not Decision.ALLOWED:
             raise forbidden(action)
 
     async def read(self, job_id: UUID) -> JobSnapshot | None:
@@ -85,9 +85,9 @@ class Access:
         verdict = await self._gate.to_target(
             call.principal, action, target, what=what, details=details, asker=call.asker
         )
-        if verdict is Verdict.HIDDEN:
+        if verdict is Decision.HIDDEN:
             raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
-        if verdict is not Verdict.ALLOWED:
+        if verdict is not Decision.ALLOWED:
             raise forbidden(action)
 
     async def begun(
@@ -95,7 +95,7 @@ class Access:
     ) -> None:
         """Write down that something is about to be done to many."""
         target = Target(tenant_id=tenant_id)
-        await self._gate.begun(
+        await self._gate.record_bulk(
             call.principal, action, target, what=what, details=details, asker=call.asker
         )
 

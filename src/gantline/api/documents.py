@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.audit.event import AuditEvent
+from gantline.audit.chain import AuditEvent
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.webhook import ListedDelivery, WebhookEndpoint
 

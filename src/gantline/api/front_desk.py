@@ -168,7 +168,7 @@ class FrontDesk:
     async def _unauthenticated(
         self, served: Servable, call: Call, error: NotAuthenticated
     ) -> Refused:
-        await self._gate.nobody(served.operation.name, error, asker=call.asker)
+        await self._gate.record_unauthenticated(served.operation.name, error, asker=call.asker)
         return self._challenging(error)
 
     def _challenging(self, error: NotAuthenticated) -> Refused:

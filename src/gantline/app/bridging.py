@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from gantline.bridge.bridge import Bridge
+from gantline.bridge.bridge import Bridge, OutcomePublisher
+from gantline.bridge.broker import parse_bridge_url
 from gantline.bridge.intake import Intake
-from gantline.bridge.location import parse_location
-from gantline.bridge.outcomes import OutcomePublisher
 from gantline.contract.errors import StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ class Bridging:
 
     def __init__(self, app: "Gantline", url: str) -> None:
         self._app = app
-        self._location = parse_location(url)
+        self._location = parse_bridge_url(url)
         self._broker = self._make_broker()
         self.running: Bridge | None = None
         """The bridge that takes messages in in this process, while there is one."""

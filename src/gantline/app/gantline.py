@@ -21,7 +21,7 @@ from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhooks_of
 from gantline.audit.retention import DEFAULT_RETENTION, AuditRetention
-from gantline.audit.store_audit import StoreAudit
+from gantline.audit.sinks import StoreAudit
 from gantline.contract.audit import AuditSink
 from gantline.contract.capabilities import Durability
 from gantline.contract.clock import Clock, SystemClock
@@ -45,7 +45,7 @@ from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import TraceRuns, Tracing
-from gantline.wakeups.in_process import Hub
+from gantline.wakeups.local import Hub
 from gantline.worker.executor import RunHook
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import WorkerSettings
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from gantline.auth.authorizer import Authorizer
     from gantline.auth.stream_tokens import StreamTokens
     from gantline.bridge.bridge import Bridge
-    from gantline.telemetry.loop_watch import LoopWatch
-    from gantline.telemetry.routes import Routes
+    from gantline.telemetry.health import LoopWatch
+    from gantline.telemetry.health_server import Routes
     from gantline.webhooks.settings import WebhookSettings
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"

@@ -17,7 +17,7 @@ from gantline.manager.relay import OutboxRelay, wrapped
 from gantline.manager.sessions import new_session_id
 from gantline.manager.submitter import Submission, Submitter
 from gantline.stores import store_from_url
-from gantline.wakeups.in_process import Hub
+from gantline.wakeups.local import Hub
 
 _log = logging.getLogger("gantline.relay")
 

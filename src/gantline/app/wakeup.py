@@ -3,10 +3,8 @@
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Channel, PostgresChannel, RedisChannel, Wakeup
-from gantline.wakeups.in_process import Hub, InProcessWakeup
-from gantline.wakeups.local_socket import LocalSocketWakeup
+from gantline.wakeups.local import Hub, InProcessWakeup, LocalSocketWakeup, SeveralWakeups
 from gantline.wakeups.remote import RemoteWakeup
-from gantline.wakeups.several import SeveralWakeups
 from gantline.wakeups.trigger import parse_trigger
 
 

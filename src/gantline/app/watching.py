@@ -12,10 +12,10 @@ from gantline.worker.worker import Worker
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
     from gantline.bridge.bridge import Bridge
-    from gantline.telemetry.depths import Known
-    from gantline.telemetry.figures import Figures
-    from gantline.telemetry.loop_watch import LoopWatch
-    from gantline.telemetry.routes import Routes
+    from gantline.telemetry.health import LoopWatch
+    from gantline.telemetry.health_server import Routes
+    from gantline.telemetry.metrics import Figures
+    from gantline.telemetry.metrics_page import KnownLabels
 
 
 class Watching:
@@ -56,7 +56,7 @@ class Watching:
     def figures(self) -> "Figures":
         """What this process counts, from the first time that somebody asks."""
         if self._figures is None:
-            from gantline.telemetry.figures import Figures
+            from gantline.telemetry.metrics import Figures
 
             self._figures = Figures(self._app.registry.job_types)
             self.observer.observer = self._figures
@@ -68,36 +68,36 @@ class Watching:
             self._figures.know(job_types)
 
     @property
-    def known_labels(self) -> "Known":
+    def known_labels(self) -> "KnownLabels":
         """Which types and queues metrics may name."""
-        from gantline.telemetry.depths import Known
+        from gantline.telemetry.metrics_page import KnownLabels
 
         served = [queue for worker in self._workers for queue in worker.slots]
         queues = {*served, *self._app.default_queues()}
-        return Known(frozenset(self._app.registry.job_types), queues)
+        return KnownLabels(frozenset(self._app.registry.job_types), queues)
 
     def pages(self, *, with_metrics: bool) -> "dict[str, Routes]":
         """What an API serves beside itself, by path."""
-        from gantline.telemetry.health import Health
-        from gantline.telemetry.metrics import Metrics
-        from gantline.telemetry.routes import Routes
+        from gantline.telemetry.health import HealthPages
+        from gantline.telemetry.health_server import Routes
+        from gantline.telemetry.metrics_page import MetricsPage
 
-        health = Health(self)
+        health = HealthPages(self)
         pages = {"/healthz": health.alive, "/readyz": health.ready}
         if with_metrics:
-            pages["/metrics"] = Metrics(self).page
+            pages["/metrics"] = MetricsPage(self).page
         served = Routes(pages)
         return dict.fromkeys(pages, served)
 
     def health_app(
         self, watch: "LoopWatch | None", *, expects_worker: bool, requires_broker: bool
     ) -> "Routes":
-        from gantline.telemetry.health import Health
-        from gantline.telemetry.metrics import Metrics
-        from gantline.telemetry.routes import Routes
+        from gantline.telemetry.health import HealthPages
+        from gantline.telemetry.health_server import Routes
+        from gantline.telemetry.metrics_page import MetricsPage
 
-        health = Health(
+        health = HealthPages(
             self, watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
-        metrics = Metrics(self, watch=watch)
+        metrics = MetricsPage(self, watch=watch)
         return Routes({"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics.page})

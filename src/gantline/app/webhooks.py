@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Final
 from gantline.app.settings import Settings
 
 if TYPE_CHECKING:
-    from gantline.webhooks.deliveries import Home
+    from gantline.webhooks.deliveries import WebhookApp
+    from gantline.webhooks.service import WebhookService
     from gantline.webhooks.settings import WebhookSettings
-    from gantline.webhooks.webhooks import Webhooks
 
 # Written twice, so that who has no webhooks imports nothing of them.
 _KEY_VARIABLE: Final = "GANTLINE_WEBHOOK_KEY"
 
 
-def webhooks_of(home: "Home", named: "WebhookSettings | None") -> "Webhooks | None":
+def webhooks_of(home: "WebhookApp", named: "WebhookSettings | None") -> "WebhookService | None":
     """As the code says, else as the settings do; None where neither has a key."""
     settings = named or webhook_settings(Settings({}, Path()))
     if settings is None:
         return None
-    from gantline.webhooks.webhooks import Webhooks
+    from gantline.webhooks.service import WebhookService
 
-    return Webhooks(home, settings)
+    return WebhookService(home, settings)
 
 
 def webhook_settings(settings: Settings) -> "WebhookSettings | None":
     """Raise AuthMisconfigured or InvalidInput where they cannot be read."""
     if not os.environ.get(_KEY_VARIABLE, "").strip():
         return None
+    from gantline.webhooks.secret_encryption import Vault
     from gantline.webhooks.settings import WebhookSettings, read_allowed, read_ports
-    from gantline.webhooks.vault import Vault
 
     vault = Vault.from_environment(os.environ)
     if vault is None:

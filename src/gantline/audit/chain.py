@@ -1,22 +1,109 @@
-"""Where the chains are kept: records of the store, a block of events each, newest first."""
+"""The hash chain of the audit trail: its events, their hashes, and the records that keep them."""
 
+import hashlib
 from collections.abc import AsyncIterator
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.event import FIRST_PREVIOUS, AuditEvent
 from gantline.contract.errors import StoreCorrupt
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
 
 NAMESPACE: Final = "audit"
+FIRST_PREVIOUS: Final = "0" * 64
+"""The previous hash of the first event of a chain."""
 MOST_IN_A_BLOCK: Final = 100
 _DIGITS: Final = 16
 _LAST: Final = 10**_DIGITS - 1
 _PAGE: Final = 100
 
 _encoder: Final = msgspec.json.Encoder()
+_canonical_json: Final = msgspec.json.Encoder(order="sorted")
+
+
+class NewAuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that is not in a chain yet: without version, time and hashes."""
+
+    aggregate: str
+    type: str
+    actor: str
+    payload: dict[str, Any]
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of a tenant's audit chain.
+
+    `hash` is the SHA-256 of the canonical JSON (keys sorted, no spaces, UTF-8) of `actor`,
+    `aggregate`, `payloadHash`, `previousHash`, `tenantId`, `time`, `type` and `version`;
+    `payloadHash` that of `payload`. `version` counts the events of the tenant from 1 on, and
+    `previousHash` is the hash of the version before.
+    """
+
+    tenant_id: str
+    aggregate: str
+    """What it is about: `job:<id>`, `queue:<name>`, `type:<name>`, `key:<id>`, `access`."""
+    version: int
+    type: str
+    """What was done: `cancelJob`, `pauseQueue`, `createKey`."""
+    time: datetime
+    """By the store's clock; never before that of the version before."""
+    actor: str
+    payload: dict[str, Any]
+    """Names, ids and numbers; never a job's payload and never a secret."""
+    payload_hash: str
+    previous_hash: str
+    hash: str
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its hashes match its content. Whether it fits its chain is another check."""
+        return self.payload_hash == _digest(self.payload) and self.hash == self._compute_hash()
+
+    def _compute_hash(self) -> str:
+        return _digest(
+            {
+                "tenantId": self.tenant_id,
+                "aggregate": self.aggregate,
+                "version": self.version,
+                "type": self.type,
+                "time": self.time,
+                "actor": self.actor,
+                "payloadHash": self.payload_hash,
+                "previousHash": self.previous_hash,
+            }
+        )
+
+
+def chain_event(
+    new: NewAuditEvent, *, tenant_id: str, version: int, time: datetime, previous_hash: str
+) -> AuditEvent:
+    """Make the event that comes after the one of `previous_hash`."""
+    event = AuditEvent(
+        tenant_id=tenant_id,
+        aggregate=new.aggregate,
+        version=version,
+        type=new.type,
+        time=time,
+        actor=new.actor,
+        payload=new.payload,
+        payload_hash=_digest(new.payload),
+        previous_hash=previous_hash,
+        hash="",
+    )
+    return msgspec.structs.replace(event, hash=event._compute_hash())
+
+
+def next_link(head: AuditEvent | None) -> tuple[int, str]:
+    """Return the version and the previous hash of the event that comes after the head."""
+    return (head.version + 1, head.hash) if head else (1, FIRST_PREVIOUS)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical_json.encode(value)).hexdigest()
+
+
 _decoder: Final = msgspec.json.Decoder(list[AuditEvent])
 
 
@@ -31,51 +118,51 @@ class Block(msgspec.Struct, frozen=True):
         return self.events[-1]
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableEntry(msgspec.Struct, frozen=True):
     """A record, or a line of a file, that does not hold what it should."""
 
     where: str
 
 
 class AuditChains:
-    """The chains of all tenants, to be read.
+    """Reads the chains of all tenants.
 
-    A record is called by its tenant and the version of its first event, counted downwards: so the
-    first record of a tenant is its newest. Who wants to append must take the version behind the
-    newest, and so wants the same name as everybody else who saw that newest: one of them gets it.
+    The key of a record is its tenant and the version of its first event, counted downwards: so the
+    first record of a tenant is its newest. A writer must use the version after the newest, and so
+    the same key as every other writer that saw the same newest: only one of them succeeds.
     """
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
 
     async def tenants(self) -> list[str]:
-        """Every tenant that has a chain; the installation's own is called by the empty name."""
+        """List the tenants that have a chain; the installation's own has the empty name."""
         found: list[str] = []
         after = ""
         while records := await self._store.read_records(NAMESPACE, after=after, limit=1):
             key = records[0].key
             name, slash, _ = key.rpartition("/")
             if slash:
-                found.append(_unescaped(name))
-            # The character behind the slash: behind all of this tenant's. A name that is none of
-            # ours must not lead back.
+                found.append(_unescape(name))
+            # "0" is the character after the slash: so this is after all keys of this tenant. A key
+            # that is not ours must not lead back.
             after = max(name + "0", key)
         return found
 
     async def head(self, tenant_id: str) -> AuditEvent | None:
-        """The newest event; raise StoreCorrupt where it cannot be read."""
+        """Read the newest event; raise StoreCorrupt where it cannot be read."""
         block = await self.block_at(tenant_id, _LAST - 1)
         return block.last if block else None
 
     async def block_at(self, tenant_id: str, version: int) -> Block | None:
-        """The block that a version is in, or else the next older one."""
+        """Read the block that a version is in, or else the next older one."""
         after = _key(tenant_id, version + 1)
         prefix = _prefix(tenant_id)
         for record in await self._store.read_records(
             NAMESPACE, prefix=prefix, after=after, limit=1
         ):
-            block = _block(record)
-            if isinstance(block, Unreadable):
+            block = _read_block(record)
+            if isinstance(block, UnreadableEntry):
                 raise StoreCorrupt(
                     f"The audit record {record.key} cannot be read.",
                     next_step="See what else is wrong: `gantline audit verify`.",
@@ -85,23 +172,23 @@ class AuditChains:
 
     async def blocks(
         self, tenant_id: str, *, below: int | None = None
-    ) -> AsyncIterator[Block | Unreadable]:
-        """The blocks that begin below a version, newest first."""
+    ) -> AsyncIterator[Block | UnreadableEntry]:
+        """Read the blocks that begin below a version, newest first."""
         prefix = _prefix(tenant_id)
         after = _key(tenant_id, below) if below is not None else ""
         while records := await self._store.read_records(
             NAMESPACE, prefix=prefix, after=after, limit=_PAGE
         ):
             for record in records:
-                yield _block(record)
+                yield _read_block(record)
             after = records[-1].key
 
     async def events(
         self, tenant_id: str, *, below: int | None = None
-    ) -> AsyncIterator[AuditEvent | Unreadable]:
-        """The events below a version, newest first; all where none is named."""
+    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+        """Read the events below a version, newest first; all where none is given."""
         async for block in self.blocks(tenant_id, below=below):
-            if isinstance(block, Unreadable):
+            if isinstance(block, UnreadableEntry):
                 yield block
                 continue
             for event in reversed(block.events):
@@ -109,25 +196,20 @@ class AuditChains:
                     yield event
 
 
-def write_of(events: list[AuditEvent]) -> RecordWrite:
-    """The write that appends a block, if nobody else has appended meanwhile."""
+def make_write(events: list[AuditEvent]) -> RecordWrite:
+    """Make the write that appends a block, unless somebody else has appended meanwhile."""
     key = _key(events[0].tenant_id, events[0].version)
     return RecordWrite(NAMESPACE, key, _encoder.encode(events), expected=0)
 
 
-def behind(head: AuditEvent | None) -> tuple[int, str]:
-    """The version and the previous hash of what comes behind the head."""
-    return (head.version + 1, head.hash) if head else (1, FIRST_PREVIOUS)
-
-
-def _block(record: Record) -> Block | Unreadable:
+def _read_block(record: Record) -> Block | UnreadableEntry:
     try:
         events = _decoder.decode(record.value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         events = []
-    # A time without a zone compares to none of ours.
+    # A time without a zone cannot be compared with ours.
     if not events or any(event.time.tzinfo is None for event in events):
-        return Unreadable(f"the record {record.key}")
+        return UnreadableEntry(f"the record {record.key}")
     return Block(record, events)
 
 
@@ -135,9 +217,34 @@ def _prefix(tenant_id: str) -> str:
     return tenant_id.replace("%", "%25").replace("/", "%2F") + "/"
 
 
-def _unescaped(name: str) -> str:
+def _unescape(name: str) -> str:
     return name.replace("%2F", "/").replace("%25", "%")
 
 
 def _key(tenant_id: str, version: int) -> str:
     return f"{_prefix(tenant_id)}{_LAST - version:0{_DIGITS}d}"
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Every field that is given must match. Chains are read newest first."""
+
+    aggregate: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    """The event's type (`cancelJob`), or the right that it needed (`jobs:cancel`)."""
+    since: datetime | None = None
+
+    def matches(self, event: AuditEvent) -> bool:
+        return (
+            self.aggregate in (None, event.aggregate)
+            and self.actor in (None, event.actor)
+            and self.action in (None, event.type, event.payload.get("action"))
+            and not self.is_past(event)
+        )
+
+    def is_past(self, event: AuditEvent) -> bool:
+        """Whether this and all older events are too old: times only grow along a chain."""
+        return self.since is not None and event.time < self.since
+
+
+EVERYTHING: Final = AuditFilter()

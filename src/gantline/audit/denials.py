@@ -1,4 +1,4 @@
-"""Denials: what is refused again and again is one entry with a number, not a flood of writes."""
+"""Denials: repeated refusals become one entry with a count, not a flood of writes."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.drafting import chain_of
+from gantline.audit.chain_writer import choose_chain
 from gantline.contract.audit import AuditEntry
 
 _log = logging.getLogger("gantline.audit")
@@ -23,7 +23,7 @@ _REST: Final = ("", "", "", "", "")
 
 
 class _Window:
-    """What has come of one kind since the entry that was written at once."""
+    """The repeats of one kind since the entry that was written at once."""
 
     def __init__(self, first: AuditEntry) -> None:
         self.repeats = 0
@@ -40,17 +40,17 @@ class _Window:
             self.named.append(name)
 
     def summary(self) -> AuditEntry:
-        """One entry for all: how many, since when, and the first few of what was asked for."""
+        """Return one entry for all: how many, since when, and the first few targets."""
         details = {"count": self.repeats, "since": self.since, "asked": self.named}
         unlike = {"tenant_id": "", "job_id": None, "job_type": "", "subject_id": "", "what": ""}
         return msgspec.structs.replace(self.last, details=details, **unlike)
 
 
 class Denials:
-    """Write down the first denial of a kind at once, and how many followed some seconds later.
+    """Writes the first denial of a kind at once, and the number of its repeats some seconds later.
 
-    A kind is who asked, from where, for what sort of thing, and how he was refused. When so many
-    kinds come at once that somebody must be making them up, the rest is one kind.
+    A kind is the actor, his address, the operation and the outcome. When there are so many kinds at
+    once that somebody must be inventing them, the rest counts as one kind.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Denials:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def add(self, entry: AuditEntry) -> None:
-        """Raise what keeps the first of a kind from being written."""
+        """Count or write a denial; raise where the first of a kind cannot be written."""
         kind = self._kind_of(entry)
         if kind == _REST:
-            entry = _of_many(entry)
+            entry = _combine(entry)
         if window := self._windows.get(kind):
             window.add(entry)
             return
@@ -79,42 +79,42 @@ class Denials:
         try:
             await self._write(entry)
         except BaseException:
-            self._begin_to_end(kind)  # with those that were answered meanwhile
+            self._end_window(kind)  # with those that came meanwhile
             raise
 
     async def flush(self) -> None:
-        """End all windows now, and wait for those that are ending."""
+        """End all windows now, and wait until their summaries are written."""
         for kind in list(self._windows):
-            self._begin_to_end(kind)
+            self._end_window(kind)
         while self._ending:
             await asyncio.wait(self._ending)
 
     def _kind_of(self, entry: AuditEntry) -> _Kind:
         asked_for = entry.operation or entry.action
-        kind = (chain_of(entry), entry.actor, asked_for, entry.outcome, entry.client)
+        kind = (choose_chain(entry), entry.actor, asked_for, entry.outcome, entry.client)
         is_full = len(self._windows) >= self._most_windows
         return _REST if is_full and kind not in self._windows else kind
 
     def _open(self, kind: _Kind, entry: AuditEntry) -> None:
         self._windows[kind] = _Window(entry)
         loop = asyncio.get_running_loop()
-        self._timers[kind] = loop.call_later(self._window_seconds, self._begin_to_end, kind)
+        self._timers[kind] = loop.call_later(self._window_seconds, self._end_window, kind)
 
     def _forget(self, kind: _Kind) -> _Window | None:
         if timer := self._timers.pop(kind, None):
             timer.cancel()
         return self._windows.pop(kind, None)
 
-    def _begin_to_end(self, kind: _Kind) -> None:
+    def _end_window(self, kind: _Kind) -> None:
         window = self._forget(kind)
         if window is None or not window.repeats:
             return
-        task = asyncio.create_task(self._end(window))
+        task = asyncio.create_task(self._write_summary(window))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _end(self, window: _Window) -> None:
-        """There is nobody left to be told of a failure, and the first of its kind is written."""
+    async def _write_summary(self, window: _Window) -> None:
+        """Log a failure: nobody waits for this write, and the first of the kind is written."""
         try:
             await self._write(window.summary())
         except Exception as error:
@@ -128,6 +128,6 @@ class Denials:
             )
 
 
-def _of_many(entry: AuditEntry) -> AuditEntry:
-    """What stands for kinds too many to tell apart; in the installation's own chain."""
+def _combine(entry: AuditEntry) -> AuditEntry:
+    """Return an entry for all kinds beyond the limit, in the installation's own chain."""
     return AuditEntry(at=entry.at, actor="", action="many", outcome=entry.outcome)

@@ -1,4 +1,4 @@
-"""Retention: removes what is old enough, and leaves an event in the chain that says so."""
+"""Retention: removes old events, and appends an event that says so."""
 
 import logging
 from datetime import datetime, timedelta
@@ -7,11 +7,9 @@ from uuid import uuid4
 
 import msgspec
 
-from gantline.audit.appender import Appender
-from gantline.audit.chain import AuditChains, Block, Unreadable
-from gantline.audit.event import Draft
-from gantline.audit.findings import Finding, Removed
-from gantline.audit.verifier import PRUNED, Verifier
+from gantline.audit.chain import AuditChains, Block, NewAuditEvent, UnreadableEntry
+from gantline.audit.chain_writer import ChainWriter
+from gantline.audit.verification import PRUNED, Finding, Removed, Verifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
@@ -19,9 +17,9 @@ from gantline.contract.store import JobStore
 _log = logging.getLogger("gantline.audit")
 
 DEFAULT_RETENTION: Final = timedelta(days=400)
-YOUNGEST: Final = timedelta(hours=1)
-"""What is younger is not removed: somebody may be about to append behind it."""
-_SLACK: Final = timedelta(days=1)
+SHORTEST_AGE: Final = timedelta(hours=1)
+"""What is younger is not removed: somebody may be about to append after it."""
+_OVERDUE: Final = timedelta(days=1)
 _DELETED_AT_ONCE: Final = 100
 
 
@@ -35,30 +33,30 @@ class AuditPruned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AuditPruner:
-    """Remove old events, whole blocks at a time.
+    """Removes old events, whole blocks at a time.
 
-    First an event is appended that says up to where, and with which hash the removed part ended;
-    so the chain verifies from there on, and this event is as safe as any other. Then the blocks go,
-    oldest first: what dies on the way leaves a chain that verifies too.
+    First an event is appended that says through which version, and with which hash, events are
+    removed; so the chain verifies from there on. Then the blocks are deleted, oldest first: a crash
+    on the way leaves a chain that verifies too.
     """
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._chains = AuditChains(store)
-        self._appender = Appender(store)
+        self._writer = ChainWriter(store)
 
     async def prune(self, tenant_id: str, *, before: datetime, actor: str) -> AuditPruned:
-        """Remove what is older; nothing of a chain that does not verify, which is evidence."""
-        if before > await self._store.ping() - YOUNGEST:
+        """Remove what is older; nothing of a chain that does not verify: that one is evidence."""
+        if before > await self._store.ping() - SHORTEST_AGE:
             raise InvalidInput(
                 "What is younger than an hour cannot be removed.", next_step="Name an earlier time."
             )
         last = await self._newest_before(tenant_id, before)
         if last is None:
             return AuditPruned(tenant_id=tenant_id, count=0)
-        old, findings = await self._verified(tenant_id, last)
+        old, findings = await self._verify(tenant_id, last)
         if findings:  # once more: somebody else may have pruned meanwhile
-            old, findings = await self._verified(tenant_id, last)
+            old, findings = await self._verify(tenant_id, last)
         if findings:
             return AuditPruned(tenant_id=tenant_id, count=0, findings=findings)
         removed = Removed(
@@ -68,12 +66,12 @@ class AuditPruner:
             before=before,
             actor=actor,
         )
-        await self._appender.append(tenant_id, _draft(removed))
+        await self._writer.append(tenant_id, _build_event(removed))
         await self._delete(old)
         return AuditPruned(tenant_id=tenant_id, count=removed.count, through=removed.through)
 
-    async def is_there_anything(self, tenant_id: str, *, before: datetime) -> bool:
-        """Whether `prune` would find something to remove; one look where nothing ever was."""
+    async def has_anything_before(self, tenant_id: str, *, before: datetime) -> bool:
+        """Whether `prune` would remove something; one read where nothing was ever removed."""
         first = await self._chains.block_at(tenant_id, 1)
         if first is not None:
             return first.last.time < before
@@ -95,12 +93,12 @@ class AuditPruner:
                 high = min(middle, block.events[0].version) - 1
         return found
 
-    async def _verified(self, tenant_id: str, last: Block) -> tuple[list[Block], list[Finding]]:
-        """Verify all of a chain; give the blocks up to the last that is to go."""
+    async def _verify(self, tenant_id: str, last: Block) -> tuple[list[Block], list[Finding]]:
+        """Verify all of a chain; return the blocks up to the last that is to be removed."""
         verifier = Verifier(tenant_id)
         old: list[Block] = []
         async for block in self._chains.blocks(tenant_id):
-            if isinstance(block, Unreadable):
+            if isinstance(block, UnreadableEntry):
                 verifier.add(block)
                 continue
             if block.last.version <= last.last.version:
@@ -119,10 +117,10 @@ class AuditPruner:
 
 
 class AuditRetention:
-    """Keep the chains of all tenants for so long; a chore of the maintenance."""
+    """Prunes the chains of all tenants; a part of the maintenance."""
 
     def __init__(self, store: JobStore, keep: timedelta = DEFAULT_RETENTION) -> None:
-        if keep < YOUNGEST:
+        if keep < SHORTEST_AGE:
             raise InvalidInput("The audit trail is kept for an hour at least.")
         self._store = store
         self._keep = keep
@@ -136,7 +134,7 @@ class AuditRetention:
         )
 
     async def _prune(self, tenant_id: str, cut: datetime) -> int:
-        if not await self._pruner.is_there_anything(tenant_id, before=cut - _SLACK):
+        if not await self._pruner.has_anything_before(tenant_id, before=cut - _OVERDUE):
             return 0
         pruned = await self._pruner.prune(tenant_id, before=cut, actor="maintenance")
         if pruned.findings:
@@ -149,6 +147,6 @@ class AuditRetention:
         return pruned.count
 
 
-def _draft(removed: Removed) -> Draft:
+def _build_event(removed: Removed) -> NewAuditEvent:
     payload = {"id": uuid4().hex, "outcome": "allowed", "details": msgspec.to_builtins(removed)}
-    return Draft(aggregate="audit", type=PRUNED, actor=removed.actor, payload=payload)
+    return NewAuditEvent(aggregate="audit", type=PRUNED, actor=removed.actor, payload=payload)

@@ -1,4 +1,4 @@
-"""Who somebody is, and what he may do. Knows no web framework: the API hands it plain values."""
+"""Authentication and authorization. Knows no web framework: the API passes plain values."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from gantline.contract.face import face
 
 if TYPE_CHECKING:
     from gantline.auth.action import Action
+    from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
     from gantline.auth.api_keys import ApiKeys
     from gantline.auth.authenticator import AllowAnonymous, AnyOf, Authenticator, Credentials
     from gantline.auth.authorizer import Authorizer, DefaultAuthorizer, Target
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from gantline.auth.jwt_authenticator import JwtAuthenticator
     from gantline.auth.jwt_claims import ClaimMapping
     from gantline.auth.jwt_keys import StaticKeys, public_key, shared_secret
-    from gantline.auth.key_authenticator import ApiKeyAuthenticator
     from gantline.auth.peppers import Peppers
     from gantline.auth.principal import Principal, Role
     from gantline.auth.rate_limit import RateLimit
@@ -30,7 +30,7 @@ else:
             "jwt_authenticator": ("JwtAuthenticator",),
             "jwt_claims": ("ClaimMapping",),
             "jwt_keys": ("StaticKeys", "public_key", "shared_secret"),
-            "key_authenticator": ("ApiKeyAuthenticator",),
+            "api_key_authenticator": ("ApiKeyAuthenticator",),
             "peppers": ("Peppers",),
             "principal": ("Principal", "Role"),
             "rate_limit": ("RateLimit",),

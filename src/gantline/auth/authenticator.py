@@ -14,10 +14,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request carries that may say who it comes from.
+    """What a request carries that may identify its sender.
 
     Header names are lower-case. A header that was sent twice is joined by a comma, so that it
-    is told as malformed and neither of the two is chosen. Never log this: it holds secrets.
+    is malformed and neither of the two is chosen. Never log this: it holds secrets.
     """
 
     headers: Mapping[str, str] = msgspec.field(default_factory=lambda: _NOTHING)
@@ -36,37 +36,37 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authenticator(Protocol):
-    """Tell who a request comes from. Implement it to use your own sessions or tokens."""
+    """Finds who a request comes from. Implement it to use your own sessions or tokens."""
 
     @property
     def challenge(self) -> str:
-        """What `WWW-Authenticate` says when nobody could be told."""
+        """What `WWW-Authenticate` says in a 401."""
         ...
 
     async def authenticate(self, credentials: Credentials) -> Principal | None:
-        """Answer the principal, or None when nothing of this authenticator's kind was sent.
+        """Return the principal, or None when nothing of this authenticator's kind was sent.
 
-        Raise InvalidCredentials when something was sent and is not good: it becomes a 401, its
-        text is shown to the caller. StoreUnavailable and IdentityProviderUnavailable become a
-        503: nobody is let in while it cannot be known who he is.
+        Raise InvalidCredentials when something was sent and is not valid: it becomes a 401, and its
+        text is shown to the caller. StoreUnavailable and IdentityProviderUnavailable become a 503:
+        nobody is accepted while his identity is not known.
         """
         ...
 
 
 @runtime_checkable
 class Revoking(Protocol):
-    """An authenticator that can tell of a principal whether its credentials are still good.
+    """An authenticator that knows whether the credentials of a principal are still valid.
 
-    For what was made with them and is sent in their place: stream tokens.
+    For stream tokens, which are made with credentials and sent in their place.
     """
 
     async def is_revoked(self, principal: Principal) -> bool:
-        """Tell whether a principal of this authenticator's kind would not be let in any more."""
+        """Whether a principal of this authenticator's kind would be refused now."""
         ...
 
 
 async def is_revoked(authenticator: Authenticator, principal: Principal) -> bool:
-    """Ask, where it can be asked; else the time that a token lives is all there is."""
+    """Ask the authenticator, if it can tell; else only the lifetime of a token bounds its use."""
     return isinstance(authenticator, Revoking) and await authenticator.is_revoked(principal)
 
 

@@ -11,7 +11,7 @@ from gantline.contract.query import NOTHING_VISIBLE, Visibility
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is acted on. Of a job all fields are known; of a tenant only its id."""
+    """What is acted on. For a job all fields are set; for a tenant only its id."""
 
     tenant_id: str
     job_type: str | None = None
@@ -29,14 +29,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authorizer(Protocol):
-    """Decide what a principal may do. `scope` and `may` must agree on every job."""
+    """Decides what a principal may do. `scope` and `may` must agree on every job."""
 
     async def may(self, principal: Principal, action: Action, target: Target) -> bool:
-        """Tell whether this principal may do this to that."""
+        """Whether this principal may do this action to the target."""
         ...
 
     def scope(self, principal: Principal, action: Action) -> Visibility:
-        """Tell to which jobs `may` would say yes; it narrows a filter before it is paged."""
+        """Return the jobs to which `may` would say yes; it narrows a filter before it is paged."""
         ...
 
 
@@ -54,8 +54,8 @@ _OPERATOR: Final = (
 )
 _ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}
 _BY_ROLE: Final = {Role.VIEWER: _VIEWER, Role.OPERATOR: _OPERATOR, Role.ADMIN: _ADMIN}
-# Answered type by type, so that a principal of a few types gets those.
-_TOLD_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES})
+# Shown type by type, so that a principal of a few types gets those.
+_SHOWN_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES})
 
 
 class DefaultAuthorizer:
@@ -70,14 +70,16 @@ class DefaultAuthorizer:
             return False
         if action is Action.SUBMIT and target.owner != principal.id:
             return False
-        if _by_role(principal, action):
+        if _allows_by_role(principal, action):
             return principal.is_system or target.tenant_id == principal.tenant_id
-        return target.tenant_id == principal.tenant_id and _by_itself(principal, action, target)
+        return target.tenant_id == principal.tenant_id and _allows_without_role(
+            principal, action, target
+        )
 
     def scope(self, principal: Principal, action: Action) -> Visibility:
         if not _has_scope(principal, action):
             return NOTHING_VISIBLE
-        if _by_role(principal, action):
+        if _allows_by_role(principal, action):
             tenant = None if principal.is_system else principal.tenant_id
             return Visibility(tenant_id=tenant, job_types=principal.job_types)
         if action is Action.READ_TYPES:
@@ -100,24 +102,24 @@ def _has_type(principal: Principal, action: Action, target: Target) -> bool:
     if principal.job_types is None:
         return True
     if target.job_type is None:
-        return action in _TOLD_BY_TYPE
+        return action in _SHOWN_BY_TYPE
     return target.job_type in principal.job_types
 
 
-def _by_role(principal: Principal, action: Action) -> bool:
+def _allows_by_role(principal: Principal, action: Action) -> bool:
     if action in INSTALLATION_WIDE and not principal.is_system:
         return False
     return any(action in _BY_ROLE[role] for role in principal.roles)
 
 
-def _by_itself(principal: Principal, action: Action, target: Target) -> bool:
-    """What needs no role: to submit, to see which types there are, to act on what is one's own."""
+def _allows_without_role(principal: Principal, action: Action, target: Target) -> bool:
+    """Allow what needs no role: to submit, to list job types, to act on one's own jobs."""
     if action in (Action.SUBMIT, Action.READ_TYPES):
         return True
-    return action in _OF_ONES_OWN and _is_theirs(principal, target)
+    return action in _OF_ONES_OWN and _is_own(principal, target)
 
 
-def _is_theirs(principal: Principal, target: Target) -> bool:
+def _is_own(principal: Principal, target: Target) -> bool:
     if target.owner and target.owner == principal.id:
         return True
     return bool(target.subject_id) and target.subject_id in principal.subjects

@@ -1,4 +1,4 @@
-"""The gate: the one question that every endpoint asks before it acts, with its audit entry."""
+"""The gate: decides whether a principal may act, and writes the audit entry of the decision."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,7 +16,7 @@ from gantline.contract.errors import NotAuthenticated
 from gantline.contract.snapshot import JobSnapshot
 
 
-class Verdict(StrEnum):
+class Decision(StrEnum):
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
     """403: it is in the principal's tenant, whose members may know that it exists."""
@@ -46,14 +46,14 @@ _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
         Action.SUBMIT,
     }
 )
-_UNKNOWN: Final = Asker()
+_UNKNOWN_ASKER: Final = Asker()
 
 
 class Gate:
-    """Ask the authorizer, and write down what was refused and what was allowed to change.
+    """Asks the authorizer, and audits what was refused and what was allowed to change.
 
-    A job is read by `store.get([id], tenant_id=None)` and handed in as it came, None too: so the
-    same calls are made whether it is missing, another tenant's, or merely not allowed.
+    A job is read by `store.get([id], tenant_id=None)` and passed in as it came, None too: so the
+    same calls are made whether it is missing, another tenant's, or not allowed.
     """
 
     def __init__(self, authorizer: Authorizer, audit: AuditSink, *, clock: Clock) -> None:
@@ -68,13 +68,13 @@ class Gate:
         job_id: UUID,
         job: JobSnapshot | None,
         *,
-        asker: Asker = _UNKNOWN,
-    ) -> Verdict:
-        """Decide about one job, as it was read. Asking for one that is not there is audited too."""
+        asker: Asker = _UNKNOWN_ASKER,
+    ) -> Decision:
+        """Decide about one job, as it was read. A missing one is audited too."""
         target = Target.of(job.job) if job else Target(tenant_id="")
-        verdict = await self._verdict(principal, action, target) if job else Verdict.HIDDEN
-        await self._record(principal, action, verdict, target, asker=asker, job_id=job_id)
-        return verdict
+        decision = await self._decide(principal, action, target) if job else Decision.HIDDEN
+        await self._record(principal, action, decision, target, asker=asker, job_id=job_id)
+        return decision
 
     async def to_target(
         self,
@@ -84,19 +84,19 @@ class Gate:
         *,
         what: str = "",
         details: Mapping[str, Any] | None = None,
-        asker: Asker = _UNKNOWN,
-    ) -> Verdict:
-        """Decide about what is no stored job: a submit, a tenant's statistics, a queue, a key.
+        asker: Asker = _UNKNOWN_ASKER,
+    ) -> Decision:
+        """Decide about anything but a stored job: a submit, a tenant's statistics, a queue, a key.
 
         `what` names it for the audit log: `queue:documents`; `details` say how.
         """
-        verdict = await self._verdict(principal, action, target)
+        decision = await self._decide(principal, action, target)
         await self._record(
-            principal, action, verdict, target, asker=asker, what=what, details=details
+            principal, action, decision, target, asker=asker, what=what, details=details
         )
-        return verdict
+        return decision
 
-    async def begun(
+    async def record_bulk(
         self,
         principal: Principal,
         action: Action,
@@ -106,13 +106,15 @@ class Gate:
         details: Mapping[str, Any],
         asker: Asker,
     ) -> None:
-        """Write down what is about to be done to many, each of which is asked for as well."""
+        """Audit an action on many jobs before it begins; each job is decided about as well."""
         await self._record(
-            principal, action, Verdict.ALLOWED, target, asker=asker, what=what, details=details
+            principal, action, Decision.ALLOWED, target, asker=asker, what=what, details=details
         )
 
-    async def nobody(self, action: str, error: NotAuthenticated, *, asker: Asker) -> None:
-        """Write down that somebody could not say who he is."""
+    async def record_unauthenticated(
+        self, action: str, error: NotAuthenticated, *, asker: Asker
+    ) -> None:
+        """Audit a request whose sender could not be authenticated."""
         await self._audit.record(
             AuditEntry(
                 at=self._clock.now(),
@@ -126,18 +128,18 @@ class Gate:
             )
         )
 
-    async def _verdict(self, principal: Principal, action: Action, target: Target) -> Verdict:
+    async def _decide(self, principal: Principal, action: Action, target: Target) -> Decision:
         if await self.authorizer.may(principal, action, target):
-            return Verdict.ALLOWED
+            return Decision.ALLOWED
         if principal.is_system or target.tenant_id == principal.tenant_id:
-            return Verdict.FORBIDDEN
-        return Verdict.HIDDEN
+            return Decision.FORBIDDEN
+        return Decision.HIDDEN
 
     async def _record(
         self,
         principal: Principal,
         action: Action,
-        verdict: Verdict,
+        decision: Decision,
         target: Target,
         *,
         asker: Asker,
@@ -145,7 +147,7 @@ class Gate:
         what: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        if verdict is Verdict.ALLOWED and action in _AUDITED_ONLY_WHEN_REFUSED:
+        if decision is Decision.ALLOWED and action in _AUDITED_ONLY_WHEN_REFUSED:
             return
         await self._audit.record(
             AuditEntry(
@@ -154,7 +156,7 @@ class Gate:
                 actor_tenant=principal.tenant_id,
                 action=action,
                 operation=asker.operation,
-                outcome=verdict,
+                outcome=decision,
                 tenant_id=target.tenant_id,
                 job_id=job_id,
                 job_type=target.job_type or "",

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from gantline.auth.api_key import PREFIX
 from gantline.auth.authenticator import Credentials
 from gantline.auth.jwt_claims import ClaimMapping
 from gantline.auth.jwt_keys import ALGORITHMS, StaticKeys, VerificationKeys
-from gantline.auth.key_text import PREFIX
 from gantline.auth.principal import Principal
 from gantline.contract.clock import Clock
 from gantline.contract.errors import AuthMisconfigured, InvalidCredentials
@@ -30,7 +30,7 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _OPTIONS: Final[Any] = {
     "require": ["exp", "iss", "aud", "sub"],
     "strict_aud": False,
-    # By our own clock, below.
+    # Checked by our own clock, below.
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,
@@ -83,29 +83,29 @@ class JwtAuthenticator:
         if token is None or token.startswith(PREFIX) or token.count(".") != 2:
             return None
         try:
-            unchecked = _unchecked(token)
+            unchecked = _read_unchecked(token)
             if unchecked.claims.get("iss") != self._issuer:
-                return None  # another's, who may be asked after us
-            claims = await self._checked(token, unchecked.header)
+                return None  # another issuer's: its authenticator may come after this one
+            claims = await self._check_signature(token, unchecked.header)
             self._check_times(claims)
             return self._claims.principal(claims)
         except InvalidCredentials as error:
             _log.warning("a token was refused: %s", error.internal or error.cause)
             raise
 
-    async def _checked(self, token: str, header: dict[str, Any]) -> dict[str, Any]:
+    async def _check_signature(self, token: str, header: dict[str, Any]) -> dict[str, Any]:
         algorithm, kid, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
         if not isinstance(algorithm, str) or algorithm not in self._algorithms:
-            raise _invalid("its algorithm is not allowed")
+            raise _build_error("its algorithm is not allowed")
         if "crit" in header:
-            raise _invalid("it wants something understood that we do not know")
+            raise _build_error("it wants something understood that we do not know")
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
-            raise _invalid("it is another kind of token")
+            raise _build_error("it is another kind of token")
         if not isinstance(kid, str):
-            raise _invalid("its key id is no text")
+            raise _build_error("its key id is no text")
         key = await self._keys.find(kid, algorithm)
         if key is None or algorithm not in key.algorithms:
-            raise _invalid("no key is known for it")
+            raise _build_error("no key is known for it")
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
@@ -116,14 +116,14 @@ class JwtAuthenticator:
                 issuer=self._issuer,
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise _invalid(type(error).__name__) from None
+            raise _build_error(type(error).__name__) from None
         return claims
 
     def _check_times(self, claims: dict[str, Any]) -> None:
         now = self._clock.now().timestamp()
-        ends, starts = _seconds(claims["exp"]), _seconds(claims.get("nbf", 0))
+        ends, starts = _read_seconds(claims["exp"]), _read_seconds(claims.get("nbf", 0))
         if ends is None or starts is None:
-            raise _invalid("its times are no numbers")
+            raise _build_error("its times are no numbers")
         if ends + self._leeway_seconds <= now:
             raise InvalidCredentials("The token has expired.", next_step="Ask for a new one.")
         if starts - self._leeway_seconds > now:
@@ -133,29 +133,29 @@ class JwtAuthenticator:
 
 
 class _Unchecked(msgspec.Struct, frozen=True):
-    """What a token says of itself, before anything of it is known to be true."""
+    """What a token says, before its signature is checked."""
 
     header: dict[str, Any]
     claims: dict[str, Any]
 
 
-def _unchecked(token: str) -> _Unchecked:
+def _read_unchecked(token: str) -> _Unchecked:
     if len(token) > LARGEST:
-        raise _invalid("it is too large")
+        raise _build_error("it is too large")
     header, claims, _ = token.split(".")
-    return _Unchecked(_json(header), _json(claims))
+    return _Unchecked(_decode_json(header), _decode_json(claims))
 
 
-def _json(part: str) -> dict[str, Any]:
+def _decode_json(part: str) -> dict[str, Any]:
     try:
         text = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, binascii.Error, msgspec.DecodeError, RecursionError):
-        raise _invalid("it cannot be read") from None
+        raise _build_error("it cannot be read") from None
 
 
-def _seconds(value: Any) -> float | None:
-    """A number of seconds, and nothing that merely counts as a number."""
+def _read_seconds(value: Any) -> float | None:
+    """Read a finite number of seconds; None for anything else, such as a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -165,7 +165,7 @@ def _seconds(value: Any) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
-def _invalid(internal: str) -> InvalidCredentials:
+def _build_error(internal: str) -> InvalidCredentials:
     return InvalidCredentials(
         "The token is not valid.",
         next_step="Ask the identity provider for a new one.",

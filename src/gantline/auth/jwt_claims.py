@@ -1,4 +1,4 @@
-"""From the claims of a token to a principal, as the operator has said."""
+"""Maps the claims of a token to a principal, as the operator has configured."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ _NAME_LIMIT: Final = 512
 
 
 class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
-    """Which claim says what. Names that a token has and nobody has mapped give no right.
+    """Which claim means what. Names in a token that are not mapped give no right.
 
     A claim with several values is a list, or one text with blanks between them.
     """
@@ -43,25 +43,25 @@ class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
         """Read the claims of a token that was checked; raise InvalidCredentials."""
-        roles = _names(claims, self.roles)
+        roles = _read_names(claims, self.roles)
         return Principal(
-            id=_name(f"{self.id_prefix}:", claims.get("sub"), _ID_LIMIT, "sub"),
+            id=_check_name(f"{self.id_prefix}:", claims.get("sub"), _ID_LIMIT, "sub"),
             tenant_id=self._tenant_of(claims),
             roles=frozenset(self.role_names[name] for name in roles if name in self.role_names),
-            scopes=_actions(claims, self.scopes) if self.scopes else None,
-            subjects=_names(claims, self.subjects),
-            job_types=_names(claims, self.job_types) if self.job_types else None,
+            scopes=_read_actions(claims, self.scopes) if self.scopes else None,
+            subjects=_read_names(claims, self.subjects),
+            job_types=_read_names(claims, self.job_types) if self.job_types else None,
             is_system=self.system_role is not None and self.system_role in roles,
         )
 
     def _tenant_of(self, claims: Mapping[str, Any]) -> str:
-        value = _value(claims, self.tenant)
+        value = _read_claim(claims, self.tenant)
         if value is None and self.default_tenant is not None:
             return self.default_tenant
-        return _name("", value, _TENANT_LIMIT, "tenant")
+        return _check_name("", value, _TENANT_LIMIT, "tenant")
 
 
-def _value(claims: Mapping[str, Any], claim: Claim | None) -> Any:
+def _read_claim(claims: Mapping[str, Any], claim: Claim | None) -> Any:
     if claim is None:
         return None
     value: Any = claims
@@ -70,7 +70,7 @@ def _value(claims: Mapping[str, Any], claim: Claim | None) -> Any:
     return value
 
 
-def _name(prefix: str, value: Any, limit: int, what: str) -> str:
+def _check_name(prefix: str, value: Any, limit: int, what: str) -> str:
     if not isinstance(value, str) or not value or name_problem(prefix + value, limit):
         raise InvalidCredentials(
             f"The token has no {what} that can be used.",
@@ -79,8 +79,8 @@ def _name(prefix: str, value: Any, limit: int, what: str) -> str:
     return prefix + value
 
 
-def _names(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[str]:
-    value = _value(claims, claim)
+def _read_names(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[str]:
+    value = _read_claim(claims, claim)
     found = value.split() if isinstance(value, str) else value
     if not isinstance(found, list):
         return frozenset()
@@ -94,6 +94,6 @@ def _names(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[str]:
     return names
 
 
-def _actions(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[Action]:
+def _read_actions(claims: Mapping[str, Any], claim: Claim | None) -> frozenset[Action]:
     known = {action.value: action for action in Action}
-    return frozenset(known[name] for name in _names(claims, claim) if name in known)
+    return frozenset(known[name] for name in _read_names(claims, claim) if name in known)

@@ -1,6 +1,6 @@
-"""Keys that tokens are checked with. Each knows its algorithms, so that none is taken for another.
+"""Keys that tokens are checked with. Each is bound to its algorithms.
 
-A public key is no secret: taken for one (HMAC), it would let anybody sign.
+Else a public key could be used as an HMAC secret, and anybody could sign.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class VerificationKeys(Protocol):
     """Where the keys of an issuer come from."""
 
     async def find(self, kid: str, algorithm: str) -> VerificationKey | None:
-        """Answer the key for a token; None where there is none, or it is not clear which.
+        """Return the key for a token; None where there is none, or it is ambiguous.
 
         Raise IdentityProviderUnavailable when that cannot be known now.
         """
@@ -59,11 +59,11 @@ class StaticKeys:
         self.algorithms = frozenset[str]().union(*(key.algorithms for key in keys))
 
     async def find(self, kid: str, algorithm: str) -> VerificationKey | None:
-        return matching(self._keys, kid, algorithm)
+        return find_key(self._keys, kid, algorithm)
 
 
-def matching(keys: Sequence[VerificationKey], kid: str, algorithm: str) -> VerificationKey | None:
-    """The one key that fits; a token without a kid needs a set in which just one does."""
+def find_key(keys: Sequence[VerificationKey], kid: str, algorithm: str) -> VerificationKey | None:
+    """Find the one key that fits; a token without a kid needs a set in which just one does."""
     fitting = [key for key in keys if algorithm in key.algorithms and (not kid or key.kid == kid)]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -76,7 +76,7 @@ def public_key(pem: str | bytes, *, kid: str = "") -> VerificationKey:
         raise AuthMisconfigured(
             "This is not a public key in PEM.", next_step="It starts with -----BEGIN PUBLIC KEY."
         ) from error
-    if not (algorithms := _algorithms_of(key)):
+    if not (algorithms := _find_algorithms(key)):
         raise AuthMisconfigured("A public key of this kind or size cannot be used.")
     return VerificationKey(algorithms, key, kid)
 
@@ -90,9 +90,9 @@ def shared_secret(secret: bytes, *, kid: str = "") -> VerificationKey:
 
 
 def key_from_jwk(jwk: Mapping[str, Any]) -> VerificationKey | None:
-    """Read a key of a published set; None for one that is not for signatures, or not for us.
+    """Read a key of a published set; None for one that is not for signatures, or is unsupported.
 
-    A shared secret that somebody published is not for us either.
+    A published shared secret is refused too.
     """
     if jwk.get("kty") not in ("RSA", "EC", "OKP") or jwk.get("use", "sig") != "sig" or "d" in jwk:
         return None
@@ -102,14 +102,14 @@ def key_from_jwk(jwk: Mapping[str, Any]) -> VerificationKey | None:
         key = PyJWK(dict(jwk)).key
     except (PyJWTError, ValueError, TypeError, KeyError):
         return None
-    algorithms = _algorithms_of(key)
+    algorithms = _find_algorithms(key)
     if "alg" in jwk:
         algorithms &= {str(jwk["alg"])}
     kid = jwk.get("kid", "")
     return VerificationKey(algorithms, key, kid) if algorithms and isinstance(kid, str) else None
 
 
-def _algorithms_of(key: object) -> frozenset[str]:
+def _find_algorithms(key: object) -> frozenset[str]:
     match key:
         case rsa.RSAPublicKey():
             return _RSA if key.key_size in _RSA_BITS else frozenset()

@@ -25,7 +25,7 @@ class Peppers:
 
     def __init__(self, peppers: Mapping[str, bytes]) -> None:
         if not peppers:
-            raise AuthMisconfigured("There is no pepper.", next_step=how_to_make_one())
+            raise AuthMisconfigured("There is no pepper.", next_step=explain_how_to_make())
         self._peppers = dict(peppers)
         self._derived: dict[tuple[str, str], bytes] = {}
         self.current = next(iter(peppers))
@@ -35,7 +35,7 @@ class Peppers:
     def read(cls, text: str, *, variable: str = PEPPER_VARIABLE) -> "Peppers":
         """Read them as they are written in the environment; raise AuthMisconfigured.
 
-        `variable` is where they are written, for who has to mend it.
+        `variable` names the environment variable in errors.
         """
         peppers: dict[str, bytes] = {}
         for part in text.split():
@@ -52,7 +52,7 @@ class Peppers:
         if not text.strip():
             raise AuthMisconfigured(
                 f"{PEPPER_VARIABLE} is not set, so no API key can be made or checked.",
-                next_step=how_to_make_one(),
+                next_step=explain_how_to_make(),
             )
         return cls.read(text)
 
@@ -77,12 +77,12 @@ class Peppers:
 
 
 def new_pepper() -> str:
-    """Make a secret that is good enough."""
+    """Make a new random secret."""
     return secrets.token_urlsafe(SHORTEST)
 
 
 def _check(pepper_id: str, secret: str, variable: str, *, taken: bool) -> None:
-    """Never says the secret, nor what may be part of it."""
+    """Raise AuthMisconfigured; the text never contains the secret or a part of it."""
     problem = ""
     if not _ID.fullmatch(pepper_id):
         problem = "an id that is not made of 1 to 32 letters, digits and hyphens"
@@ -93,11 +93,11 @@ def _check(pepper_id: str, secret: str, variable: str, *, taken: bool) -> None:
     elif len(set(secret)) < _FEWEST_DIFFERENT:
         problem = "a pepper that is not random"
     if problem:
-        next_step = how_to_make_one(variable)
+        next_step = explain_how_to_make(variable)
         raise AuthMisconfigured(f"{variable} has {problem}.", next_step=next_step)
 
 
-def how_to_make_one(variable: str = PEPPER_VARIABLE) -> str:
+def explain_how_to_make(variable: str = PEPPER_VARIABLE) -> str:
     return (
         f"Make one with `gantline key pepper`, and set {variable}=1:<pepper> "
         "for everything that serves or makes keys."

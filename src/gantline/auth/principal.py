@@ -1,4 +1,4 @@
-"""The principal: who a request comes from, as far as deciding about it needs."""
+"""The principal: who a request comes from, with all that the authorizer needs."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from gantline.auth.rate_limit import RateLimit
 
 
 class Role(StrEnum):
-    """What somebody is in his tenant; each may do what the one before may."""
+    """A role in a tenant; each may do what the one before may."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody whose credentials were checked. Holds no secret, so it may be logged.
+    """A sender whose credentials were checked. Holds no secret, so it may be logged.
 
     Roles widen what is seen from the principal's own jobs to its whole tenant; `scopes` and
     `job_types` only ever narrow what roles, ownership and granted subjects allow.
@@ -33,8 +33,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     subjects: frozenset[str] = frozenset()
     """The subjects that were granted to it."""
     job_types: frozenset[str] | None = None
-    """The job types that it may have to do with; None: all."""
+    """The job types that it may use and see; None: all."""
     rate_limit: RateLimit | None = None
-    """How much it may ask at all; None: what is set for all."""
+    """How many requests it may send; None: the limit for all."""
     is_system: bool = False
     """Operates the installation: its roles hold in every tenant, so it may name another one."""

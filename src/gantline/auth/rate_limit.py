@@ -25,7 +25,7 @@ class RateLimit(msgspec.Struct, frozen=True, rename="camel"):
             not _LEAST_PER_SECOND <= self.per_second <= _MOST_PER_SECOND
             or not 1 <= self.burst <= _LARGEST_BURST
         ):
-            raise _unusable(f"{self.per_second:g}/s:{self.burst}")
+            raise _build_error(f"{self.per_second:g}/s:{self.burst}")
 
     @property
     def seconds_per_token(self) -> float:
@@ -45,13 +45,13 @@ def read_rate_limit(text: str) -> RateLimit:
     """Read `50/s`, `600/min` or `600/min:100`; without a burst it is what two seconds bring."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
-        raise _unusable(text)
+        raise _build_error(text)
     per_second = float(match[1]) / _SECONDS[match[2]]
     burst = int(match[3]) if match[3] else max(1, round(2 * per_second))
     return RateLimit(per_second, burst)
 
 
-def _unusable(text: str) -> InvalidInput:
+def _build_error(text: str) -> InvalidInput:
     return InvalidInput(
         f"{text[:64]!r} is not a rate limit.",
         next_step="Write 50/s or 600/min, with a burst 600/min:100.",

@@ -1,4 +1,4 @@
-"""Stream tokens: short-lived stand-ins for credentials in the URL of an event stream.
+"""Stream tokens: short-lived credentials for the URL of an event stream.
 
 A browser's EventSource sends no headers, and an API key never goes into a URL.
 """
@@ -20,7 +20,7 @@ from gantline.contract.errors import InvalidCredentials, InvalidInput
 
 LIFETIME: Final = timedelta(seconds=60)
 LONGEST: Final = 6_000
-"""What proxies and servers let through in a URL."""
+"""The longest that proxies and servers accept in a URL."""
 _PURPOSE: Final = "stream token"
 _MAC_BYTES: Final = 32
 
@@ -56,7 +56,7 @@ class StreamTokens:
     ) -> "StreamTokens | None":
         """Sign with `GANTLINE_KEY_PEPPER`; None where it is not set. Raise AuthMisconfigured.
 
-        Never with a pepper of the process's own: others would not take what it has given out.
+        Never with a random pepper: other processes would not accept the tokens.
         """
         if not environment.get(PEPPER_VARIABLE, "").strip():
             return None
@@ -68,7 +68,7 @@ class StreamTokens:
             pepper_id=self._peppers.current,
             stream=stream,
             until=self._clock.now() + self.lifetime,
-            principal=_only_reading(principal),
+            principal=_narrow_to_reading(principal),
         )
         body = _encoder.encode(claims)
         token = base64.urlsafe_b64encode(self._mac(body, claims.pepper_id) + body)
@@ -93,7 +93,7 @@ class StreamTokens:
         return claims.principal
 
     def _claims(self, token: str) -> _Claims | None:
-        """What a token says, if we have signed it."""
+        """Read the claims of a token; None unless we have signed it."""
         if len(token) > LONGEST:
             return None
         try:
@@ -112,7 +112,7 @@ class StreamTokens:
         return self._peppers.mac(_PURPOSE, body, pepper_id=pepper_id)
 
 
-def _only_reading(principal: Principal) -> Principal:
+def _narrow_to_reading(principal: Principal) -> Principal:
     reading = frozenset({Action.READ})
     scopes = reading if principal.scopes is None else principal.scopes & reading
     return msgspec.structs.replace(principal, scopes=scopes)

@@ -1,29 +1,33 @@
-"""The bridge itself: holds the connection to the broker for as long as it runs."""
+"""The bridge: takes job envelopes in from a broker, and publishes outcomes to it."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gantline.bridge.broker import BridgedApp, Broker, Outgoing, Topic
 from gantline.bridge.intake import Intake
-from gantline.bridge.port import Broker, Jobs, Topic
+from gantline.bridge.message import encode_outcome
+from gantline.contract.job_event import JobEvent
+from gantline.wakeups.remote import raise_if_cancelled
 
 _log = logging.getLogger("gantline.bridge")
 
+DEFAULT_SOURCE: Final = "/gantline"
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 10.0
 
 
 class Bridge:
-    """Takes envelopes in, of every type that the application has declared."""
+    """Takes in the envelopes of every job type that the application has declared."""
 
-    def __init__(self, jobs: Jobs, broker: Broker, intake: Intake) -> None:
-        self._topics = [Topic(one.name, one.handler.job_types) for one in jobs.job_types]
+    def __init__(self, app: BridgedApp, broker: Broker, intake: Intake) -> None:
+        self._topics = [Topic(one.name, one.handler.job_types) for one in app.job_types]
         self._broker = broker
         broker.check(self._topics)
         self._intake = intake
-        self._is_told = False
+        self._is_outage_logged = False
         self._connected = asyncio.Event()
 
     @property
@@ -40,9 +44,9 @@ class Bridge:
         await self._connected.wait()
 
     async def run(self) -> None:
-        """Take messages in until cancelled; a connection that is lost is made again.
+        """Take messages in until cancelled; a lost connection is opened again.
 
-        What was not acknowledged by then is delivered again, and found to be there.
+        Messages that were not acknowledged are delivered again, and found to be duplicates.
         """
         loop, failures = asyncio.get_running_loop(), 0
         while True:
@@ -50,28 +54,42 @@ class Bridge:
             try:
                 await self._broker.receive(self._topics, self._intake.take, self._begin)
             except Exception as error:
-                _stop_if_cancelled()
+                raise_if_cancelled()
                 self._end(error)
-            # Counted on when it was up only for a moment, or a flapping broker would be hammered.
+            # A connection that was lost soon does not reset the backoff, or a broker that comes and
+            # goes would be hammered.
             failures = 0 if loop.time() - began > _LONGEST_WAIT_SECONDS else failures + 1
             most = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 20))
             await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
 
     def _begin(self) -> None:
         self._connected.set()
-        self._is_told = False
+        self._is_outage_logged = False
         _log.info("the bridge takes messages in")
 
     def _end(self, error: Exception) -> None:
         self._connected.clear()
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_outage_logged:
+            self._is_outage_logged = True
             cause = next(iter(str(error).splitlines()), "") or type(error).__name__
             _log.warning("the bridge is down, and tries again: %s", cause)
 
 
-def _stop_if_cancelled() -> None:
-    """A driver that is cancelled and meets an error may raise the error alone."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+class OutcomePublisher:
+    """Publish every event as a CloudEvent, on the topic `job.completed.<type>`."""
+
+    def __init__(self, broker: Broker, *, name: str, source: str = DEFAULT_SOURCE) -> None:
+        self.name = name
+        self._broker = broker
+        self._source = source
+
+    async def consume(self, events: Sequence[JobEvent]) -> None:
+        await self._broker.publish(
+            [
+                Outgoing(
+                    f"{event.type}.{event.job.job_type}",
+                    encode_outcome(event, source=self._source),
+                )
+                for event in events
+            ]
+        )

@@ -6,9 +6,15 @@ import random
 from collections import Counter
 from typing import Final
 
-from gantline.bridge.envelope import job_of, job_type_of, read_envelope
-from gantline.bridge.message import Message, Rejected, Rejection
-from gantline.bridge.port import Jobs
+from gantline.bridge.broker import BridgedApp
+from gantline.bridge.message import (
+    Message,
+    Rejected,
+    Rejection,
+    build_job,
+    read_envelope,
+    read_job_type,
+)
 from gantline.contract.errors import (
     Code,
     GantlineError,
@@ -27,29 +33,29 @@ _LONGEST_WAIT_SECONDS: Final = 15.0
 
 
 class Intake:
-    """Take messages in. One that has to wait is kept from the broker's point of view: not
-    acknowledged, so that nothing is lost and no more than its share comes in."""
+    """Takes messages in. One that has to wait stays unacknowledged, so that it is not lost, and the
+    broker sends no more than the prefetch allows."""
 
-    def __init__(self, jobs: Jobs, *, tenant: str, trusts_tenant: bool = False) -> None:
-        self._jobs = jobs
+    def __init__(self, app: BridgedApp, *, tenant: str, trusts_tenant: bool = False) -> None:
+        self._app = app
         self._tenant = tenant
         self._trusts_tenant = trusts_tenant
-        self._held_up: set[str] = set()
+        self._waiting_types: set[str] = set()
         self.taken = Counter[str]()
         """How many were accepted, duplicate or rejected since the start."""
 
     async def take(self, message: Message) -> None:
         """Store the job durably, if it is not stored yet; raise Rejected."""
         try:
-            answer = await self._submitted(self._prepared(message))
+            result = await self._submit(self._prepare(message))
         except Rejected:
             self.taken["rejected"] += 1
             raise
-        self.taken["duplicate" if isinstance(answer, Duplicate) else "accepted"] += 1
+        self.taken["duplicate" if isinstance(result, Duplicate) else "accepted"] += 1
 
-    def _prepared(self, message: Message) -> NewJob:
+    def _prepare(self, message: Message) -> NewJob:
         given = read_envelope(message)
-        job_type = self._jobs.find_type(job_type_of(given))
+        job_type = self._app.find_type(read_job_type(given))
         if job_type is None:
             raise Rejected(
                 Rejection.NO_HANDLER, Code.NO_HANDLER, "No such type of job is declared here."
@@ -61,38 +67,38 @@ class Intake:
             "maxAttempts": handler.policy.retry.attempts,
             "payloadVersion": handler.version,
         }
-        job = job_of(
+        job = build_job(
             defaults | given, message, tenant=self._tenant, trusts_tenant=self._trusts_tenant
         )
         try:
-            return self._jobs.manager.submitter.prepare(Submission(job))
+            return self._app.manager.submitter.prepare(Submission(job))
         except InvalidInput as error:
             raise Rejected(Rejection.INVALID_FORMAT, error.code, error.cause) from None
 
-    async def _submitted(self, new: NewJob) -> InsertResult:
-        """Try until the store takes it: a store that is away and a queue that is full pass."""
+    async def _submit(self, new: NewJob) -> InsertResult:
+        """Retry until the store accepts it: an outage and a full queue pass."""
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
-                answer = await self._jobs.submit_prepared(new)
+                result = await self._app.submit_prepared(new)
                 break
             except (StoreUnavailable, SubmitRefused) as error:
-                self._tell(new.job.job_type, error)
+                self._log_wait(new.job.job_type, error)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
-        if new.job.job_type in self._held_up:
-            self._held_up.discard(new.job.job_type)
+        if new.job.job_type in self._waiting_types:
+            self._waiting_types.discard(new.job.job_type)
             _log.info("messages of %s are taken in again", new.job.job_type)
-        if isinstance(answer, Conflict):
+        if isinstance(result, Conflict):
             raise Rejected(
                 Rejection.CONFLICT,
-                Code.JOB_ID_CONFLICT if answer.by is None else Code.IDEMPOTENCY_CONFLICT,
+                Code.JOB_ID_CONFLICT if result.by is None else Code.IDEMPOTENCY_CONFLICT,
                 "The id or the key belongs to a job with another payload.",
             )
-        return answer
+        return result
 
-    def _tell(self, job_type: str, error: GantlineError) -> None:
-        """Once for all that wait."""
-        if job_type not in self._held_up:
-            self._held_up.add(job_type)
+    def _log_wait(self, job_type: str, error: GantlineError) -> None:
+        """Log once for all messages of a type that wait."""
+        if job_type not in self._waiting_types:
+            self._waiting_types.add(job_type)
             _log.warning("messages of %s wait with the broker: %s", job_type, error)

@@ -1,7 +1,7 @@
 """RabbitMQ as the bridge's broker.
 
 Envelopes are published to a topic exchange by the name of their type. Each type has a queue of its
-own, so that one that has to wait holds up no other; all processes with a bridge share it. A message
+own, so that one that has to wait delays no other; all processes with a bridge share it. A message
 is acknowledged when its job is durable. What can never become a job is published to the dead
 letters with the reason, and only then acknowledged.
 """
@@ -25,32 +25,30 @@ from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelInvalidStateError
 from pamqp.common import FieldValue
 from pamqp.encode import field_table
 
-from gantline.bridge.location import Location
+from gantline.bridge.broker import BridgeSettings, Outgoing, TakeMessage, Topic
 from gantline.bridge.message import Message, Property, Rejected
-from gantline.bridge.port import Outgoing, Take, Topic
 from gantline.contract.errors import StoreMisconfigured
-from gantline.wakeups.amqp import connected_to, lost, open_exchange
-from gantline.wakeups.amqp_frames import UNREADABLE
+from gantline.wakeups.amqp import UNREADABLE, connect_to_broker, open_exchange, wait_until_closed
 
 _log = logging.getLogger("gantline.bridge")
 
-_ANSWER_SECONDS: Final = 10.0
+_RESPONSE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 1.0
 _MOST_IN_A_NAME: Final = 255
 _MOST_IN_A_TOPIC: Final = 200
 _MOST_IN_A_DETAIL: Final = 500
 _MOST_IN_HEADERS: Final = 64 * 1024
-_GONE: Final = (*CONNECTION_EXCEPTIONS, ChannelInvalidStateError, asyncio.TimeoutError)
-_READ: Final = frozenset({"JobType", "Attempt", "CreatedAt"})
+_CONNECTION_LOST: Final = (*CONNECTION_EXCEPTIONS, ChannelInvalidStateError, asyncio.TimeoutError)
+_READ_PROPERTIES: Final = frozenset({"JobType", "Attempt", "CreatedAt"})
 
 
 class RabbitBroker:
     """One broker. Receiving and publishing have a connection each."""
 
-    def __init__(self, location: Location, *, look_seconds: float = 30.0) -> None:
-        """`look_seconds`: how often to see whether our queues are still there; a queue that
-        somebody deletes takes its leave without a word."""
-        self._location = location
+    def __init__(self, settings: BridgeSettings, *, look_seconds: float = 30.0) -> None:
+        """`look_seconds`: how often to check that our queues still exist; the broker does not say
+        when somebody deletes one."""
+        self._settings = settings
         self._look_seconds = look_seconds
         self._publishing: AsyncExitStack | None = None
         self._outcomes: AbstractExchange | None = None
@@ -66,70 +64,70 @@ class RabbitBroker:
     # -- receiving --------------------------------------------------------------------------------
 
     async def receive(
-        self, topics: Sequence[Topic], take: Take, connected: Callable[[], None]
+        self, topics: Sequence[Topic], take: TakeMessage, connected: Callable[[], None]
     ) -> None:
-        async with connected_to(self._location.url, seconds=_ANSWER_SECONDS) as connection:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+        async with connect_to_broker(self._settings.url, seconds=_RESPONSE_SECONDS) as connection:
+            async with asyncio.timeout(_RESPONSE_SECONDS):
                 dead = await self._open_dead_letters(connection)
                 consumed = [await self._consume(connection, topic, take, dead) for topic in topics]
             connected()
-            await _hold(connection, [dead, *consumed], look_seconds=self._look_seconds)
+            await _hold_until_lost(connection, [dead, *consumed], look_seconds=self._look_seconds)
 
     async def _open_dead_letters(self, connection: AbstractConnection) -> AbstractQueue:
-        """What finds no queue there raises: it would be lost, and acknowledged all the same."""
+        """Publishing without a queue must raise: the message would be lost, yet acknowledged."""
         channel = await connection.channel(on_return_raises=True)
-        return await channel.declare_queue(self._location.dead_letters, durable=True)
+        return await channel.declare_queue(self._settings.dead_letters, durable=True)
 
     async def _consume(
         self,
         connection: AbstractConnection,
         topic: Topic,
-        take: Take,
+        take: TakeMessage,
         dead: AbstractQueue,
     ) -> AbstractQueue:
-        channel, exchange = await open_exchange(connection, self._location.exchange)
-        await channel.set_qos(prefetch_count=self._location.prefetch)
-        queue = await channel.declare_queue(self._location.queue(topic.job_type), durable=True)
+        channel, exchange = await open_exchange(connection, self._settings.exchange)
+        await channel.set_qos(prefetch_count=self._settings.prefetch)
+        queue = await channel.declare_queue(self._settings.queue(topic.job_type), durable=True)
         for name in topic.names:
             await queue.bind(exchange, name)
 
         async def on_message(received: AbstractIncomingMessage) -> None:
             try:
-                await self._settle(received, take, dead)
-            except _GONE:
+                await self._handle(received, take, dead)
+            except _CONNECTION_LOST:
                 _log.debug("a message could not be acknowledged; it will come again")
 
         await queue.consume(on_message)
         return queue
 
-    async def _settle(
-        self, received: AbstractIncomingMessage, take: Take, dead: AbstractQueue
+    async def _handle(
+        self, received: AbstractIncomingMessage, take: TakeMessage, dead: AbstractQueue
     ) -> None:
         try:
-            await take(_message(received))
+            await take(_read_message(received))
         except Rejected as rejected:
             try:
-                await self._bury(received, rejected, dead)
+                await self._dead_letter(received, rejected, dead)
             except Exception as error:
                 _log.warning("the dead letters did not take a message: %s", _cause(error))
-                return await _give_back(received)
+                return await _requeue(received)
         except Exception:
             _log.exception("a message could not be taken in; it goes back to the broker")
-            return await _give_back(received)
+            return await _requeue(received)
         await received.ack()
 
-    async def _bury(
+    async def _dead_letter(
         self, received: AbstractIncomingMessage, rejected: Rejected, dead: AbstractQueue
     ) -> None:
-        """Into the dead letters as it came, with the reason beside it."""
+        """Publish a message to the dead letters as it came, with the reason in its headers."""
         _log.warning("a message was rejected (%s): %s", rejected.reason, rejected.detail)
-        headers = _headers_kept(received) | {
+        headers = _keep_headers(received) | {
             "x-gantline-reason": rejected.reason.value,
             "x-gantline-error-code": str(rejected.error_code),
             "x-gantline-detail": rejected.detail[:_MOST_IN_A_DETAIL],
             "x-gantline-routing-key": received.routing_key or "",
         }
-        buried = aio_pika.Message(
+        letter = aio_pika.Message(
             received.body,
             headers=headers,
             content_type=received.content_type,
@@ -140,14 +138,14 @@ class RabbitBroker:
             timestamp=received.timestamp,
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )
-        await dead.channel.default_exchange.publish(buried, dead.name, timeout=_ANSWER_SECONDS)
+        await dead.channel.default_exchange.publish(letter, dead.name, timeout=_RESPONSE_SECONDS)
 
     # -- publishing -------------------------------------------------------------------------------
 
     async def publish(self, outgoing: Sequence[Outgoing]) -> None:
-        """All at once, in their order; the broker confirms each when it is on its disk."""
+        """Publish all at once, in their order; the broker confirms each when it is on disk."""
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(_RESPONSE_SECONDS):
                 exchange = self._outcomes or await self._open_outcomes()
                 await asyncio.gather(*(_publish(exchange, one) for one in outgoing))
         except BaseException:
@@ -157,20 +155,20 @@ class RabbitBroker:
     async def _open_outcomes(self) -> AbstractExchange:
         self._publishing = AsyncExitStack()
         connection = await self._publishing.enter_async_context(
-            connected_to(self._location.url, seconds=_ANSWER_SECONDS)
+            connect_to_broker(self._settings.url, seconds=_RESPONSE_SECONDS)
         )
-        _, self._outcomes = await open_exchange(connection, self._location.outcomes)
+        _, self._outcomes = await open_exchange(connection, self._settings.outcomes)
         return self._outcomes
 
     async def close(self) -> None:
-        """Let the connection that publishes go."""
+        """Close the connection that publishes."""
         publishing, self._publishing, self._outcomes = self._publishing, None, None
         if publishing is not None:
             await publishing.aclose()
 
 
-async def _give_back(received: AbstractIncomingMessage) -> None:
-    """Or it would count as under way for as long as the connection lives."""
+async def _requeue(received: AbstractIncomingMessage) -> None:
+    """Return a message, or it would count against the prefetch until the connection ends."""
     await asyncio.sleep(_PAUSE_SECONDS)  # it comes again at once
     await received.nack(requeue=True)
 
@@ -179,17 +177,17 @@ def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-async def _hold(
+async def _hold_until_lost(
     connection: AbstractConnection, queues: Sequence[AbstractQueue], *, look_seconds: float
 ) -> None:
-    """Until something is lost. A queue that was deleted is found by looking, which raises."""
+    """Wait until a connection or channel is lost. A deleted queue fails a passive declaration."""
     channels: list[AbstractChannel] = [queue.channel for queue in queues]
     while True:
         try:
             async with asyncio.timeout(look_seconds):
-                await lost(connection, *channels)
+                await wait_until_closed(connection, *channels)
         except TimeoutError:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(_RESPONSE_SECONDS):
                 for queue in queues:
                     await queue.channel.declare_queue(queue.name, passive=True)
         else:
@@ -203,19 +201,19 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
             message.body,
             headers=dict(message.properties),
             content_type=message.content_type,
-            correlation_id=_within(message.correlation_id) or None,
+            correlation_id=_cut(message.correlation_id) or None,
             message_id=message.message_id,
-            type=_within(message.subject),
+            type=_cut(message.subject),
             timestamp=message.at,
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         ),
-        _within(outgoing.topic),
+        _cut(outgoing.topic),
         mandatory=False,
     )
 
 
-def _headers_kept(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
-    """All, or none: a broker hangs up on who sends more than fits a frame with ours beside it."""
+def _keep_headers(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
+    """Keep all headers, or none: a broker disconnects who sends more than fits in a frame."""
     headers = dict(received.headers)
     if UNREADABLE in headers:
         # By another name, so that what is sent again from the dead letters is not taken for it.
@@ -227,14 +225,15 @@ def _headers_kept(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
     return headers if is_small else {}
 
 
-def _message(received: AbstractIncomingMessage) -> Message:
+def _read_message(received: AbstractIncomingMessage) -> Message:
     return Message(
         body=received.body,
         message_id=received.message_id or "",
         correlation_id=received.correlation_id or "",
         subject=received.type or "",
         properties={
-            name: _plain(received.headers[name]) for name in _READ & received.headers.keys()
+            name: _plain(received.headers[name])
+            for name in _READ_PROPERTIES & received.headers.keys()
         },
         is_readable=UNREADABLE not in received.headers,
     )
@@ -246,6 +245,6 @@ def _plain(value: object) -> Property:
     return value if isinstance(value, str | int) else str(value)
 
 
-def _within(name: str) -> str:
-    """A short string has room for 255 bytes."""
+def _cut(name: str) -> str:
+    """Cut a name to the 255 bytes of an AMQP short string."""
     return name.encode()[:_MOST_IN_A_NAME].decode(errors="ignore")

@@ -9,13 +9,18 @@ from typing import Any, Final
 import click
 import msgspec
 
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.files import LONGEST_LINE, line_of, read_checkpoints, read_events
-from gantline.audit.findings import Checkpoint, Verified
+from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.audit.retention import AuditPruned, AuditPruner
-from gantline.audit.verifier import Verifier, verified
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.verification import (
+    LONGEST_LINE,
+    ChainReport,
+    Checkpoint,
+    Verifier,
+    encode_line,
+    read_checkpoints,
+    read_events,
+    verify_chain,
+)
 from gantline.cli.confirm import confirm
 from gantline.cli.keeper import Keeper
 from gantline.cli.output import say
@@ -86,19 +91,19 @@ async def list_(
 
 
 async def _first(
-    events: AsyncIterator[AuditEvent | Unreadable], wanted: AuditFilter, limit: int
+    events: AsyncIterator[AuditEvent | UnreadableEntry], wanted: AuditFilter, limit: int
 ) -> list[AuditEvent]:
     found: list[AuditEvent] = []
     tell, count = _telling("looked at"), 0
     async for event in events:
         count += 1
         tell(count)
-        if isinstance(event, Unreadable):
+        if isinstance(event, UnreadableEntry):
             _warn(event)
             continue
         if len(found) == limit or wanted.is_past(event):
             break
-        if wanted.wants(event):
+        if wanted.matches(event):
             found.append(event)
     return found
 
@@ -129,18 +134,18 @@ async def verify(
 
 async def _verified_chains(
     keeper: Keeper, known: dict[str, Checkpoint], *, everywhere: bool
-) -> list[Verified]:
+) -> list[ChainReport]:
     tenants = await keeper.audited_tenants(everywhere=everywhere)
     if everywhere or not tenants:  # one whose chain is gone altogether is not among them
         tenants = [*tenants, *sorted(set(known) - set(tenants))]
     return [await _verified_chain(keeper, tenant_id, known.get(tenant_id)) for tenant_id in tenants]
 
 
-async def _verified_chain(keeper: Keeper, tenant_id: str, known: Checkpoint | None) -> Verified:
+async def _verified_chain(keeper: Keeper, tenant_id: str, known: Checkpoint | None) -> ChainReport:
     """What is found is looked at once more: old events may have been pruned while they were read,
     and the event that says so was not there yet."""
     for is_last in (False, True):
-        result = await verified(
+        result = await verify_chain(
             tenant_id,
             keeper.audit_events(tenant_id),
             checkpoint=known,
@@ -153,7 +158,7 @@ async def _verified_chain(keeper: Keeper, tenant_id: str, known: Checkpoint | No
 
 def _verified_files(
     files: Sequence[Path], known: dict[str, Checkpoint], *, everywhere: bool
-) -> list[Verified]:
+) -> list[ChainReport]:
     results = [one for file in files for one in _verified_file(file, known)]
     if everywhere or not results:  # one whose chain is gone altogether is in none of them
         there = {one.tenant_id for one in results}
@@ -161,7 +166,7 @@ def _verified_files(
     return results
 
 
-def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[Verified]:
+def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[ChainReport]:
     verifiers: dict[str, Verifier] = {}
     tell, last = _telling("verified"), ""
     for count, event in enumerate(read_events(_lines(file)), start=1):
@@ -173,7 +178,7 @@ def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[Verified]:
     return [verifier.finish() for verifier in verifiers.values()]
 
 
-def _report(cli: Cli, results: Sequence[Verified]) -> None:
+def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
     findings = [finding for one in results for finding in one.findings]
     for one in results:
         versions = f"{one.first_version} to {one.last_version}" if one.events else "none"
@@ -203,11 +208,11 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
         tell, count, unreadable = _telling("exported"), 0, 0
         for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
             async for event in keeper.audit_events(tenant_id):
-                if isinstance(event, Unreadable):
+                if isinstance(event, UnreadableEntry):
                     unreadable += 1
                     _warn(event)
                     continue
-                click.echo(line_of(event), nl=False)
+                click.echo(encode_line(event), nl=False)
                 count += 1
                 tell(count)
     say(f"{count} events.")
@@ -228,7 +233,7 @@ async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
                 made = Checkpoint(
                     tenant_id=tenant_id, version=event.version, hash=event.hash, time=event.time
                 )
-                click.echo(line_of(made), nl=False)
+                click.echo(encode_line(made), nl=False)
 
 
 @audit.command()
@@ -272,7 +277,7 @@ def _row(event: AuditEvent) -> dict[str, Any]:
     }
 
 
-def _warn(unreadable: Unreadable) -> None:
+def _warn(unreadable: UnreadableEntry) -> None:
     say(f"Warning: {unreadable.where} cannot be read. See `gantline audit verify`.")
 
 

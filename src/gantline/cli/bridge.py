@@ -11,7 +11,7 @@ from gantline.cli.serve import stop_on_signals
 from gantline.cli.session import Cli, exiting, pass_cli, warn_of
 from gantline.cli.talking import Say, log_as
 from gantline.cli.watched import watched
-from gantline.telemetry.address import Address, parse_address
+from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.tuning import run_tuned
 
 
@@ -37,7 +37,7 @@ def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | N
     sys.exit(exiting(run))
 
 
-async def _bridge(app: Gantline, address: Address | None, tell: Say) -> int:
+async def _bridge(app: Gantline, address: ListenAddress | None, tell: Say) -> int:
     stopped = asyncio.Event()
     stop_on_signals(stopped.set, stopped.set)
     async with app, app.bridging():

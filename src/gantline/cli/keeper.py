@@ -19,9 +19,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
-from gantline.audit.chain import Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.cli.names import Kind, Known
 from gantline.cli.schedule_keeper import ScheduleKeeper
 from gantline.cli.webhook_keeper import WebhookKeeper
@@ -144,7 +142,7 @@ class Keeper(Protocol):
 
     def audit_events(
         self, tenant_id: str, wanted: AuditFilter = EVERYTHING
-    ) -> AsyncIterator[AuditEvent | Unreadable]:
+    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         """The audit chain of a tenant, newest first; it may hold more than is wanted."""
         ...
 

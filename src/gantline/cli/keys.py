@@ -10,10 +10,8 @@ import click
 import msgspec
 
 from gantline.auth.action import Action
-from gantline.auth.api_key import ApiKey, IssuedKey, KeyGrant
-from gantline.auth.api_keys import ApiKeys
-from gantline.auth.key_cache import MAX_AGE_SECONDS
-from gantline.auth.key_text import new_key_id
+from gantline.auth.api_key import ApiKey, IssuedKey, KeyGrant, new_key_id
+from gantline.auth.api_keys import MAX_AGE_SECONDS, ApiKeys
 from gantline.auth.peppers import Peppers, new_pepper
 from gantline.auth.principal import Role
 from gantline.auth.rate_limit import read_rate_limit

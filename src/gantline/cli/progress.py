@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from gantline.cli.output import say
-from gantline.moving.progress import Progress
+from gantline.moving.closing import CopyProgress
 
 _TERMINAL_SECONDS: Final = 0.2
 _LOG_SECONDS: Final = 5.0
@@ -20,10 +20,10 @@ class ProgressLine:
         self._is_terminal = sys.stderr.isatty()
         self._doing = ""
         self._began = self._told_at = 0.0
-        self._last: Progress | None = None
-        self._written: Progress | None = None
+        self._last: CopyProgress | None = None
+        self._written: CopyProgress | None = None
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: CopyProgress) -> None:
         now = monotonic()
         if progress.doing != self._doing:
             self.end()
@@ -44,7 +44,7 @@ class ProgressLine:
             click.echo(err=True)
         self._last = None
 
-    def _write(self, progress: Progress) -> None:
+    def _write(self, progress: CopyProgress) -> None:
         text = self._text(progress)
         self._written = progress
         if self._is_terminal:
@@ -52,7 +52,7 @@ class ProgressLine:
         else:
             say(text)
 
-    def _text(self, progress: Progress) -> str:
+    def _text(self, progress: CopyProgress) -> str:
         text = progress.doing[:1].upper() + progress.doing[1:]
         if not progress.done:
             return f"{text} …"

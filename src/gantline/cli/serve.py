@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gantline.app import Gantline
+from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import AllowAnonymous
-from gantline.auth.key_authenticator import ApiKeyAuthenticator
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import read_rate_limit

@@ -17,9 +17,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
-from gantline.audit.chain import Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.cli.keeper import (
     Acted,
     Found,
@@ -234,7 +232,7 @@ class ServerKeeper:
 
     def audit_events(
         self, tenant_id: str, wanted: AuditFilter = EVERYTHING
-    ) -> AsyncIterator[AuditEvent | Unreadable]:
+    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         return self._client.audit_events(
             aggregate=wanted.aggregate,
             actor=wanted.actor,

@@ -16,7 +16,7 @@ import click
 from gantline.app import Gantline
 from gantline.app.settings import DEFAULT, FLAG, Settings
 from gantline.app.wakeup import broker_from_url, wakeup_for
-from gantline.audit.store_audit import StoreAudit
+from gantline.audit.sinks import StoreAudit
 from gantline.cli.audited import CliAudit
 from gantline.cli.choice import StoreChoice, choose_store, place_of
 from gantline.cli.interruption import run_interruptible
@@ -45,7 +45,7 @@ from gantline.contract.errors import (
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.stores.migrations import Migrator, migrator_of
-from gantline.wakeups.in_process import Hub
+from gantline.wakeups.local import Hub
 
 FAILED: Final = 1
 USAGE: Final = 2

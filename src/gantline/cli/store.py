@@ -15,7 +15,7 @@ from gantline.cli.session import Cli, command, pass_cli
 from gantline.contract.errors import InvalidInput
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.moving.closing import Places, reopen
+from gantline.moving.closing import StoreNames, reopen
 from gantline.moving.store_copy import StoreCopy
 
 
@@ -53,7 +53,7 @@ async def copy(
     ):
         for one, choice in zip((here, there), choices, strict=True):
             _refuse_memory(one, choice)
-        places = Places(place_of(here, choices[0]), place_of(there, choices[1]))
+        places = StoreNames(place_of(here, choices[0]), place_of(there, choices[1]))
         details = {"to": places.target, "force": force, "replace": replace}
         await cli.audit(here).done("copyStore", Action.MANAGE_QUEUES, "store", details)
         copying = StoreCopy(
@@ -61,8 +61,8 @@ async def copy(
             there,
             places,
             actor=cli.actor,
-            tell=line.tell,
-            switched=lambda one: cli.hint(one, Hint.SWITCHED),
+            on_progress=line.tell,
+            notify_switched=lambda one: cli.hint(one, Hint.SWITCHED),
         )
         try:
             copied = await copying.run(wait=timedelta(seconds=wait), force=force, replace=replace)

@@ -18,9 +18,7 @@ from gantline.api.documents import (
 from gantline.api.tallies import summed
 from gantline.api.views import history_entry, job_document, listed_job, status_document
 from gantline.app.job_type import JobType
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import EVERYTHING, AuditFilter
+from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
 from gantline.cli.keeper import (
     Acted,
@@ -273,7 +271,7 @@ class StoreKeeper:
 
     def audit_events(
         self, tenant_id: str, wanted: AuditFilter = EVERYTHING
-    ) -> AsyncIterator[AuditEvent | Unreadable]:
+    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         return AuditChains(self._store).events(tenant_id)
 
     # -- numbers ----------------------------------------------------------------------------------

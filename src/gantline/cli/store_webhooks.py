@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.app.webhooks import webhook_settings
-from gantline.audit.store_audit import StoreAudit
+from gantline.audit.sinks import StoreAudit
 from gantline.auth.action import Action
 from gantline.auth.peppers import Peppers
 from gantline.contract.query import Cursor
@@ -24,10 +24,10 @@ from gantline.contract.webhook import (
     host_of,
 )
 from gantline.manager.manager import JobManager
-from gantline.webhooks.rekeying import Rekeyed
+from gantline.webhooks.endpoints import Rekeyed
+from gantline.webhooks.secret_encryption import Vault, webhooks_off
+from gantline.webhooks.service import WebhookService
 from gantline.webhooks.settings import WebhookSettings
-from gantline.webhooks.vault import Vault, webhooks_off
-from gantline.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -54,7 +54,7 @@ class StoreWebhooks:
         settings = _settings(cli)
         self._has_key = settings is not None
         without = WebhookSettings(vault=Vault(Peppers.random()))
-        self._webhooks = Webhooks(_Home(cli, store), settings or without)
+        self._webhooks = WebhookService(_Home(cli, store), settings or without)
         self._tenant = cli.tenant
         self._audit = cli.audit(store)
 

@@ -11,16 +11,15 @@ from gantline.app import Gantline
 from gantline.cli.supervision.supervisor import Supervisor
 from gantline.cli.talking import Say
 from gantline.contract.errors import InvalidInput
-from gantline.telemetry.address import Address
-from gantline.telemetry.fleet import Fleet, fleet_routes
-from gantline.telemetry.loop_watch import LoopWatch
-from gantline.telemetry.server import HealthServer
+from gantline.telemetry.fleet import Fleet, make_fleet_routes
+from gantline.telemetry.health import LoopWatch
+from gantline.telemetry.health_server import HealthServer, ListenAddress
 
 
 @contextmanager
 def watched(
     app: Gantline,
-    address: Address | None,
+    address: ListenAddress | None,
     *,
     expects_worker: bool = True,
     requires_broker: bool = False,
@@ -34,12 +33,12 @@ def watched(
     pages = app.health_app(
         watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
     )
-    with _serving(HealthServer(address, pages, beside=[watch.watch_for_ever]), say):
+    with _serving(HealthServer(address, pages, background=[watch.watch_for_ever]), say):
         yield
 
 
 def supervise(
-    count: int, command: list[str], address: Address | None, *, drain: timedelta, say: Say
+    count: int, command: list[str], address: ListenAddress | None, *, drain: timedelta, say: Say
 ) -> int:
     """Run so many children; their health is asked of each on a socket that only we can reach."""
     if address is None:
@@ -60,7 +59,7 @@ def supervise(
             options_of=lambda place: ("--health", f"unix:{sockets[place]}"),
         )
         fleet = Fleet(sockets, idle_seconds=lambda: supervisor.idle_seconds)
-        stack.enter_context(_serving(HealthServer(address, fleet_routes(fleet)), say))
+        stack.enter_context(_serving(HealthServer(address, make_fleet_routes(fleet)), say))
         return supervisor.run()
 
 

@@ -25,8 +25,8 @@ from gantline.cli.supervision.reloader import Reloader
 from gantline.cli.talking import Say, log_as
 from gantline.cli.waiting import told_when_slow
 from gantline.cli.watched import supervise, watched
-from gantline.telemetry.address import Address, parse_address
-from gantline.telemetry.health import check_there_is
+from gantline.telemetry.health import require_broker
+from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.tuning import run_tuned
 from gantline.worker.worker import Worker
@@ -87,7 +87,7 @@ def worker(
         count = processes or cli.settings.whole("processes", least=1, most=64)
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
-            check_there_is(app.broker)
+            require_broker(app.broker)
         limits = parse_recycle(recycle)
         settings = _settings(cli, app, queues, drain, limits)
         if parent_pipe is None and (count > 1 or limits != Recycle()):
@@ -122,7 +122,7 @@ def _drain(cli: Cli, seconds: float | None) -> timedelta:
     return timedelta(seconds=chosen)
 
 
-def _address(cli: Cli, health: str | None) -> Address | None:
+def _address(cli: Cli, health: str | None) -> ListenAddress | None:
     text = cli.settings["health"] if health is None else health
     return parse_address(text) if text else None
 
@@ -155,7 +155,7 @@ async def _work(
     cli: Cli,
     app: Gantline,
     settings: WorkerSettings,
-    address: Address | None,
+    address: ListenAddress | None,
     tell: Say,
     told: StoreChoice | None,
     beside: AbstractAsyncContextManager[None] | None = None,

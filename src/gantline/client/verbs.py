@@ -31,7 +31,7 @@ from gantline.api.documents import (
     StatusDocument,
 )
 from gantline.api.sent import DepthCap, JobToSubmit, RedriveByFilter
-from gantline.audit.event import AuditEvent
+from gantline.audit.chain import AuditEvent
 from gantline.client.asking import JobId, decoded, key_or_new
 from gantline.client.following import JobEvent
 from gantline.client.schedule_verbs import ScheduleVerbs

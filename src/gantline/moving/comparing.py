@@ -14,17 +14,17 @@ from gantline.contract.stored import Part, Stored, StoredJob
 
 _BUCKETS: Final = 4096
 _SUM: Final = 2**256
-_MOST_TOLD: Final = 5
+_MOST_NAMED: Final = 5
 _ABSENT: Final = "nothing"
 
-Wanted = Callable[[Stored], bool]
-Place = tuple[str, str, str, str]
+ItemFilter = Callable[[Stored], bool]
+LaneStatus = tuple[str, str, str, str]
 """Tenant, queue, type and status."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-async def pages(store: JobStore, part: Part, limit: int) -> AsyncIterator[tuple[Stored, ...]]:
+async def read_pages(store: JobStore, part: Part, limit: int) -> AsyncIterator[tuple[Stored, ...]]:
     """A part of a store, page by page."""
     after = ""
     while True:
@@ -42,10 +42,10 @@ class Checksums:
     def __init__(self) -> None:
         self.sums = [0] * _BUCKETS
         self.items = 0
-        self.jobs: Counter[Place] = Counter()
+        self.jobs: Counter[LaneStatus] = Counter()
 
     def add(self, item: Stored) -> None:
-        bucket = bucket_of(item)
+        bucket = choose_bucket(item)
         self.sums[bucket] = (self.sums[bucket] + _checksum(item)) % _SUM
         self.items += 1
         if isinstance(item, StoredJob):
@@ -57,63 +57,70 @@ class Checksums:
         return next((at for at in range(_BUCKETS) if self.sums[at] != other.sums[at]), None)
 
 
-def bucket_of(item: Stored) -> int:
+def choose_bucket(item: Stored) -> int:
     return zlib.crc32(item.name.encode("utf-8", "surrogatepass")) % _BUCKETS
 
 
 def _checksum(item: Stored) -> int:
-    said: object = item
+    content: object = item
     if isinstance(item, StoredJob):
         # Field by field: an envelope leaves defaults out, but only those that are the same object.
         job, *rest = msgspec.structs.astuple(item)
-        said = (msgspec.structs.astuple(job), rest)
-    return int.from_bytes(sha256(_encode(said)).digest(), "big")
+        content = (msgspec.structs.astuple(job), rest)
+    return int.from_bytes(sha256(_encode(content)).digest(), "big")
 
 
-async def wrong_count(store: JobStore, jobs: Counter[Place]) -> str:
-    """What a store counts must be what it holds; say what is not, empty where all is."""
-    counted: Counter[Place] = Counter()
-    for tenant in {place[0] for place in jobs}:
+async def find_wrong_count(store: JobStore, jobs: Counter[LaneStatus]) -> str:
+    """Compare what a store counts with what it holds; say what differs, empty for nothing."""
+    counted: Counter[LaneStatus] = Counter()
+    for tenant in {key[0] for key in jobs}:
         for lane in await store.counts(tenant_id=tenant):
             for name in map(str, JobStatus):
-                place = (tenant, lane.queue, lane.job_type, name)
-                counted[place] += getattr(lane, name.lower())
-    wrong = sorted(place for place in {*jobs, *counted} if jobs[place] != counted[place])
+                counted[tenant, lane.queue, lane.job_type, name] += getattr(lane, name.lower())
+    wrong = sorted(key for key in {*jobs, *counted} if jobs[key] != counted[key])
     if not wrong:
         return ""
     tenant, queue, kind, status = wrong[0]
     return f"the count of {status} {kind!r} in {queue!r} of tenant {tenant!r}"
 
 
-async def differences(
-    source: JobStore, target: JobStore, part: Part, bucket: int, *, wanted: Wanted, limit: int
+async def find_differences(
+    source: JobStore,
+    target: JobStore,
+    part: Part,
+    bucket: int,
+    *,
+    is_compared: ItemFilter,
+    limit: int,
 ) -> list[str]:
     """Say in which items of a bucket two stores differ, and in which field first."""
-    held = [await _bucket(store, part, bucket, wanted, limit) for store in (source, target)]
+    held = [
+        await _read_bucket(store, part, bucket, is_compared, limit) for store in (source, target)
+    ]
     here, there = held
-    told = [
-        f"{name}: {_difference(here.get(name), there.get(name))}"
+    found = [
+        f"{name}: {_describe(here.get(name), there.get(name))}"
         for name in sorted({*here, *there})
         if here.get(name) != there.get(name)
     ]
-    return told[:_MOST_TOLD] or [f"the {part} changed while they were compared"]
+    return found[:_MOST_NAMED] or [f"the {part} changed while they were compared"]
 
 
-async def _bucket(
-    store: JobStore, part: Part, bucket: int, wanted: Wanted, limit: int
+async def _read_bucket(
+    store: JobStore, part: Part, bucket: int, is_compared: ItemFilter, limit: int
 ) -> dict[str, Stored]:
     return {
         item.name: item
-        async for page in pages(store, part, limit)
+        async for page in read_pages(store, part, limit)
         for item in page
-        if wanted(item) and bucket_of(item) == bucket
+        if is_compared(item) and choose_bucket(item) == bucket
     }
 
 
-def _difference(here: Stored | None, there: Stored | None) -> str:
+def _describe(here: Stored | None, there: Stored | None) -> str:
     if here is None or there is None:
         return f"it is only at the {'target' if here is None else 'source'}"
-    field, one, other = _first(_fields(here), _fields(there), "")
+    field, one, other = _find_first(_fields(here), _fields(there), "")
     # Payloads, results and values may be anybody's data: only plain ones are shown.
     shown = f" ({one!r} at the source, {other!r} at the target)" if _is_plain(one, other) else ""
     return f"{field} differs{shown}"
@@ -134,14 +141,14 @@ def _fields(value: Any) -> Any:
             return value
 
 
-def _first(here: Any, there: Any, path: str) -> tuple[str, Any, Any]:
+def _find_first(here: Any, there: Any, path: str) -> tuple[str, Any, Any]:
     """The first field that differs, with both values."""
     if isinstance(here, dict) and isinstance(there, dict):
         for key in (*here, *(key for key in there if key not in here)):
             if here.get(key, _ABSENT) != there.get(key, _ABSENT):
-                return _first(here.get(key), there.get(key), f"{path}.{key}" if path else key)
+                return _find_first(here.get(key), there.get(key), f"{path}.{key}" if path else key)
     if isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
         for at, (one, other) in enumerate(zip(here, there, strict=True)):
             if one != other:
-                return _first(one, other, f"{path}[{at}]")
+                return _find_first(one, other, f"{path}[{at}]")
     return path, here, there

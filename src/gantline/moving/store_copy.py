@@ -1,7 +1,8 @@
 """Copying a store into another one, so that the jobs can go on there.
 
-Both are closed meanwhile. Whatever it dies at, it can be run again: the target is emptied first,
-and opened only when it was found to hold the same. The source stays closed: nothing runs twice.
+Both are closed meanwhile. A copy that fails at any step can be run again: the target is emptied
+first, and opened only when it was found to hold the same. The source stays closed: nothing runs
+twice.
 """
 
 import asyncio
@@ -18,10 +19,17 @@ from gantline.contract.store import JobStore
 from gantline.contract.stored import Marks, Part, Stored, StoredRecord
 from gantline.manager.sessions import SESSIONS, live_sessions
 from gantline.manager.switches import CLOSED, SWITCHES
-from gantline.moving.closing import Closing, Places, Switched, closing_of
-from gantline.moving.comparing import Checksums, differences, pages, wrong_count
-from gantline.moving.progress import Progress, Tell
-from gantline.moving.settling import grace_for, settle
+from gantline.moving.closing import (
+    Closing,
+    CopyProgress,
+    NotifySwitched,
+    OnProgress,
+    StoreNames,
+    choose_grace,
+    read_closing,
+    wait_until_idle,
+)
+from gantline.moving.comparing import Checksums, find_differences, find_wrong_count, read_pages
 
 NOT_COPIED: Final = frozenset({SESSIONS, "rate-limits"})
 """Records about processes of this moment, which are elsewhere or over."""
@@ -31,9 +39,10 @@ NOT_COMPARED: Final = frozenset({"api-key-uses"})
 _PAGE: Final = 500
 # Above all versions that the source hands out until the end: its own records are numbered too.
 _ROOM_FOR_VERSIONS: Final = 1_000_000
-# Records last: who is refused meanwhile is written down there. Who leads is nothing to compare.
+# Records last: the audit records of refused calls are still written meanwhile. Who leads (TERMS) is
+# copied but not compared.
 _PARTS: Final = (Part.JOBS, Part.KEYS, Part.TERMS, Part.RECORDS)
-_TELLING: Final = (Part.JOBS, Part.KEYS, Part.RECORDS)
+_PARTS_OF_USERS: Final = (Part.JOBS, Part.KEYS, Part.RECORDS)
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,19 +63,19 @@ class StoreCopy:
         self,
         source: JobStore,
         target: JobStore,
-        places: Places,
+        names: StoreNames,
         *,
         actor: str,
-        tell: Tell = lambda progress: None,
-        switched: Switched | None = None,
+        on_progress: OnProgress = lambda progress: None,
+        notify_switched: NotifySwitched | None = None,
         grace: timedelta | None = None,
     ) -> None:
         self._source = source
         self._target = target
-        self._places = places
+        self._names = names
         self._actor = actor
-        self._tell = tell
-        self._closing = Closing(places, actor=actor, switched=switched)
+        self._on_progress = on_progress
+        self._closing = Closing(names, actor=actor, notify_switched=notify_switched)
         self._grace = grace
 
     async def run(self, *, wait: timedelta, force: bool = False, replace: bool = False) -> Copied:
@@ -78,21 +87,21 @@ class StoreCopy:
         began = monotonic()
         await self._refuse_source()
         await self._refuse_target(replace=replace)
-        self._tell(Progress("closing the source"))
-        async with self._closing.closed(self._source):
+        self._on_progress(CopyProgress("closing the source"))
+        async with self._closing.hold_closed(self._source):
             await self._refuse_same()
-            taken_away = await settle(
+            taken_away = await wait_until_idle(
                 self._source,
-                grace=self._grace or await grace_for(self._source),
+                grace=self._grace or await choose_grace(self._source),
                 wait=wait,
                 force=force,
                 actor=self._actor,
-                tell=self._tell,
+                on_progress=self._on_progress,
             )
             jobs = await self._number_of_jobs()
             await self._prepare_target()
             copied = {part: await self._copy(part, jobs) for part in _PARTS}
-            await self._look_once_more(jobs)
+            await self._check_unchanged(jobs)
             await self._closing.hand_over(self._source, self._target)
         return Copied(
             jobs=copied[Part.JOBS],
@@ -102,30 +111,30 @@ class StoreCopy:
             seconds=round(monotonic() - began, 1),
         )
 
-    # -- whether it may be ------------------------------------------------------------------------
+    # -- checks before it begins ------------------------------------------------------------------
 
     async def _refuse_source(self) -> None:
-        closed = await closing_of(self._source)
-        if closed and closed.has_moved and closed.copied_to != self._places.target:
+        closed = await read_closing(self._source)
+        if closed and closed.has_moved and closed.copied_to != self._names.target:
             raise GantlineError(
-                f"The jobs of {self._places.source} were moved to {closed.copied_to}.",
+                f"The jobs of {self._names.source} were moved to {closed.copied_to}.",
                 next_step="Copy from there, or open this one with `gantline store reopen`.",
             )
 
     async def _refuse_target(self, *, replace: bool) -> None:
         if sessions := await live_sessions(self._target):
             raise GantlineError(
-                f"{len(sessions)} workers run on {self._places.target}.",
+                f"{len(sessions)} workers run on {self._names.target}.",
                 next_step="Stop them; start workers there when the copy is done.",
             )
-        closed = await closing_of(self._target)
-        if replace or (closed and closed.copied_from == self._places.source):
+        closed = await read_closing(self._target)
+        if replace or (closed and closed.copied_from == self._names.source):
             return
-        for part in _TELLING:
+        for part in _PARTS_OF_USERS:
             page = await self._target.dump(part, limit=_PAGE)
-            if any(_is_wanted(item) for item in page.items):
+            if any(_is_copied(item) for item in page.items):
                 raise GantlineError(
-                    f"{self._places.target} holds {part} already.",
+                    f"{self._names.target} holds {part} already.",
                     next_step="Name an empty one, or let --replace remove everything there.",
                 )
 
@@ -136,22 +145,22 @@ class StoreCopy:
     # -- copying ----------------------------------------------------------------------------------
 
     async def _prepare_target(self) -> None:
-        self._tell(Progress("emptying the target"))
+        self._on_progress(CopyProgress("emptying the target"))
         await self._target.clear()
-        marks = await marks_of(self._source)
+        marks = await read_marks(self._source)
         await self._target.load([Marks(0, marks.last_record + _ROOM_FOR_VERSIONS)])
         await self._closing.close(self._target)
 
     async def _copy(self, part: Part, jobs: int) -> int:
         """Copy a part, and compare it; return how many items it has."""
         done, of = 0, jobs if part is Part.JOBS else None
-        async for page in _ahead(pages(self._source, part, _PAGE)):
-            wanted = [item for item in page if _is_wanted(item)]
-            await self._target.load(wanted)
-            done += len(wanted)
-            self._tell(Progress(f"copying {part}", done, of))
+        async for page in _read_ahead(read_pages(self._source, part, _PAGE)):
+            items = [item for item in page if _is_copied(item)]
+            await self._target.load(items)
+            done += len(items)
+            self._on_progress(CopyProgress(f"copying {part}", done, of))
         if part is Part.JOBS:
-            await self._target.load([await marks_of(self._source)])
+            await self._target.load([await read_marks(self._source)])
         return done if part is Part.TERMS else await self._compare(part)
 
     async def _number_of_jobs(self) -> int:
@@ -166,39 +175,39 @@ class StoreCopy:
         here = await self._sums(self._source, part, "source")
         bucket = here.first_difference(there)
         if bucket is not None:
-            told = await differences(
-                self._source, self._target, part, bucket, wanted=_is_compared, limit=_PAGE
+            found = await find_differences(
+                self._source, self._target, part, bucket, is_compared=_is_compared, limit=_PAGE
             )
-            raise _differ(told)
-        if part is Part.JOBS and (wrong := await wrong_count(self._target, there.jobs)):
-            raise _differ([wrong])
+            raise _differs(found)
+        if part is Part.JOBS and (wrong := await find_wrong_count(self._target, there.jobs)):
+            raise _differs([wrong])
         return here.items
 
-    async def _look_once_more(self, jobs: int) -> None:
+    async def _check_unchanged(self, jobs: int) -> None:
         """Whether anything has happened since it was compared."""
-        here, there = await marks_of(self._source), await marks_of(self._target)
+        here, there = await read_marks(self._source), await read_marks(self._target)
         if here.last_event != there.last_event:
-            raise _differ(["events came meanwhile"])
+            raise _differs(["events came meanwhile"])
         if await self._number_of_jobs() != jobs:
-            raise _differ(["jobs came meanwhile"])
+            raise _differs(["jobs came meanwhile"])
 
     async def _sums(self, store: JobStore, part: Part, name: str) -> Checksums:
         sums = Checksums()
-        async for page in _ahead(pages(store, part, _PAGE)):
+        async for page in _read_ahead(read_pages(store, part, _PAGE)):
             for item in page:
                 if _is_compared(item):
                     sums.add(item)
-            self._tell(Progress(f"comparing {part} of the {name}", sums.items))
+            self._on_progress(CopyProgress(f"comparing {part} of the {name}", sums.items))
         return sums
 
 
-async def marks_of(store: JobStore) -> Marks:
+async def read_marks(store: JobStore) -> Marks:
     (marks,) = (await store.dump(Part.MARKS, limit=1)).items
     assert isinstance(marks, Marks)  # noqa: S101  # for the type checker
     return marks
 
 
-def _is_wanted(item: Stored) -> bool:
+def _is_copied(item: Stored) -> bool:
     if not isinstance(item, StoredRecord):
         return True
     record = item.record
@@ -208,17 +217,19 @@ def _is_wanted(item: Stored) -> bool:
 
 def _is_compared(item: Stored) -> bool:
     is_moving = isinstance(item, StoredRecord) and item.record.namespace in NOT_COMPARED
-    return _is_wanted(item) and not is_moving
+    return _is_copied(item) and not is_moving
 
 
-def _differ(what: list[str]) -> GantlineError:
+def _differs(what: list[str]) -> GantlineError:
     return GantlineError(
         f"The copy differs from the source: {'; '.join(what)}.",
         next_step="The source is open again. Stop what writes there, and copy once more.",
     )
 
 
-async def _ahead(source: AsyncIterator[tuple[Stored, ...]]) -> AsyncIterator[tuple[Stored, ...]]:
+async def _read_ahead(
+    source: AsyncIterator[tuple[Stored, ...]],
+) -> AsyncIterator[tuple[Stored, ...]]:
     """Read the next page while the one before is being worked on."""
 
     async def read() -> tuple[Stored, ...] | None:

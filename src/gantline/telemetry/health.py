@@ -1,37 +1,209 @@
 """Health: whether this process lives, and whether it is ready for work."""
 
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+from typing import Final, Protocol
 
-from gantline.contract.errors import InvalidInput
-from gantline.telemetry.checks import (
-    WELL,
-    Check,
-    StoreCheck,
-    Watched,
-    check_bridge,
-    check_broker,
-    check_workers,
-)
-from gantline.telemetry.loop_watch import LoopWatch
-from gantline.telemetry.routes import Response
+import msgspec
+
+from gantline.contract.errors import InvalidInput, SchemaMismatch, StoreMisconfigured
+from gantline.contract.store import JobStore
+from gantline.stores.migrations import migrator_of, plan
+from gantline.telemetry.health_server import Response
 from gantline.wakeups.remote import RemoteWakeup
+from gantline.worker.worker import Worker
+
+_log = logging.getLogger("gantline.telemetry")
 
 LOOP_MAY_BE_SILENT_SECONDS: Final = 3.0
+_WATCH_EVERY_SECONDS: Final = 0.5
+_DEADLINE_SECONDS: Final = 2.0
+_STORE_MAX_AGE_SECONDS: Final = 0.5
+_MIGRATIONS_MAX_AGE_SECONDS: Final = 30.0
 
 
-class Health:
-    """Answers probes. `watch` is the loop that does the work, where another one answers."""
+class LoopWatch:
+    """Measures from another thread whether an event loop is blocked: one callback at a time."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._asked_at = self._answered_at = clock()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long a callback has waited for the loop; 0 while none waits."""
+        asked, answered = self._asked_at, self._answered_at
+        return max(0.0, self._clock() - asked) if answered < asked else 0.0
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the last callback waited, or the present one has waited so far."""
+        return self.silent_seconds or max(0.0, self._answered_at - self._asked_at)
+
+    def ask(self) -> None:
+        if self._answered_at < self._asked_at:
+            return
+        self._asked_at = self._clock()
+        self._answered_at = -1.0
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:
+            return  # it is closed
+
+    def _answer(self) -> None:
+        self._answered_at = self._clock()
+
+    async def watch_for_ever(self) -> None:
+        """Run in a loop of another thread."""
+        while True:
+            self.ask()
+            await asyncio.sleep(_WATCH_EVERY_SECONDS)
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of one part. The message is a constant, since anybody may read it."""
+
+    ok: bool
+    message: str = ""
+
+
+WELL: Final = Check(ok=True)
+
+
+class RunningBridge(Protocol):
+    """A bridge that takes messages in."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """How many messages were accepted, duplicate or rejected."""
+        ...
+
+
+class WatchedApp(Protocol):
+    """What health needs of an application."""
+
+    @property
+    def store(self) -> JobStore: ...
+
+    @property
+    def broker(self) -> RemoteWakeup | None: ...
+
+    @property
+    def bridge(self) -> RunningBridge | None:
+        """The one that runs in this process."""
+        ...
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """Those that it runs in this process."""
+        ...
+
+
+class StoreCheck:
+    """Checks that the store answers, with the schema of this code; one call for all probes."""
+
+    def __init__(self, watched: WatchedApp, *, clock: Callable[[], float] = monotonic) -> None:
+        self._watched = watched
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._read_at: float | None = None
+        self._store = self._migrations = WELL
+        self._migrations_good_until = 0.0
+
+    async def read(self) -> dict[str, Check]:
+        async with self._lock:
+            if self._read_at is None or self._clock() - self._read_at >= _STORE_MAX_AGE_SECONDS:
+                await self._read()
+                self._read_at = self._clock()
+        return {"store": self._store, "migrations": self._migrations}
+
+    async def _read(self) -> None:
+        store = self._watched.store
+        before = (self._store.ok, self._migrations.ok)
+        self._store = await _check_call(store.ping, "The store does not answer.")
+        if not self._store.ok:
+            self._migrations_good_until = 0.0
+            self._migrations = Check(ok=False, message="Not known while the store is away.")
+        elif self._clock() >= self._migrations_good_until:
+            self._migrations = await _check_call(
+                lambda: _check_schema(store), "The schema is not the one that this code needs."
+            )
+            if self._migrations.ok:
+                self._migrations_good_until = self._clock() + _MIGRATIONS_MAX_AGE_SECONDS
+        if before != (now := (self._store.ok, self._migrations.ok)) and all(now):
+            _log.info("the store is ready again")
+
+
+async def _check_call(call: Callable[[], Awaitable[object]], message: str) -> Check:
+    try:
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            await call()
+    except TimeoutError:
+        _log.warning("%s Not within %g s.", message, _DEADLINE_SECONDS)
+    except Exception as error:
+        # The driver's text may name hosts and files: for the log, not for whoever asks.
+        _log.warning("%s %s", message, error)
+    else:
+        return WELL
+    return Check(ok=False, message=message)
+
+
+async def _check_schema(store: JobStore) -> None:
+    try:
+        migrator = migrator_of(store)
+    except StoreMisconfigured:
+        return  # it has none
+    if missing := plan(migrator.known, await migrator.applied()):
+        raise SchemaMismatch(f"{len(missing)} migrations are missing.")
+
+
+def check_workers(workers: Sequence[Worker], *, expected: bool) -> dict[str, Check]:
+    """Check that no worker drains, and that all look for work. None is required unless expected."""
+    if not workers:
+        missing = Check(ok=False, message="The worker is not running yet, or no longer.")
+        return {"consuming": missing} if expected else {}
+    draining = any(worker.is_draining for worker in workers)
+    trouble = next(filter(None, (worker.trouble() for worker in workers)), None)
+    return {
+        "draining": Check(ok=False, message="It is stopping.") if draining else WELL,
+        "consuming": WELL if trouble is None else Check(ok=False, message=trouble),
+    }
+
+
+def check_broker(broker: RemoteWakeup | None) -> Check:
+    if broker is not None and broker.is_connected:
+        return WELL
+    return Check(ok=False, message="The broker is not connected.")
+
+
+def check_bridge(bridge: RunningBridge | None) -> dict[str, Check]:
+    if bridge is None:
+        return {}
+    down = Check(ok=False, message="The bridge's broker is not connected.")
+    return {"bridge": WELL if bridge.is_connected else down}
+
+
+class HealthPages:
+    """The pages for probes. `watch` is of the loop that does the work, where another one serves."""
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedApp,
         *,
         watch: LoopWatch | None = None,
         expects_worker: bool = False,
         requires_broker: bool = False,
     ) -> None:
         if requires_broker:
-            check_there_is(watched.broker)
+            require_broker(watched.broker)
         self._watched = watched
         self._watch = watch
         self._expects_worker = expects_worker
@@ -39,8 +211,8 @@ class Health:
         self._store = StoreCheck(watched)
 
     async def alive(self) -> Response:
-        """The process and its loop, and nothing else: a restart mends neither store nor network."""
-        return answer({"loop": self._loop()})
+        """Check the process and its loop only: a restart repairs neither store nor network."""
+        return build_response({"loop": self._loop()})
 
     async def ready(self) -> Response:
         checks = {"loop": self._loop()}
@@ -49,7 +221,7 @@ class Health:
         checks |= check_bridge(self._watched.bridge)
         if self._requires_broker:
             checks["broker"] = check_broker(self._watched.broker)
-        return answer(checks)
+        return build_response(checks)
 
     def _loop(self) -> Check:
         if self._watch is None or self._watch.silent_seconds <= LOOP_MAY_BE_SILENT_SECONDS:
@@ -57,7 +229,7 @@ class Health:
         return Check(ok=False, message="The event loop is blocked.")
 
 
-def check_there_is(broker: RemoteWakeup | None) -> None:
+def require_broker(broker: RemoteWakeup | None) -> None:
     """Raise InvalidInput where a broker is required that nobody has named."""
     if broker is None:
         raise InvalidInput(
@@ -66,7 +238,7 @@ def check_there_is(broker: RemoteWakeup | None) -> None:
         )
 
 
-def answer(checks: dict[str, Check]) -> Response:
+def build_response(checks: dict[str, Check]) -> Response:
     """200 when all is well, else 503; each check by its name."""
     ok = all(check.ok for check in checks.values())
     return Response.of(200 if ok else 503, {"ok": ok, "checks": checks})

@@ -29,7 +29,7 @@ class TextFormatter(logging.Formatter):
     """For people: control characters are shown, not obeyed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _CONTROL.sub(_escaped, super().format(record))
+        return _CONTROL.sub(_escape, super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -38,18 +38,18 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         extras = plain_extras(record)
         event: dict[str, Any] = {
-            "time": _instant(record.created),
+            "time": _format_time(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": _message(record),
-            **_labels(extras),
+            "message": _format_message(record),
+            **_find_labels(extras),
         }
         if error := self._error(record):
             event["exception"] = error
-        own = {name: _finite(value) for name, value in extras.items() if name not in LABELS}
+        own = {name: _to_json_number(value) for name, value in extras.items() if name not in LABELS}
         if own:
             event["extra"] = own
-        return _CONTROL.sub(_escaped_in_json, json.dumps(event))
+        return _CONTROL.sub(_escape_in_json, json.dumps(event))
 
     def _error(self, record: logging.LogRecord) -> str:
         parts = [record.exc_text or ""]
@@ -73,17 +73,17 @@ def configure_logs(log_format: str, level: str, *, text: str = TEXT) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     if is_json:
         logging.captureWarnings(True)
-        sys.excepthook = _log_the_end
-        threading.excepthook = _log_the_end_of_a_thread
+        sys.excepthook = _log_crash
+        threading.excepthook = _log_thread_crash
 
 
-def _log_the_end(
+def _log_crash(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     _log.critical("the process ends: %s", kind.__name__, exc_info=(kind, error, trace))
 
 
-def _log_the_end_of_a_thread(how: threading.ExceptHookArgs) -> None:
+def _log_thread_crash(how: threading.ExceptHookArgs) -> None:
     if how.exc_type is SystemExit or how.exc_value is None:
         return
     name = how.thread.name if how.thread else "?"
@@ -91,38 +91,38 @@ def _log_the_end_of_a_thread(how: threading.ExceptHookArgs) -> None:
     _log.error("the thread %s ends: %s", name, how.exc_type.__name__, exc_info=error)
 
 
-def _labels(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the line itself where it has them, else of the run in whose context it was logged."""
+def _find_labels(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the labels of the line itself, else of the run in whose context it was logged."""
     labels: Mapping[str, Any] = extras
     if "job_id" not in extras and (running := current_job()) is not None:
         labels = running.labels
-    return {_camel(name): labels[name] for name in LABELS if name in labels}
+    return {_to_camel(name): labels[name] for name in LABELS if name in labels}
 
 
-def _message(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
         return f"{record.msg} (its arguments do not fit)"
 
 
-def _instant(created: float) -> str:
+def _format_time(created: float) -> str:
     moment = datetime.fromtimestamp(created, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _camel(name: str) -> str:
+def _to_camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _finite(value: Any) -> Any:
+def _to_json_number(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
-def _escaped_in_json(match: re.Match[str]) -> str:
+def _escape_in_json(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"

@@ -14,7 +14,7 @@ from gantline.contract.errors import Code
 from gantline.contract.outcome import Failure, Outcome
 from gantline.contract.submission import NewJob
 from gantline.contract.version import __version__
-from gantline.telemetry.names import PROCESS, SEND, SYSTEM, Attribute
+from gantline.telemetry.tracing import PROCESS, SEND, SYSTEM, Attribute
 from gantline.worker.context import Context
 
 _log = logging.getLogger("gantline.telemetry")
@@ -23,7 +23,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 def is_set_up() -> bool:
-    """Whether somebody has said where spans go."""
+    """Whether somebody has received where spans go."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
@@ -54,7 +54,7 @@ class SendSpan:
             self._span.set_attribute(Attribute.BATCH_COUNT, len(jobs))
 
     def end(self) -> None:
-        """In a `finally`: what is being raised there is why the submit failed."""
+        """End the span, in a `finally`: the exception being raised is why the submit failed."""
         contexts.detach(self._token)
         error = sys.exc_info()[1]
         if error is not None:
@@ -91,7 +91,7 @@ class ProcessSpan:
         return current_carrier()
 
     def end(self, outcome: Outcome | None) -> None:
-        """Whatever becomes of the span, the run goes its way."""
+        """End the span; an error in doing so does not affect the run."""
         contexts.detach(self._token)
         try:
             self._end(outcome)

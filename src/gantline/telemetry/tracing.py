@@ -1,4 +1,4 @@
-"""Tracing: what is done about traces, and nothing at all where the application has none."""
+"""Tracing: when spans are made, and what they say; nothing where the application has no traces."""
 
 import logging
 import sys
@@ -19,10 +19,32 @@ _log = logging.getLogger("gantline.telemetry")
 _IMPORTED: Final = "opentelemetry.trace"
 
 
-class Tracing:
-    """Spans through OpenTelemetry, if the application uses it.
+class Attribute:
+    """Attributes of our spans: OpenTelemetry's conventions for messaging, and a few of our own."""
 
-    Whoever makes spans has imported it, so nobody else pays for that, nor needs it installed.
+    SYSTEM: Final = "messaging.system"
+    OPERATION_NAME: Final = "messaging.operation.name"
+    OPERATION_TYPE: Final = "messaging.operation.type"
+    DESTINATION: Final = "messaging.destination.name"
+    MESSAGE_ID: Final = "messaging.message.id"
+    CONVERSATION_ID: Final = "messaging.message.conversation_id"
+    BATCH_COUNT: Final = "messaging.batch.message_count"
+    ERROR_TYPE: Final = "error.type"
+    QUEUE: Final = "gantline.queue"
+    TENANT: Final = "gantline.tenant_id"
+    ATTEMPT: Final = "gantline.attempt"
+    OUTCOME: Final = "gantline.outcome"
+
+
+SYSTEM: Final = "gantline"
+SEND: Final = "send"
+PROCESS: Final = "process"
+
+
+class Tracing:
+    """Makes spans through OpenTelemetry, if the application has imported it.
+
+    So it need not be installed, and costs nothing where it is not used.
     """
 
     def __init__(self, runs: str = "link") -> None:
@@ -44,7 +66,7 @@ class Tracing:
         return running.trace_context if running else {}
 
     def send(self, job_type: str) -> "SendSpan | None":
-        """Begin a span for a submit; None where nobody traces."""
+        """Begin a span for a submit; None where tracing is off."""
         if not self._is_on():
             return None
         from gantline.telemetry import otel
@@ -56,7 +78,7 @@ class Tracing:
             return None
 
     def begin(self, context: Context) -> "ProcessSpan | None":
-        """Begin a span for a run; None where nobody traces."""
+        """Begin a span for a run; None where tracing is off."""
         if not self._is_on():
             return None
         from gantline.telemetry import otel

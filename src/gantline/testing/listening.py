@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gantline.app.gantline import Gantline
-from gantline.bridge.outcomes import OutcomePublisher
+from gantline.bridge.bridge import OutcomePublisher
 from gantline.contract.job_event import EventConsumer, JobEvent
 from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
 

@@ -29,7 +29,7 @@ from gantline.contract.status import Event, Reason
 from gantline.contract.store import JobStore
 from gantline.manager.sessions import live_sessions
 from gantline.manager.switches import Switches
-from gantline.telemetry.checks import Check
+from gantline.telemetry.health import Check
 from gantline.testing.readiness import Readiness
 
 Pause = Callable[[float], Awaitable[object]]

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gantline.telemetry.checks import WELL, Check, check_workers
+from gantline.telemetry.health import WELL, Check, check_workers
 from gantline.worker.worker import Worker
 
 Readiness = Callable[[], Awaitable[Check]]

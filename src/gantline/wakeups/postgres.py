@@ -1,7 +1,7 @@
 """Wake-ups through PostgreSQL: LISTEN on one connection, NOTIFY on another.
 
 Never in the transaction that inserts: NOTIFY takes a lock at commit, and all inserts would queue
-for it. LISTEN does not work through a pooler that lends a connection per transaction.
+for it. LISTEN does not work through a pooler that assigns a connection per transaction.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from psycopg.abc import PQGen
 from psycopg.sql import SQL, Composed, Identifier
 
 from gantline.contract.wakeup import Hint, OnHint, PostgresChannel
-from gantline.wakeups.remote import Pace, RemoteWakeup
+from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 
 _HINTS: Final = {hint.value.decode(): hint for hint in Hint}
 _LOOK_SECONDS: Final = 0.1  # as psycopg has it
@@ -25,7 +25,7 @@ RV = TypeVar("RV")
 
 
 class _Connection(AsyncConnection[tuple[Any, ...]]):
-    """One that is left at once. Nothing that it asks for is worth an orderly end."""
+    """A connection that closes at once when cancelled: nothing sent on it needs an orderly end."""
 
     async def wait(
         self,
@@ -33,10 +33,10 @@ class _Connection(AsyncConnection[tuple[Any, ...]]):
         interval: float = _LOOK_SECONDS,
         timeout: float | None = None,  # noqa: ASYNC109  # psycopg's own
     ) -> RV:
-        """Wait for the server; when cancelled, hang up.
+        """Wait for the server; when cancelled, close the connection.
 
-        psycopg would ask the server to stop and wait for its answer. One that stands still gives
-        none, and an error that comes instead of it would be raised in place of the cancellation.
+        psycopg would ask the server to stop and wait for its response. A frozen server sends none,
+        and an error that comes instead would be raised in place of the cancellation.
         """
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
@@ -45,9 +45,9 @@ class _Connection(AsyncConnection[tuple[Any, ...]]):
             raise
 
 
-def postgres_wakeup(channel: PostgresChannel, pace: Pace | None = None) -> RemoteWakeup:
-    """Reach all who use the same schema. Connects for sending when there is something to send."""
-    pace = pace or Pace()
+def postgres_wakeup(channel: PostgresChannel, pace: WakeupPace | None = None) -> RemoteWakeup:
+    """Notify all who use the same schema. Connects for sending when there is something to send."""
+    pace = pace or WakeupPace()
     return RemoteWakeup(
         lambda: PostgresLink(channel, pace),
         what="wake-ups through PostgreSQL",
@@ -59,29 +59,29 @@ def postgres_wakeup(channel: PostgresChannel, pace: Pace | None = None) -> Remot
 class PostgresLink:
     """One connection that listens, and one that notifies."""
 
-    def __init__(self, channel: PostgresChannel, pace: Pace) -> None:
+    def __init__(self, channel: PostgresChannel, pace: WakeupPace) -> None:
         self._channel = channel
         self._pace = pace
         self._sending: _Connection | None = None
 
-    async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
+    async def hold(self, on_hint: OnHint | None, connected: Callable[[], None]) -> None:
         connection = await self._connect()
         try:
-            if heard is not None:
+            if on_hint is not None:
                 await self._run(connection, SQL("LISTEN {}").format(Identifier(self._channel.name)))
             connected()
             while True:
                 async for notice in connection.notifies(timeout=self._pace.heartbeat_seconds):
-                    if heard is not None:
-                        # From SQL the payload is empty; a later version may say what we don't know.
-                        heard(_HINTS.get(notice.payload, Hint.WORK))
+                    if on_hint is not None:
+                        # From SQL the payload is empty; a later version may send an unknown one.
+                        on_hint(_HINTS.get(notice.payload, Hint.WORK))
                 await self._run(connection, SQL("SELECT 1"))
         finally:
             await connection.close()
 
     async def send(self, hint: Hint, job_id: UUID | None) -> None:
         if self._sending is not None:
-            # It may have died long ago without anybody noticing.
+            # It may have been lost long ago, unnoticed.
             with suppress(psycopg.Error, TimeoutError):
                 await self._notify(self._sending, hint)
                 return

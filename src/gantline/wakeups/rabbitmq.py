@@ -1,8 +1,8 @@
-"""The RabbitMQ trigger: a message says "look now". What it says beyond that is never trusted.
+"""The RabbitMQ trigger: a message says that there may be work. Nothing else in it is trusted.
 
-Each listener has a queue of its own, so that everybody hears everything. Jobs that are submitted
+Each listener has a queue of its own, so that all of them get every message. Jobs that are submitted
 within one window share one message, with the id of the first. There is no message for a
-cancellation: it goes the store's own way, or by polling.
+cancellation: that uses the store's own wake-up, or polling.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from aio_pika.abc import (
 )
 
 from gantline.contract.wakeup import Hint, OnHint
-from gantline.wakeups.amqp import connected_to, lost, open_exchange
-from gantline.wakeups.remote import Pace, RemoteWakeup
-from gantline.wakeups.trigger import Trigger, is_trigger, message
+from gantline.wakeups.amqp import connect_to_broker, open_exchange, wait_until_closed
+from gantline.wakeups.remote import RemoteWakeup, WakeupPace
+from gantline.wakeups.trigger import Trigger, encode_trigger, is_trigger
 
-# Of a listener that does not keep up. More would tell it nothing new.
+# For a listener that does not keep up. More messages would tell it nothing new.
 _MOST_WAITING: Final = 100
 
 
-def rabbitmq_wakeup(trigger: Trigger, pace: Pace | None = None) -> RemoteWakeup:
-    """Reach all who listen at the same exchange."""
-    pace = pace or Pace()
+def rabbitmq_wakeup(trigger: Trigger, pace: WakeupPace | None = None) -> RemoteWakeup:
+    """Notify all who listen at the same exchange."""
+    pace = pace or WakeupPace()
     return RemoteWakeup(
         lambda: RabbitLink(trigger, pace),
         what="triggers through RabbitMQ",
@@ -39,20 +39,20 @@ def rabbitmq_wakeup(trigger: Trigger, pace: Pace | None = None) -> RemoteWakeup:
 
 
 class RabbitLink:
-    """One connection that publishes, and listens where somebody wants to hear."""
+    """One connection that publishes, and listens where a callback is given."""
 
-    def __init__(self, trigger: Trigger, pace: Pace) -> None:
+    def __init__(self, trigger: Trigger, pace: WakeupPace) -> None:
         self._trigger = trigger
         self._pace = pace
         self._exchange: AbstractExchange | None = None
         self._tried = asyncio.Event()
         """Whether the first attempt to connect is over."""
 
-    async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
+    async def hold(self, on_hint: OnHint | None, connected: Callable[[], None]) -> None:
         try:
             seconds = self._pace.answer_seconds
-            async with connected_to(self._trigger.url, seconds=seconds) as connection:
-                await self._use(connection, heard, connected)
+            async with connect_to_broker(self._trigger.url, seconds=seconds) as connection:
+                await self._use(connection, on_hint, connected)
         finally:
             self._exchange = None
             self._tried.set()
@@ -60,25 +60,25 @@ class RabbitLink:
     async def _use(
         self,
         connection: AbstractConnection,
-        heard: OnHint | None,
+        on_hint: OnHint | None,
         connected: Callable[[], None],
     ) -> None:
         async with asyncio.timeout(self._pace.answer_seconds):
             channel, exchange = await open_exchange(connection, self._trigger.exchange)
-            if heard is not None:
-                await self._listen(channel, exchange, heard)
+            if on_hint is not None:
+                await self._listen(channel, exchange, on_hint)
         self._exchange = exchange
         self._tried.set()
         connected()
-        await lost(connection, channel)
+        await wait_until_closed(connection, channel)
         raise ConnectionError("the broker has closed the connection")
 
     async def _listen(
-        self, channel: AbstractChannel, exchange: AbstractExchange, heard: OnHint
+        self, channel: AbstractChannel, exchange: AbstractExchange, on_hint: OnHint
     ) -> None:
         async def on_message(received: AbstractIncomingMessage) -> None:
             if is_trigger(received.body):
-                heard(Hint.WORK)
+                on_hint(Hint.WORK)
 
         queue = await channel.declare_queue(
             exclusive=True, arguments={"x-max-length": _MOST_WAITING}
@@ -93,7 +93,7 @@ class RabbitLink:
         if self._exchange is None:
             raise ConnectionError("the broker is not connected")
         await self._exchange.publish(
-            aio_pika.Message(message(job_id), content_type="application/json"),
+            aio_pika.Message(encode_trigger(job_id), content_type="application/json"),
             self._trigger.routing_key,
             mandatory=False,
             timeout=self._pace.answer_seconds,

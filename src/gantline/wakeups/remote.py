@@ -1,31 +1,33 @@
-"""Wake-ups through a server: for who listens in its own event loop, for others from a thread.
+"""Wake-ups through a server: the connection, sending, and what happens when the server is away.
 
-A thread, because an application is used from several event loops, and some end without a word. Who
-listens has one that it lives in, and hears of work 0.2 ms earlier there.
+A process that only sends does so from a thread: an application is used from several event loops,
+and some of them end without notice. A process that listens uses its own event loop, and hears of
+work 0.2 ms earlier there.
 """
 
 import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from gantline.contract.wakeup import WINDOW_SECONDS, Hint, OnHint
-from gantline.wakeups.courier import Courier
-from gantline.wakeups.outage import Outage
 
 _log = logging.getLogger("gantline.wakeup")
 
-# Each may take as long as an answer: sending what waits, ending what listens, ending the loop.
+# Each may take `answer_seconds`: sending what waits, ending the listener, ending the loop.
 _STEPS_TO_CLOSE: Final = 3
 
+SendHint = Callable[[Hint, UUID | None], Awaitable[bool]]
+"""Returns False where it failed; it does not raise."""
 
-class Pace(NamedTuple):
-    """How often, and how patient."""
+
+class WakeupPace(NamedTuple):
+    """How often hints are sent, and how long a server is waited for."""
 
     window_seconds: float = WINDOW_SECONDS
     heartbeat_seconds: float = 10.0
@@ -38,10 +40,10 @@ class Pace(NamedTuple):
 
 
 class Link(Protocol):
-    """A way to a server. Used in one event loop; raises when it cannot, within its patience."""
+    """A connection to a server, used in one event loop. Raises when the server does not answer."""
 
-    async def hold(self, heard: OnHint | None, connected: Callable[[], None]) -> None:
-        """Connect, say so, and pass on what is heard until the connection is lost."""
+    async def hold(self, on_hint: OnHint | None, connected: Callable[[], None]) -> None:
+        """Connect, call `connected`, and pass hints on until the connection is lost."""
         ...
 
     async def send(self, hint: Hint, job_id: UUID | None) -> None: ...
@@ -50,30 +52,30 @@ class Link(Protocol):
 
 
 class RemoteWakeup:
-    """Reach all who use the same server."""
+    """Exchange hints with all who use the same server."""
 
     def __init__(
         self,
         make_link: Callable[[], Link],
         *,
         what: str,
-        pace: Pace,
+        pace: WakeupPace,
         always_connected: bool,
-        is_told: Callable[[UUID | None], bool] = lambda job_id: False,
+        is_announced: Callable[[UUID | None], bool] = lambda job_id: False,
     ) -> None:
         """`always_connected` holds the connection even where nobody listens.
 
-        `is_told` says whether everybody has heard of a job already.
+        `is_announced` says whether the store itself has notified everybody of a job.
         """
         self._make_link = make_link
         self._pace = pace
         self._always_connected = always_connected
-        self._is_told = is_told
+        self._is_announced = is_announced
         self._what = what
-        self._outage = Outage(what)
+        self._outage = OutageLog(what)
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
-        self._courier: Courier | None = None
+        self._sender: HintSender | None = None
         self._stop: Callable[[], object] = lambda: None
         self.is_connected = False
         """Whether the connection that listens (or is always held) is there now."""
@@ -82,10 +84,10 @@ class RemoteWakeup:
         """Begin to connect. Does not wait for the server: polling goes on without it."""
         opened = Future[None]()
         if on_hint is not None:
-            self._task = asyncio.create_task(self._live(on_hint, opened))
+            self._task = asyncio.create_task(self._run(on_hint, opened))
         else:
             self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._live(None, opened)),
+                target=lambda: asyncio.run(self._run(None, opened)),
                 name="gantline-wakeup",
                 daemon=True,
             )
@@ -97,44 +99,44 @@ class RemoteWakeup:
         return self.is_connected
 
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
-        courier = self._courier  # its thread may end it meanwhile
-        if courier is not None and not (hint is Hint.WORK and self._is_told(job_id)):
-            courier.take(hint, job_id)
+        sender = self._sender  # its thread may reset it meanwhile
+        if sender is not None and not (hint is Hint.WORK and self._is_announced(job_id)):
+            sender.add(hint, job_id)
 
     async def close(self) -> None:
-        """Send what is still waiting, and let the server go: in seconds, whatever it does."""
+        """Send what is still waiting, and disconnect: in seconds, whatever the server does."""
         thread, self._thread = self._thread, None
         task, self._task = self._task, None
-        most, is_left = _STEPS_TO_CLOSE * self._pace.answer_seconds, False
+        most, is_stuck = _STEPS_TO_CLOSE * self._pace.answer_seconds, False
         if task is not None:
             self._stop()
             _, left = await asyncio.wait([task], timeout=most)
-            is_left = bool(left)
+            is_stuck = bool(left)
         if thread is not None:
             self._stop()
             await asyncio.to_thread(thread.join, most)
-            is_left = thread.is_alive()
-        if is_left:  # it ends with the process, or when its driver comes back
+            is_stuck = thread.is_alive()
+        if is_stuck:  # it ends with the process, or when its driver returns
             _log.warning("the connection of %s does not end; it is left behind", self._what)
 
-    async def _live(self, heard: OnHint | None, opened: Future[None]) -> None:
+    async def _run(self, on_hint: OnHint | None, opened: Future[None]) -> None:
         pace, loop, stopped = self._pace, asyncio.get_running_loop(), asyncio.Event()
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
         link = self._make_link()
-        self._courier = courier = Courier(
+        self._sender = sender = HintSender(
             lambda hint, job_id: self._send(link, hint, job_id),
             window_seconds=pace.window_seconds,
             pause_seconds=max(pace.window_seconds, pace.first_wait_seconds),
         )
-        tasks = [asyncio.create_task(courier.carry_for_ever())]
-        if heard is not None or self._always_connected:
-            tasks.append(asyncio.create_task(self._hold_for_ever(link, heard)))
+        tasks = [asyncio.create_task(sender.send_for_ever())]
+        if on_hint is not None or self._always_connected:
+            tasks.append(asyncio.create_task(self._hold_for_ever(link, on_hint)))
         opened.set_result(None)
         await stopped.wait()
-        self._courier = None
+        self._sender = None
         with suppress(TimeoutError):
             async with asyncio.timeout(pace.answer_seconds):
-                await courier.carry()
+                await sender.send_waiting()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=pace.answer_seconds)
@@ -144,42 +146,108 @@ class RemoteWakeup:
         try:
             await link.send(hint, job_id)
         except Exception as error:
-            _stop_if_cancelled()
+            raise_if_cancelled()
             self._outage.begin("sending", error)
             return False
         self._outage.end("sending")
         return True
 
-    async def _hold_for_ever(self, link: Link, heard: OnHint | None) -> None:
+    async def _hold_for_ever(self, link: Link, on_hint: OnHint | None) -> None:
         loop, pace, failures = asyncio.get_running_loop(), self._pace, 0
         while True:
             began = loop.time()
             try:
-                await self._hold(link, heard)
+                await self._hold(link, on_hint)
             except Exception as error:
-                _stop_if_cancelled()
+                raise_if_cancelled()
                 self._outage.begin("listening", error)
-            # Counted on when it was up only for a moment, or a flapping server would be hammered.
+            # A connection that was lost soon does not reset the backoff, or a server that comes and
+            # goes would be hammered.
             failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
             most = min(pace.longest_wait_seconds, pace.first_wait_seconds * 2 ** min(failures, 20))
             await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
 
-    async def _hold(self, link: Link, heard: OnHint | None) -> None:
+    async def _hold(self, link: Link, on_hint: OnHint | None) -> None:
         try:
-            await link.hold(heard, lambda: self._connected(heard))
+            await link.hold(on_hint, lambda: self._connected(on_hint))
         finally:
             self.is_connected = False
 
-    def _connected(self, heard: OnHint | None) -> None:
-        """Whatever was said while nobody could hear it: look for everything."""
+    def _connected(self, on_hint: OnHint | None) -> None:
+        """Hints were lost while there was no connection: act on every kind."""
         self.is_connected = True
         self._outage.end("listening", "sending")
-        if heard is not None:
+        if on_hint is not None:
             for hint in Hint:
-                heard(hint)
+                on_hint(hint)
 
 
-def _stop_if_cancelled() -> None:
+class HintSender:
+    """Collects hints from any thread and sends them together, each kind at most once a window.
+
+    When idle, a hint is sent at once. Under load, the window bounds what a burst costs the server:
+    on PostgreSQL every NOTIFY takes a lock at its commit, on which all other notifiers wait. What
+    cannot be sent is dropped: workers poll.
+    """
+
+    def __init__(self, send: SendHint, *, window_seconds: float, pause_seconds: float) -> None:
+        """Bind it to the running event loop.
+
+        After a failure it pauses, so that a broken server is not called a hundred times a second.
+        """
+        self._send = send
+        self._window_seconds = window_seconds
+        self._pause_seconds = pause_seconds
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._waiting: dict[Hint, UUID | None] = {}
+        self._has_waiting = asyncio.Event()
+        self._sending = asyncio.Lock()
+
+    def add(self, hint: Hint, job_id: UUID | None) -> None:
+        """Add a hint, from any thread. Only the first of a window wakes the loop."""
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting.setdefault(hint, job_id)
+        if is_first:
+            with suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(self._has_waiting.set)
+
+    async def send_for_ever(self) -> None:
+        while True:
+            await self._has_waiting.wait()
+            done = await self.send_waiting()
+            await asyncio.sleep(self._window_seconds if done else self._pause_seconds)
+
+    async def send_waiting(self) -> bool:
+        """Send what is waiting; return whether all of it could be sent."""
+        async with self._sending:
+            self._has_waiting.clear()
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            return all([await self._send(hint, job_id) for hint, job_id in waiting.items()])
+
+
+class OutageLog:
+    """Logs an outage of listening, sending or both: a warning at its begin, a line at its end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._broken: set[str] = set()
+
+    def begin(self, side: str, error: Exception) -> None:
+        if not self._broken:
+            cause = next(iter(str(error).splitlines()), "") or type(error).__name__
+            _log.warning("no %s for now, only polling: %s", self._what, cause)
+        self._broken.add(side)
+
+    def end(self, *sides: str) -> None:
+        if self._broken and self._broken <= set(sides):
+            _log.info("%s are back", self._what)
+        self._broken.difference_update(sides)
+
+
+def raise_if_cancelled() -> None:
     """A driver that is cancelled and meets an error may raise the error alone."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():

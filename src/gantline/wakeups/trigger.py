@@ -1,7 +1,7 @@
-"""What a trigger is: where it is exchanged, and the message that goes over the wire."""
+"""Triggers: where they are exchanged, and their message on the wire."""
 
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import UUID
 
 import msgspec
@@ -28,8 +28,8 @@ class Trigger(NamedTuple):
         return f"Trigger(exchange={self.exchange!r}, routing_key={self.routing_key!r})"
 
 
-def parse_trigger(url: str) -> Trigger:
-    """Read `amqp://…/vhost?exchange=…&routing_key=…`; other options go to the driver."""
+def split_broker_url(url: str, what: str) -> tuple[SplitResult, dict[str, str]]:
+    """Split the URL of a RabbitMQ broker from its options; raise StoreMisconfigured."""
     try:
         parts = urlsplit(url)
         is_sound = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
@@ -37,25 +37,35 @@ def parse_trigger(url: str) -> Trigger:
         is_sound = False
     if not is_sound:
         raise StoreMisconfigured(
-            "The trigger is not the URL of a RabbitMQ broker.",
+            f"The {what} is not the URL of a RabbitMQ broker.",
             next_step="Write amqp://user:password@host/vhost.",
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return parts, dict(parse_qsl(parts.query, keep_blank_values=True))
+
+
+def join_broker_url(parts: SplitResult, options: dict[str, str]) -> str:
+    """Make the URL for the driver, with the options that are the driver's."""
+    options.setdefault("heartbeat", str(_HEARTBEAT_SECONDS))
+    return urlunsplit(parts._replace(query=urlencode(options)))
+
+
+def parse_trigger(url: str) -> Trigger:
+    """Read `amqp://…/vhost?exchange=…&routing_key=…`; other options go to the driver."""
+    parts, options = split_broker_url(url, "trigger")
     exchange = options.pop("exchange", DEFAULT_EXCHANGE)
     routing_key = options.pop("routing_key", DEFAULT_ROUTING_KEY)
     if not exchange:
         raise StoreMisconfigured(
             "The trigger URL names no exchange.", next_step=f"Write exchange={DEFAULT_EXCHANGE}."
         )
-    options.setdefault("heartbeat", str(_HEARTBEAT_SECONDS))
-    return Trigger(urlunsplit(parts._replace(query=urlencode(options))), exchange, routing_key)
+    return Trigger(join_broker_url(parts, options), exchange, routing_key)
 
 
 class _Message(msgspec.Struct):
     job_id: UUID
 
 
-def message(job_id: UUID | None) -> bytes:
+def encode_trigger(job_id: UUID | None) -> bytes:
     """`{"job_id": "<uuid>"}`, with the nil id where no job is to be named."""
     return msgspec.json.encode(_Message(job_id or _NO_JOB))
 

@@ -1,23 +1,23 @@
-"""Webhooks: outcomes of jobs, told to others over HTTP, signed, and tried until they are taken."""
+"""Webhooks: outcomes of jobs, sent over HTTP, signed, and retried until they are accepted."""
 
 from typing import TYPE_CHECKING
 
 from gantline.contract.errors import WebhookNotVerified
 from gantline.contract.face import face
 from gantline.contract.webhook import BodyFormat, WebhookSpec
-from gantline.webhooks.verify import Verified, verify, verify_plain
+from gantline.webhooks.signing import Verified, verify, verify_plain
 
 if TYPE_CHECKING:
-    from gantline.webhooks.addresses import read_networks
+    from gantline.webhooks.ip_ranges import read_networks
+    from gantline.webhooks.secret_encryption import Vault
     from gantline.webhooks.settings import WebhookSettings
-    from gantline.webhooks.vault import Vault
 else:
     __getattr__ = face(
         __name__,
         {
-            "addresses": ("read_networks",),
+            "ip_ranges": ("read_networks",),
             "settings": ("WebhookSettings",),
-            "vault": ("Vault",),
+            "secret_encryption": ("Vault",),
         },
     )
 

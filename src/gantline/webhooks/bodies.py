@@ -1,4 +1,4 @@
-"""Bodies: an event as it is told to an endpoint. Of the same event always the same bytes."""
+"""Bodies of deliveries in each format. The same event always gives the same bytes."""
 
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ from gantline.contract.job_event import JobEvent, OutcomeDocument
 from gantline.contract.webhook import TEST_EVENT, BodyFormat, StandardEvent, WebhookEndpoint
 
 LARGEST: Final = 20_000
-"""What Standard Webhooks recommends at most."""
+"""The limit that Standard Webhooks recommends."""
 _TOO_LARGE: Final = "the event would be larger than 20 kB"
 _JSON: Final = "application/json"
 _CLOUDEVENTS_JSON: Final = "application/cloudevents+json"
@@ -18,52 +18,56 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Body(NamedTuple):
-    """What is sent: its bytes, and what the headers say of them."""
+    """What is sent: its bytes, and their description in the headers."""
 
     event_type: str
     content_type: str
     text: bytes
 
 
-def body_of(event: JobEvent, format_: BodyFormat, *, source: str) -> Body:
-    """Tell an event. A result with which it would be too large is left out."""
+def encode_event(event: JobEvent, format_: BodyFormat, *, source: str) -> Body:
+    """Encode an event. A result that would make it too large is left out."""
     document = event.document()
-    body = _told(event, document, format_, source)
+    body = _encode_in_format(event, document, format_, source)
     if len(body.text) <= LARGEST:
         return body
     smaller = msgspec.structs.replace(document, result=None, result_omitted=_TOO_LARGE)
-    return _told(event, smaller, format_, source)
+    return _encode_in_format(event, smaller, format_, source)
 
 
-def _told(event: JobEvent, document: OutcomeDocument, format_: BodyFormat, source: str) -> Body:
+def _encode_in_format(
+    event: JobEvent, document: OutcomeDocument, format_: BodyFormat, source: str
+) -> Body:
     match format_:
         case BodyFormat.STANDARD:
-            told = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
-            return Body(event.type, _JSON, _encode(told))
+            standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
+            return Body(event.type, _JSON, _encode(standard))
         case BodyFormat.CLOUDEVENTS:
             cloud = msgspec.structs.replace(event.cloud_event(source), data=document)
             return Body(cloud.type, _CLOUDEVENTS_JSON, _encode(cloud))
         case BodyFormat.BPC:
-            kind = _upper_snake(event.type)
-            fields = _bpc(
+            kind = _to_upper_snake(event.type)
+            fields = _build_bpc(
                 event.event_id,
                 kind,
                 event.entry.at,
                 aggregate=("Job", str(event.job.job_id)),
-                payload=_snake_case(document),
+                payload=_to_snake_case(document),
             )
             return Body(kind, _JSON, _encode(fields))
 
 
-def test_body(event_id: str, webhook: WebhookEndpoint, at: datetime, *, source: str) -> Body:
-    """A made-up event, so that an endpoint can be tried."""
+def encode_test_event(
+    event_id: str, webhook: WebhookEndpoint, at: datetime, *, source: str
+) -> Body:
+    """Encode a test event, which is about no job."""
     about = {"webhookId": webhook.webhook_id, "tenantId": webhook.tenant_id}
     match webhook.format:
         case BodyFormat.STANDARD:
-            told: dict[str, Any] = {"type": TEST_EVENT, "timestamp": at, "data": about}
-            return Body(TEST_EVENT, _JSON, _encode(told))
+            fields: dict[str, Any] = {"type": TEST_EVENT, "timestamp": at, "data": about}
+            return Body(TEST_EVENT, _JSON, _encode(fields))
         case BodyFormat.CLOUDEVENTS:
-            told = {
+            fields = {
                 "id": event_id,
                 "source": source,
                 "specversion": "1.0",
@@ -73,19 +77,19 @@ def test_body(event_id: str, webhook: WebhookEndpoint, at: datetime, *, source: 
                 "tenantid": webhook.tenant_id,
                 "data": about,
             }
-            return Body(told["type"], _CLOUDEVENTS_JSON, _encode(told))
+            return Body(fields["type"], _CLOUDEVENTS_JSON, _encode(fields))
         case BodyFormat.BPC:
-            kind = _upper_snake(TEST_EVENT)
+            kind = _to_upper_snake(TEST_EVENT)
             aggregate = ("WebhookEndpoint", str(webhook.webhook_id))
             payload = {"tenant_id": webhook.tenant_id}
             return Body(
                 kind,
                 _JSON,
-                _encode(_bpc(event_id, kind, at, aggregate=aggregate, payload=payload)),
+                _encode(_build_bpc(event_id, kind, at, aggregate=aggregate, payload=payload)),
             )
 
 
-def _bpc(
+def _build_bpc(
     event_id: str, kind: str, at: datetime, *, aggregate: tuple[str, str], payload: dict[str, Any]
 ) -> dict[str, Any]:
     return {
@@ -98,10 +102,10 @@ def _bpc(
     }
 
 
-def _snake_case(document: OutcomeDocument) -> dict[str, Any]:
+def _to_snake_case(document: OutcomeDocument) -> dict[str, Any]:
     fields = msgspec.structs.asdict(document)
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
-def _upper_snake(event_type: str) -> str:
+def _to_upper_snake(event_type: str) -> str:
     return event_type.replace(".", "_").upper()

@@ -1,4 +1,4 @@
-"""Deliveries as people see them: read off the jobs that make them, listed, and made once more."""
+"""Deliveries: listed, tested and replayed. A delivery is a job; its attempts are the job's log."""
 
 from typing import Final, Protocol
 from uuid import UUID
@@ -26,21 +26,26 @@ from gantline.contract.webhook import (
     WebhookStatus,
 )
 from gantline.manager.manager import JobManager
-from gantline.webhooks.bodies import test_body
-from gantline.webhooks.delivery import Delivery, delivery_job, delivery_of
-from gantline.webhooks.tried import attempt_of, tried_in
+from gantline.webhooks.bodies import encode_test_event
+from gantline.webhooks.delivery import (
+    Delivery,
+    build_delivery,
+    build_delivery_job,
+    describe_attempt,
+    read_attempt,
+)
 
 _STATUSES: Final = {
     DeliveryStatus.PENDING: frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
     DeliveryStatus.DELIVERED: frozenset({JobStatus.COMPLETED}),
     DeliveryStatus.FAILED: frozenset({*DEAD, JobStatus.CANCELLED}),
 }
-# Put off, given back and crashed runs have sent nothing that anybody knows of.
-_TRIES: Final = frozenset({Event.COMPLETED, Event.RETRIED, Event.FAILED, Event.POISONED})
+# Events of runs that sent something; postponed, released and crashed runs are not known to have.
+_SENT: Final = frozenset({Event.COMPLETED, Event.RETRIED, Event.FAILED, Event.POISONED})
 
 
-class Home(Protocol):
-    """What webhooks need of the application that they belong to."""
+class WebhookApp(Protocol):
+    """What webhooks need of an application."""
 
     @property
     def clock(self) -> Clock: ...
@@ -56,13 +61,13 @@ class Home(Protocol):
 
 
 class Deliveries:
-    """Nothing is kept beside the jobs: a delivery is a job, its tries are its log."""
+    """Nothing is stored beside the jobs."""
 
-    def __init__(self, home: Home, *, source: str) -> None:
-        self._home = home
+    def __init__(self, app: WebhookApp, *, source: str) -> None:
+        self._app = app
         self._source = source
 
-    async def listed(
+    async def list_page(
         self,
         webhook_id: UUID,
         *,
@@ -71,28 +76,28 @@ class Deliveries:
         limit: int = 50,
         after: Cursor | None = None,
     ) -> tuple[list[ListedDelivery], Cursor | None]:
-        """A page of an endpoint's deliveries, newest first, and where to go on."""
-        wanted = _filter(webhook_id, tenant_id, status)
-        page = await self._home.store.find(wanted, limit=limit, after=after)
-        return [_listed(job) for job in page.items], page.next
+        """List deliveries of an endpoint, newest first; return also the cursor of the next page."""
+        query = _build_filter(webhook_id, tenant_id, status)
+        page = await self._app.store.find(query, limit=limit, after=after)
+        return [_describe(job) for job in page.items], page.next
 
     async def get(self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str) -> WebhookDelivery:
         job = await self._job(webhook_id, delivery_id, tenant_id)
-        history = await self._home.store.history(delivery_id, tenant_id=tenant_id)
+        history = await self._app.store.history(delivery_id, tenant_id=tenant_id)
         return WebhookDelivery(
-            **msgspec.structs.asdict(_listed(job)),
-            body=_delivery(job).body,
-            tries=[attempt_of(entry) for entry in history if entry.event in _TRIES],
+            **msgspec.structs.asdict(_describe(job)),
+            body=_read_delivery(job).body,
+            tries=[describe_attempt(entry) for entry in history if entry.event in _SENT],
         )
 
     async def test(self, webhook: WebhookEndpoint, *, actor: str) -> ListedDelivery:
-        """Send a made-up event, once, also where the endpoint is disabled."""
-        job_id, now = new_job_id(), self._home.clock.now()
+        """Send a test event, once, also where the endpoint is disabled."""
+        job_id, now = new_job_id(), self._app.clock.now()
         event_id = f"{TEST_EVENT}.{job_id}"
-        body = test_body(event_id, webhook, now, source=self._source)
-        delivery = delivery_of(body, webhook.webhook_id, event_id, is_test=True)
+        body = encode_test_event(event_id, webhook, now, source=self._source)
+        delivery = build_delivery(body, webhook.webhook_id, event_id, is_test=True)
         return await self._insert(
-            delivery_job(
+            build_delivery_job(
                 delivery,
                 webhook,
                 job_id=job_id,
@@ -105,21 +110,21 @@ class Deliveries:
     async def replay(
         self, webhook: WebhookEndpoint, delivery_id: UUID, *, actor: str
     ) -> ListedDelivery:
-        """Make a delivery once more, with its id and body; raise IllegalTransition if pending."""
+        """Send a delivery again, with its id and body; raise IllegalTransition if pending."""
         job = await self._job(webhook.webhook_id, delivery_id, webhook.tenant_id)
-        return await self._replayed(webhook, job, actor)
+        return await self._replay(webhook, job, actor)
 
     async def replay_all(
         self, webhook: WebhookEndpoint, wanted: ReplayWanted, *, actor: str
     ) -> ReplayReport:
-        """Make deliveries once more that match, the newest of them."""
+        """Send the matching deliveries again, the newest of them."""
         if wanted.status is DeliveryStatus.PENDING:
             raise IllegalTransition("What is pending is made anyway.")
-        chosen, more = await self._chosen(webhook, wanted)
+        chosen, more = await self._choose(webhook, wanted)
         replayed = 0
         for job in () if wanted.dry_run else chosen:
             try:
-                await self._replayed(webhook, job, actor)
+                await self._replay(webhook, job, actor)
             except (IllegalTransition, JobNotFound):
                 continue  # it moved meanwhile
             replayed += 1
@@ -127,19 +132,19 @@ class Deliveries:
             dry_run=wanted.dry_run, matching=len(chosen), replayed=replayed, more=more
         )
 
-    async def _chosen(
+    async def _choose(
         self, webhook: WebhookEndpoint, wanted: ReplayWanted
     ) -> tuple[list[JobSnapshot], bool]:
-        """The newest that match, and whether there are more; never more than that is read."""
+        """Find the newest that match, and whether there are more."""
         filtered = msgspec.structs.replace(
-            _filter(webhook.webhook_id, webhook.tenant_id, wanted.status),
+            _build_filter(webhook.webhook_id, webhook.tenant_id, wanted.status),
             created_from=wanted.created_from,
             created_before=wanted.created_before,
         )
-        page = await self._home.store.find(filtered, limit=wanted.limit)
+        page = await self._app.store.find(filtered, limit=wanted.limit)
         return list(page.items), page.next is not None
 
-    async def _replayed(
+    async def _replay(
         self, webhook: WebhookEndpoint, job: JobSnapshot, actor: str
     ) -> ListedDelivery:
         if webhook.status is WebhookStatus.DISABLED:
@@ -147,26 +152,26 @@ class Deliveries:
         if not job.status.is_terminal:
             raise IllegalTransition("The delivery is pending: it is made anyway.")
         if job.status is JobStatus.COMPLETED:
-            return await self._made_anew(webhook, job, actor)
+            return await self._send_again(webhook, job, actor)
         delivery_id, tenant_id = job.job.job_id, job.job.tenant_id
-        (acted,) = await self._home.manager.redrive([delivery_id], tenant_id=tenant_id, actor=actor)
-        if isinstance(acted, GantlineError):
-            raise acted
-        return _listed(await self._job(webhook.webhook_id, delivery_id, tenant_id))
+        (result,) = await self._app.manager.redrive([delivery_id], tenant_id=tenant_id, actor=actor)
+        if isinstance(result, GantlineError):
+            raise result
+        return _describe(await self._job(webhook.webhook_id, delivery_id, tenant_id))
 
-    async def _made_anew(
+    async def _send_again(
         self, webhook: WebhookEndpoint, job: JobSnapshot, actor: str
     ) -> ListedDelivery:
-        """What has ended well stays so: a second job sends it again, under the same message id."""
-        old = _delivery(job)
+        """Send it by a new job with the same message id: a completed job stays as it is."""
+        old = _read_delivery(job)
         message_id = old.message_id or str(job.job.job_id)
         return await self._insert(
-            delivery_job(
+            build_delivery_job(
                 msgspec.structs.replace(old, message_id=message_id),
                 webhook,
                 job_id=new_job_id(),
                 tenant_id=job.job.tenant_id,
-                now=self._home.clock.now(),
+                now=self._app.clock.now(),
                 correlation_id=job.job.correlation_id,
                 parent=job.job.parent_job_id,
                 created_by=actor,
@@ -174,12 +179,12 @@ class Deliveries:
         )
 
     async def _insert(self, new: NewJob) -> ListedDelivery:
-        await self._home.manager.submitter.insert([new])
+        await self._app.manager.submitter.insert([new])
         webhook_id = UUID(new.job.subject_id)
-        return _listed(await self._job(webhook_id, new.job.job_id, new.job.tenant_id))
+        return _describe(await self._job(webhook_id, new.job.job_id, new.job.tenant_id))
 
     async def _job(self, webhook_id: UUID, delivery_id: UUID, tenant_id: str) -> JobSnapshot:
-        (job,) = await self._home.store.get([delivery_id], tenant_id=tenant_id)
+        (job,) = await self._app.store.get([delivery_id], tenant_id=tenant_id)
         if (
             job is None
             or job.job.job_type != DELIVERY_TYPE
@@ -189,7 +194,7 @@ class Deliveries:
         return job
 
 
-def _filter(webhook_id: UUID, tenant_id: str, status: DeliveryStatus | None) -> JobFilter:
+def _build_filter(webhook_id: UUID, tenant_id: str, status: DeliveryStatus | None) -> JobFilter:
     return JobFilter(
         tenant_id=tenant_id,
         job_types=frozenset({DELIVERY_TYPE}),
@@ -198,14 +203,14 @@ def _filter(webhook_id: UUID, tenant_id: str, status: DeliveryStatus | None) -> 
     )
 
 
-def _delivery(job: JobSnapshot) -> Delivery:
+def _read_delivery(job: JobSnapshot) -> Delivery:
     return msgspec.json.decode(job.job.payload, type=Delivery)
 
 
-def _listed(job: JobSnapshot) -> ListedDelivery:
+def _describe(job: JobSnapshot) -> ListedDelivery:
     envelope, last = job.job, job.last
-    delivery = _delivery(job)
-    tried = tried_in(last) if last else None
+    delivery = _read_delivery(job)
+    attempt = read_attempt(last) if last else None
     error = last.error if last else None
     status = next(one for one, statuses in _STATUSES.items() if job.status in statuses)
     return ListedDelivery(
@@ -218,7 +223,7 @@ def _listed(job: JobSnapshot) -> ListedDelivery:
         status=status,
         attempts=job.attempt,
         max_attempts=envelope.max_attempts,
-        http_status=tried.http_status if tried else None,
+        http_status=attempt.http_status if attempt else None,
         error_code=error.code if error else None,
         error_message=error.message if error else None,
         created_at=envelope.created_at,

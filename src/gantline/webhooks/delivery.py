@@ -1,6 +1,7 @@
-"""A delivery on its way: the payload of the job that makes it, and that job itself."""
+"""A delivery: the payload of its job, that job, and the result of an attempt."""
 
-from datetime import datetime, timedelta
+import re
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -8,25 +9,25 @@ import msgspec
 
 from gantline.contract.job import Job
 from gantline.contract.payload import fingerprint
-from gantline.contract.retry import RetryTable
+from gantline.contract.snapshot import LogEntry
 from gantline.contract.submission import NewJob
-from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, WebhookSpec
+from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, DeliveryAttempt, WebhookSpec
 from gantline.webhooks.bodies import Body
+from gantline.webhooks.http_sender import NoResponse, WebhookResponse
+from gantline.webhooks.retry import count_attempts
 
 PRIORITY: Final = 3
-
-SCHEDULE: Final = RetryTable(
-    # As Standard Webhooks recommends: a little over three days.
-    waits=tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800))
-    + tuple(timedelta(hours=hours) for hours in (2, 5, 10, 14, 20, 24)),
-    attempts=10,
-)
-JITTER: Final = 0.2
+_BODY_LIMIT: Final = 2048
+_HEADERS_LIMIT: Final = 32
+_HEADERS_TEXT_LIMIT: Final = 2000
+_NOT_KEPT: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization"})
+# They would be six characters each in JSON, and could control a terminal.
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is to be sent. The body is kept as it was made: its job may be gone at a late retry,
-    and what is sent again must be the same, byte for byte."""
+    """What is to be sent. The body is stored: the job that it is about may be deleted before a late
+    retry, and a retry must send the same bytes."""
 
     webhook_id: UUID
     event_id: str
@@ -34,11 +35,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     content_type: str
     body: str
     message_id: str = ""
-    """What the receiver knows it by; empty: the id of this job."""
+    """The id that the receiver sees; empty: the id of this job."""
     is_test: bool = False
 
 
-def delivery_job(
+def build_delivery_job(
     delivery: Delivery,
     spec: WebhookSpec,
     *,
@@ -49,14 +50,14 @@ def delivery_job(
     parent: UUID | None = None,
     created_by: str = "",
 ) -> NewJob:
-    """The job that makes a delivery. It is Gantline's own, so no check of the users' is asked."""
+    """Build the job of a delivery. It is Gantline's own, so no validation of the user runs."""
     data = msgspec.to_builtins(delivery)
     job = Job(
         job_id=job_id,
         job_type=DELIVERY_TYPE,
         subject_id=str(delivery.webhook_id),
         correlation_id=correlation_id,
-        max_attempts=1 if delivery.is_test else attempts_of(spec),
+        max_attempts=1 if delivery.is_test else count_attempts(spec),
         payload=msgspec.Raw(msgspec.json.encode(data)),
         created_at=now,
         tenant_id=tenant_id,
@@ -68,7 +69,9 @@ def delivery_job(
     return NewJob(job, fingerprint(data, job.payload_version))
 
 
-def delivery_of(body: Body, webhook_id: UUID, event_id: str, *, is_test: bool = False) -> Delivery:
+def build_delivery(
+    body: Body, webhook_id: UUID, event_id: str, *, is_test: bool = False
+) -> Delivery:
     return Delivery(
         webhook_id=webhook_id,
         event_id=event_id,
@@ -79,16 +82,74 @@ def delivery_of(body: Body, webhook_id: UUID, event_id: str, *, is_test: bool = 
     )
 
 
-def attempts_of(spec: WebhookSpec) -> int:
-    return SCHEDULE.attempts if spec.retry_seconds is None else len(spec.retry_seconds) + 1
+class AttemptResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is kept of an attempt, limited in size: as the result of the run that delivered, or as
+    the detail of a failure."""
+
+    http_status: int | None = None
+    latency_seconds: float
+    response_headers: dict[str, str] = msgspec.field(default_factory=dict)
+    response_body: str = ""
+
+    @classmethod
+    def of(cls, response: WebhookResponse | NoResponse) -> "AttemptResult":
+        seconds = round(response.seconds, 6)
+        if isinstance(response, NoResponse):
+            return cls(latency_seconds=seconds)
+        return cls(
+            http_status=response.status,
+            latency_seconds=seconds,
+            response_headers=_keep_headers(response),
+            response_body=_replace_unprintable(
+                response.body.decode("utf-8", "replace")[:_BODY_LIMIT]
+            ),
+        )
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
 
 
-def wait_after(attempt: int, spec: WebhookSpec, *, chance: float) -> timedelta:
-    """How long to wait after failed attempt number `attempt`; `chance` is from 0 to 1."""
-    waits = (
-        [wait.total_seconds() for wait in SCHEDULE.waits]
-        if spec.retry_seconds is None
-        else spec.retry_seconds
+_NOTHING_SENT: Final = AttemptResult(latency_seconds=0.0)
+
+
+def read_attempt(entry: LogEntry) -> AttemptResult | None:
+    """Read the attempt of a log entry; None where nothing was sent."""
+    text: bytes | str = entry.result or (entry.error.detail if entry.error else "")
+    try:
+        return msgspec.json.decode(text, type=AttemptResult)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def describe_attempt(entry: LogEntry) -> DeliveryAttempt:
+    result, error = read_attempt(entry), entry.error
+    known = result or _NOTHING_SENT
+    return DeliveryAttempt(
+        attempt=entry.attempt,
+        started_at=entry.started_at,
+        ended_at=entry.at,
+        http_status=known.http_status,
+        latency_seconds=result.latency_seconds if result else None,
+        error_code=error.code if error else None,
+        error_message=error.message if error else None,
+        response_headers=known.response_headers,
+        response_body=known.response_body,
     )
-    seconds = waits[min(attempt, len(waits)) - 1] if waits else 0.0
-    return timedelta(seconds=seconds * (1 + JITTER * chance))
+
+
+def _keep_headers(response: WebhookResponse) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    room = _HEADERS_TEXT_LIMIT
+    for name, value in response.headers[:_HEADERS_LIMIT]:
+        if name in _NOT_KEPT:
+            continue
+        name, value = _replace_unprintable(name), _replace_unprintable(value)[:room]
+        room -= len(name) + len(value)
+        if room < 0:
+            break
+        kept[name] = f"{kept[name]}, {value}" if name in kept else value
+    return kept
+
+
+def _replace_unprintable(text: str) -> str:
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)

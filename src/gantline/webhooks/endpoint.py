@@ -1,9 +1,10 @@
-"""An endpoint as it is kept, and whom it is told about."""
+"""An endpoint as it is stored: its spec, secrets and status, and the keys of its records."""
 
 import hmac
 import re
 from datetime import datetime
 from typing import Final
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -18,13 +19,22 @@ from gantline.contract.webhook import (
     WebhookSpec,
     WebhookStatus,
 )
-from gantline.webhooks.vault import SealedSecret
+from gantline.webhooks.secret_encryption import SealedSecret
 
 _PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,38}[A-Za-z0-9]")
 _TYPE_LIMIT: Final = 128
 _DESCRIPTION_LIMIT: Final = 512
-_MARK_OF_VERSION_8: Final = (0x8 << 76) | (0b10 << 62)
-_ROOM_OF_VERSION_8: Final = ~((0xF << 76) | (0b11 << 62)) & (2**128 - 1)
+_VERSION_8_BITS: Final = (0x8 << 76) | (0b10 << 62)
+_FREE_BITS: Final = ~((0xF << 76) | (0b11 << 62)) & (2**128 - 1)
+
+
+def key_prefix(tenant_id: str) -> str:
+    """Quote the tenant, so that no name can be the beginning of another one's keys."""
+    return f"{quote(tenant_id, safe='')}/"
+
+
+def record_key(tenant_id: str, webhook_id: UUID) -> str:
+    return f"{key_prefix(tenant_id)}{webhook_id}"
 
 
 class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -33,7 +43,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     spec: WebhookSpec
     secrets: tuple[SealedSecret, ...]
     salt: bytes
-    """What the ids of its deliveries are made with, so that nobody can take them beforehand."""
+    """Part of the ids of its deliveries, so that nobody can guess them."""
     status: WebhookStatus = WebhookStatus.ENABLED
     status_reason: str = ""
     status_since: datetime
@@ -45,8 +55,8 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     def is_enabled(self) -> bool:
         return self.status is WebhookStatus.ENABLED
 
-    def wants(self, event: JobEvent) -> bool:
-        """Whether an event is for it: of a kind that it asked for, and since it was made."""
+    def subscribes_to(self, event: JobEvent) -> bool:
+        """Whether to deliver an event: of a chosen type, and after the endpoint was created."""
         spec = self.spec
         return (
             self.is_enabled
@@ -55,20 +65,20 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             and (not spec.job_types or event.job.job_type in spec.job_types)
         )
 
-    def is_still(self, seen: "StoredEndpoint") -> bool:
-        """Whether it leads to where it led then, and was not switched on or off since."""
+    def is_same(self, seen: "StoredEndpoint") -> bool:
+        """Whether it has the same URL, and was neither enabled nor disabled since."""
         return self.spec.url == seen.spec.url and self.status_since == seen.status_since
 
     def delivery_id(self, event_id: str) -> UUID:
-        """The same for the same event, however often it is read: a UUIDv8 (RFC 9562)."""
+        """Compute the id of a delivery: always the same for an event. A UUIDv8 (RFC 9562)."""
         digest = hmac.digest(self.salt, event_id.encode(), "sha256")[:16]
-        return UUID(int=int.from_bytes(digest, "big") & _ROOM_OF_VERSION_8 | _MARK_OF_VERSION_8)
+        return UUID(int=int.from_bytes(digest, "big") & _FREE_BITS | _VERSION_8_BITS)
 
-    def good_secrets(self, now: datetime) -> list[SealedSecret]:
-        """Those that sign now, the newest first."""
+    def valid_secrets(self, now: datetime) -> list[SealedSecret]:
+        """Return the secrets that sign now, the newest first."""
         return [one for one in self.secrets if one.until is None or one.until > now]
 
-    def shown(
+    def describe(
         self,
         webhook_id: UUID,
         tenant_id: str,
@@ -87,12 +97,12 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             created_at=self.created_at,
             created_by=self.created_by,
             updated_at=self.updated_at,
-            old_secret_until=next((one.until for one in self.good_secrets(now)[1:]), None),
+            old_secret_until=next((one.until for one in self.valid_secrets(now)[1:]), None),
         )
 
 
 def check_spec(spec: WebhookSpec) -> None:
-    """Raise InvalidEnvelope for what types cannot say; where the URL leads is the guard's."""
+    """Raise InvalidEnvelope for what types cannot express; the URL is checked by the guard."""
     problems = []
     known = (*EVENT_TYPES, ALL_EVENTS)
     if not spec.event_types or not set(spec.event_types) <= set(known):

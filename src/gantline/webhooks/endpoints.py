@@ -1,9 +1,9 @@
-"""Endpoints: made, changed, rotated, disabled and deleted; kept as records, tenant by tenant."""
+"""Endpoints: created, changed, rotated, disabled and deleted; kept as records, tenant by tenant."""
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
@@ -12,9 +12,11 @@ import msgspec
 
 from gantline.contract.clock import Clock, later
 from gantline.contract.errors import (
+    AuthMisconfigured,
     InvalidEnvelope,
     InvalidInput,
     Problem,
+    StoreCorrupt,
     VersionMismatch,
     WebhookNotFound,
 )
@@ -23,20 +25,20 @@ from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.webhook import IssuedWebhook, WebhookEndpoint, WebhookSpec, WebhookStatus
-from gantline.webhooks.endpoint import StoredEndpoint, check_spec
-from gantline.webhooks.guard import Guard, TargetRefused
-from gantline.webhooks.health import Health
-from gantline.webhooks.record_keys import prefix_of, record_key
+from gantline.webhooks.disabling import FailureRecords
+from gantline.webhooks.endpoint import StoredEndpoint, check_spec, key_prefix, record_key
+from gantline.webhooks.secret_encryption import SealedSecret
 from gantline.webhooks.settings import WebhookSettings
 from gantline.webhooks.signing import new_secret
+from gantline.webhooks.url_guard import TargetRefused, UrlGuard
 
 _log = logging.getLogger("gantline.webhooks")
 
 ENDPOINTS: Final = "webhook-endpoints"
 _SALT_BYTES: Final = 32
-_ROUNDS: Final = 10
+_MOST_ATTEMPTS: Final = 10
 _MOST_CACHED: Final = 10_000
-_RESOLVED_WITHIN_SECONDS: Final = 10.0
+_RESOLVE_SECONDS: Final = 10.0
 _LONGEST_OVERLAP: Final = timedelta(days=30)
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
@@ -45,39 +47,48 @@ _decoder: Final = msgspec.json.Decoder(StoredEndpoint)
 Change = Callable[[StoredEndpoint, datetime], StoredEndpoint]
 
 
+class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
+    """How many endpoints, of all tenants, were encrypted with another key."""
+
+    rekeyed: int = 0
+    unchanged: int = 0
+    unreadable: int = 0
+    """Left as they are: their key is not known, or others kept changing them."""
+
+
 class Endpoints:
-    """The endpoints of a store. A tenant is named in every call; another's is not there."""
+    """The endpoints of a store. Every call names a tenant, and sees only his endpoints."""
 
     def __init__(
         self,
         store: Callable[[], JobStore],
         settings: WebhookSettings,
-        guard: Guard,
-        health: Health,
+        guard: UrlGuard,
+        failures: FailureRecords,
         *,
         clock: Callable[[], Clock],
     ) -> None:
-        """Store and clock are asked for each time: an application may move to others."""
+        """Store and clock are functions: an application may change both."""
         self._store = store
         self._settings = settings
         self._guard = guard
-        self._health = health
+        self._failures = failures
         self._clock = clock
         self._cached: dict[str, tuple[float, dict[UUID, StoredEndpoint]]] = {}
 
     # -- managing ---------------------------------------------------------------------------------
 
     async def create(self, spec: WebhookSpec, *, tenant_id: str, created_by: str) -> IssuedWebhook:
-        """Make an endpoint; raise InvalidInput. Its secret is in the answer, and nowhere else."""
+        """Create an endpoint; raise InvalidInput. Its secret is in the result, and nowhere else."""
         await self._check(spec, tenant_id)
-        there_are = len(await self._all(tenant_id))
-        if there_are >= self._settings.most_endpoints:
+        count = len(await self._all(tenant_id))
+        if count >= self._settings.most_endpoints:
             raise InvalidInput(
-                f"The tenant has {there_are} webhooks, and may have no more.",
+                f"The tenant has {count} webhooks, and may have no more.",
                 next_step="Delete one that is not used.",
             )
         webhook_id, secret = uuid4(), new_secret()
-        now = await self._store().ping()  # by the clock that events are dated by
+        now = await self._store().ping()  # the clock of the events
         stored = StoredEndpoint(
             spec=spec,
             secrets=(self._settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
@@ -89,27 +100,27 @@ class Endpoints:
         )
         if not await self._write(tenant_id, webhook_id, stored, expected=0):
             raise VersionMismatch("A new id is taken already.", next_step="Try again.")
-        return IssuedWebhook(secret=secret, webhook=stored.shown(webhook_id, tenant_id, now=now))
+        return IssuedWebhook(secret=secret, webhook=stored.describe(webhook_id, tenant_id, now=now))
 
-    async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]:
-        """All of a tenant's, oldest first."""
+    async def list_all(self, *, tenant_id: str) -> list[WebhookEndpoint]:
+        """List all endpoints of a tenant, oldest first."""
         found = await self._all(tenant_id)
-        failing = await self._health.failing(tenant_id)
+        failing = await self._failures.read_failing(tenant_id)
         now = self._clock().now()
-        shown = [
-            stored.shown(webhook_id, tenant_id, now=now, failing_since=failing.get(webhook_id))
+        described = [
+            stored.describe(webhook_id, tenant_id, now=now, failing_since=failing.get(webhook_id))
             for webhook_id, (stored, _) in found.items()
         ]
-        return sorted(shown, key=lambda one: (one.created_at, one.webhook_id))
+        return sorted(described, key=lambda one: (one.created_at, one.webhook_id))
 
     async def get(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint:
-        stored, _ = await self._found(tenant_id, webhook_id)
-        return await self._shown(tenant_id, webhook_id, stored)
+        stored, _ = await self._find(tenant_id, webhook_id)
+        return await self._describe(tenant_id, webhook_id, stored)
 
     async def update(
         self, webhook_id: UUID, spec: WebhookSpec, *, tenant_id: str
     ) -> WebhookEndpoint:
-        """Replace what an endpoint wants; what is pending goes to where it is now."""
+        """Replace the spec of an endpoint; pending deliveries go to the new URL."""
         await self._check(spec, tenant_id)
         return await self._change(
             tenant_id, webhook_id, lambda stored, _: msgspec.structs.replace(stored, spec=spec)
@@ -133,43 +144,43 @@ class Endpoints:
         return IssuedWebhook(secret=secret, webhook=webhook)
 
     async def enable(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint:
-        await self._health.forget(tenant_id, webhook_id)
+        await self._failures.clear(tenant_id, webhook_id)
         return await self._switch(tenant_id, webhook_id, WebhookStatus.ENABLED, "")
 
     async def disable(self, webhook_id: UUID, *, tenant_id: str, reason: str) -> WebhookEndpoint:
-        """Tell it nothing more. What is pending is kept as failed, and can be replayed."""
+        """Deliver nothing more. Pending deliveries fail, and can be replayed."""
         return await self._switch(tenant_id, webhook_id, WebhookStatus.DISABLED, reason)
 
-    async def give_up(
+    async def disable_unchanged(
         self, webhook_id: UUID, seen: StoredEndpoint, *, tenant_id: str, reason: str
     ) -> None:
-        """Disable one as it was when it was asked; who has changed it meanwhile knows better."""
+        """Disable an endpoint, unless it was changed since it was read as `seen`."""
         await self._switch(tenant_id, webhook_id, WebhookStatus.DISABLED, reason, only=seen)
 
-    async def is_still(self, webhook_id: UUID, seen: StoredEndpoint, *, tenant_id: str) -> bool:
-        """Whether one is enabled, and as it was when it was asked."""
-        stored, _ = await self._found(tenant_id, webhook_id)
-        return stored.is_enabled and stored.is_still(seen)
+    async def is_unchanged(self, webhook_id: UUID, seen: StoredEndpoint, *, tenant_id: str) -> bool:
+        """Whether an endpoint is enabled, and was not changed since it was read as `seen`."""
+        stored, _ = await self._find(tenant_id, webhook_id)
+        return stored.is_enabled and stored.is_same(seen)
 
     async def delete(self, webhook_id: UUID, *, tenant_id: str) -> None:
-        await self._found(tenant_id, webhook_id)
+        await self._find(tenant_id, webhook_id)
         await self._store().write_records(
             [RecordWrite(ENDPOINTS, record_key(tenant_id, webhook_id), None)]
         )
         self._cached.pop(tenant_id, None)
-        await self._health.forget(tenant_id, webhook_id)
+        await self._failures.clear(tenant_id, webhook_id)
 
-    # -- telling ----------------------------------------------------------------------------------
+    # -- for deliveries ---------------------------------------------------------------------------
 
-    async def of(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
-        """A tenant's endpoints as they stand, or stood a moment ago."""
+    async def read_cached(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
+        """Return a tenant's endpoints, from the cache while that is young enough."""
         now, cached = self._clock().monotonic(), self._cached.get(tenant_id)
         if cached is not None and 0 <= now - cached[0] < self._settings.cache_seconds:
             return cached[1]
-        return await self.as_they_stand(tenant_id)
+        return await self.read(tenant_id)
 
-    async def as_they_stand(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
-        """A tenant's endpoints, read now: what depends on it is not done again later."""
+    async def read(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
+        """Read a tenant's endpoints from the store, for what is not done again later."""
         now = self._clock().monotonic()
         found = {one: stored for one, (stored, _) in (await self._all(tenant_id)).items()}
         if len(self._cached) >= _MOST_CACHED:
@@ -178,39 +189,84 @@ class Endpoints:
         return found
 
     def prepare(self) -> None:
-        """Load what opening secrets needs; in a thread, for it takes a while."""
+        """Import what decryption needs; call it in a thread, since that takes a while."""
         self._settings.vault.prepare()
 
-    def secrets_of(self, webhook_id: UUID, stored: StoredEndpoint, *, tenant_id: str) -> list[str]:
-        """The secrets that sign now, the newest first."""
-        good = stored.good_secrets(self._clock().now())
+    def open_secrets(
+        self, webhook_id: UUID, stored: StoredEndpoint, *, tenant_id: str
+    ) -> list[str]:
+        """Decrypt the secrets that sign now, the newest first."""
+        valid = stored.valid_secrets(self._clock().now())
         of = record_key(tenant_id, webhook_id)
-        return [self._settings.vault.open(one, of=of) for one in good]
+        return [self._settings.vault.open(one, of=of) for one in valid]
+
+    # -- rekeying ---------------------------------------------------------------------------------
+
+    async def rekey(self) -> Rekeyed:
+        """Encrypt the secrets of all tenants with the key in use; the key is the installation's."""
+        counted = {"rekeyed": 0, "unchanged": 0, "unreadable": 0}
+        now = self._clock().now()
+        async for record in self._records(""):
+            counted[await self._rekey(record, now)] += 1
+        return Rekeyed(**counted)
+
+    async def _rekey(self, record: Record | None, now: datetime) -> str:
+        for _ in range(_MOST_ATTEMPTS):
+            if record is None:
+                return "unchanged"  # it was deleted
+            try:
+                stored = _decoder.decode(record.value)
+                sealed = tuple(self._reseal(record.key, stored, now))
+            except (msgspec.DecodeError, UnicodeDecodeError, AuthMisconfigured, StoreCorrupt):
+                return "unreadable"
+            if sealed == stored.secrets:
+                return "unchanged"
+            value = _encoder.encode(msgspec.structs.replace(stored, secrets=sealed))
+            write = RecordWrite(ENDPOINTS, record.key, value, record.version)
+            (result,) = await self._store().write_records([write])
+            if isinstance(result, Applied):
+                return "rekeyed"
+            found = await self._store().read_records(ENDPOINTS, prefix=record.key, limit=1)
+            record = found[0] if found else None
+        return "unreadable"
+
+    def _reseal(self, of: str, stored: StoredEndpoint, now: datetime) -> list[SealedSecret]:
+        """Keep only the secrets that still sign: others must not keep an old key in use."""
+        vault = self._settings.vault
+        return [
+            one
+            if one.key_id == vault.current
+            else msgspec.structs.replace(vault.seal(vault.open(one, of=of), of=of), until=one.until)
+            for one in stored.valid_secrets(now)
+        ]
 
     # -- storing ----------------------------------------------------------------------------------
 
     async def _check(self, spec: WebhookSpec, tenant_id: str) -> None:
         check_spec(spec)
         try:
-            async with asyncio.timeout(_RESOLVED_WITHIN_SECONDS):
-                await self._guard.check(spec.url, whose=tenant_id)
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                await self._guard.check(spec.url, tenant_id=tenant_id)
         except TargetRefused as refused:
             raise InvalidEnvelope([Problem("#/url", str(refused))]) from None
         except TimeoutError:
             raise InvalidEnvelope([Problem("#/url", "has a host that is not found soon")]) from None
 
     async def _all(self, tenant_id: str) -> dict[UUID, tuple[StoredEndpoint, int]]:
-        prefix, found = prefix_of(tenant_id), dict[UUID, tuple[StoredEndpoint, int]]()
+        prefix = key_prefix(tenant_id)
+        return _decode([record async for record in self._records(prefix)], prefix)
+
+    async def _records(self, prefix: str) -> AsyncIterator[Record]:
         after = ""
         while page := await self._store().read_records(ENDPOINTS, prefix=prefix, after=after):
-            found |= _read(page, prefix)
+            for record in page:
+                yield record
             after = page[-1].key
-        return found
 
-    async def _found(self, tenant_id: str, webhook_id: UUID) -> tuple[StoredEndpoint, int]:
+    async def _find(self, tenant_id: str, webhook_id: UUID) -> tuple[StoredEndpoint, int]:
         key = record_key(tenant_id, webhook_id)
         page = await self._store().read_records(ENDPOINTS, prefix=key, limit=1)
-        found = _read(page, prefix_of(tenant_id)).get(webhook_id)
+        found = _decode(page, key_prefix(tenant_id)).get(webhook_id)
         if found is None:
             raise WebhookNotFound("There is no such webhook.")
         return found
@@ -225,7 +281,7 @@ class Endpoints:
         only: StoredEndpoint | None = None,
     ) -> WebhookEndpoint:
         def switched(stored: StoredEndpoint, now: datetime) -> StoredEndpoint:
-            if stored.status is status or (only and not stored.is_still(only)):
+            if stored.status is status or (only and not stored.is_same(only)):
                 return stored
             return msgspec.structs.replace(
                 stored,
@@ -237,8 +293,8 @@ class Endpoints:
         return await self._change(tenant_id, webhook_id, switched)
 
     async def _change(self, tenant_id: str, webhook_id: UUID, change: Change) -> WebhookEndpoint:
-        for _ in range(_ROUNDS):
-            stored, version = await self._found(tenant_id, webhook_id)
+        for _ in range(_MOST_ATTEMPTS):
+            stored, version = await self._find(tenant_id, webhook_id)
             now = self._clock().now()
             changed = change(stored, now)
             if changed != stored:
@@ -246,7 +302,7 @@ class Endpoints:
             if changed == stored or await self._write(
                 tenant_id, webhook_id, changed, expected=version
             ):
-                return await self._shown(tenant_id, webhook_id, changed)
+                return await self._describe(tenant_id, webhook_id, changed)
         raise VersionMismatch("The webhook kept changing.", next_step="Try again.")
 
     async def _write(
@@ -254,15 +310,15 @@ class Endpoints:
     ) -> bool:
         key = record_key(tenant_id, webhook_id)
         write = RecordWrite(ENDPOINTS, key, _encoder.encode(stored), expected)
-        (answer,) = await self._store().write_records([write])
+        (result,) = await self._store().write_records([write])
         self._cached.pop(tenant_id, None)
-        return isinstance(answer, Applied)
+        return isinstance(result, Applied)
 
-    async def _shown(
+    async def _describe(
         self, tenant_id: str, webhook_id: UUID, stored: StoredEndpoint
     ) -> WebhookEndpoint:
-        failing = await self._health.failing(tenant_id)
-        return stored.shown(
+        failing = await self._failures.read_failing(tenant_id)
+        return stored.describe(
             webhook_id,
             tenant_id,
             now=self._clock().now(),
@@ -270,8 +326,8 @@ class Endpoints:
         )
 
 
-def _read(records: Iterable[Record], prefix: str) -> dict[UUID, tuple[StoredEndpoint, int]]:
-    """What cannot be read is left out: one endpoint must not stop the deliveries to all others."""
+def _decode(records: Iterable[Record], prefix: str) -> dict[UUID, tuple[StoredEndpoint, int]]:
+    """Leave out what cannot be decoded: it must not stop the deliveries to other endpoints."""
     found = {}
     for record in records:
         try:

@@ -1,4 +1,4 @@
-"""The fan-out: reads every event, and has it delivered to each endpoint that wants it."""
+"""The fan-out: reads every event, and submits a delivery for each endpoint that subscribes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -10,20 +10,20 @@ from gantline.contract.results import InsertResult
 from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import EVENT_TYPES
-from gantline.webhooks.bodies import body_of
-from gantline.webhooks.delivery import delivery_job, delivery_of
+from gantline.webhooks.bodies import encode_event
+from gantline.webhooks.delivery import build_delivery, build_delivery_job
 from gantline.webhooks.endpoint import StoredEndpoint
 from gantline.webhooks.endpoints import Endpoints
 
 CONSUMER: Final = "webhooks"
-# A page of events may be ten thousands of deliveries, of 20 kB each.
+# A page of events may mean ten thousands of deliveries, of 20 kB each.
 _MOST_AT_ONCE: Final = 500
 _EVENTS: Final = frozenset(kind.removeprefix("job.") for kind in EVENT_TYPES)
 
 
 class FanOut:
-    """A durable consumer. Reading an event twice inserts nothing twice, and changes nothing: the
-    id of a delivery is made of its endpoint and its event, and the first that is stored stands."""
+    """A durable consumer. Reading an event twice changes nothing: the id of a delivery is computed
+    of its endpoint and its event, and the first insert counts."""
 
     name = CONSUMER
 
@@ -42,13 +42,13 @@ class FanOut:
 
     @staticmethod
     def wants(event: LoggedEvent) -> bool:
-        """Of deliveries, which are jobs too, no consumer is told."""
+        """Filter events. Those of deliveries, which are jobs too, reach no consumer."""
         return event.entry.event in _EVENTS
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
-        # Behind the events, so that none is missed by an endpoint that was made before it.
+        # Read after the events, so that an endpoint misses no event after its creation.
         endpoints = {
-            tenant_id: await self._endpoints.as_they_stand(tenant_id)
+            tenant_id: await self._endpoints.read(tenant_id)
             for tenant_id in {event.job.tenant_id for event in events}
         }
         # A conflict is an endpoint whose format was changed between two readings.
@@ -66,9 +66,9 @@ class FanOut:
     ) -> list[NewJob]:
         now = self._clock().now()
         return [
-            delivery_job(
-                delivery_of(
-                    body_of(event, stored.spec.format, source=self._source),
+            build_delivery_job(
+                build_delivery(
+                    encode_event(event, stored.spec.format, source=self._source),
                     webhook_id,
                     event.event_id,
                 ),
@@ -80,5 +80,5 @@ class FanOut:
                 parent=event.job.job_id,
             )
             for webhook_id, stored in endpoints.items()
-            if stored.wants(event)
+            if stored.subscribes_to(event)
         ]

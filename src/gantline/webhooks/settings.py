@@ -6,17 +6,17 @@ from datetime import timedelta
 import msgspec
 
 from gantline.contract.errors import InvalidInput
-from gantline.webhooks.addresses import Network, read_networks
-from gantline.webhooks.guard import DEFAULT_PORTS, Resolve
-from gantline.webhooks.vault import Vault
+from gantline.webhooks.ip_ranges import IpNetwork, read_networks
+from gantline.webhooks.secret_encryption import Vault
+from gantline.webhooks.url_guard import DEFAULT_PORTS, Resolve
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How webhooks are kept and sent; the defaults are safe."""
+    """How webhooks are stored and sent; the defaults are safe."""
 
     vault: Vault
     """Keeps the endpoints' secrets."""
-    allow: tuple[Network, ...] = ()
+    allow: tuple[IpNetwork, ...] = ()
     """Networks that are not public and may be reached all the same, by any port and without TLS:
     `read_networks("10.1.0.0/16 fd12::/16")`."""
     ports: frozenset[int] = DEFAULT_PORTS
@@ -35,7 +35,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whose certificates are trusted; None is as the system does."""
 
 
-def read_allowed(text: str) -> tuple[Network, ...]:
+def read_allowed(text: str) -> tuple[IpNetwork, ...]:
     """Read the setting `webhook_allow`; raise InvalidInput."""
     try:
         return read_networks(text)

@@ -8,9 +8,9 @@ import pytest
 from gantline import Gantline
 from gantline.api.application import Api
 from gantline.auth.api_key import KeyGrant
+from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import AnyOf
-from gantline.auth.key_authenticator import ApiKeyAuthenticator
 from gantline.auth.peppers import PEPPER_VARIABLE, Peppers, new_pepper
 from gantline.auth.principal import Role
 from gantline.auth.stream_tokens import StreamTokens

@@ -12,9 +12,7 @@ from gantline.api.paging import next_link
 from gantline.api.parts import Parts
 from gantline.api.problems import ApiCode, invalid_parameter
 from gantline.api.sent import AuditQuery
-from gantline.audit.chain import AuditChains, Unreadable
-from gantline.audit.event import AuditEvent
-from gantline.audit.wanted import AuditFilter
+from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
 
 _MOST_LOOKED_AT: Final = 2_000
@@ -70,7 +68,7 @@ class AuditTrail:
         items: list[AuditEvent] = []
         last, looked_at = below, 0
         async for event in AuditChains(self._jobs.store).events(tenant_id, below=below):
-            if isinstance(event, Unreadable):
+            if isinstance(event, UnreadableEntry):
                 continue
             if len(items) == limit or looked_at == _MOST_LOOKED_AT:
                 return items, last
@@ -79,7 +77,7 @@ class AuditTrail:
             looked_at += 1
             # One that was given another version by hand must not lead back to the beginning.
             last = event.version if last is None else min(last, event.version)
-            if wanted.wants(event):
+            if wanted.matches(event):
                 items.append(event)
         return items, None
 

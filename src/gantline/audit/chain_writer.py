@@ -1,0 +1,254 @@
+"""The writer of the audit trail: appends events to the chains of their tenants."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from gantline.audit.chain import (
+    MOST_IN_A_BLOCK,
+    AuditChains,
+    AuditEvent,
+    NewAuditEvent,
+    chain_event,
+    make_write,
+    next_link,
+)
+from gantline.contract.audit import ALLOWED, AuditEntry
+from gantline.contract.errors import GantlineError, StoreBusy, StoreUnavailable
+from gantline.contract.records import RecordWrite
+from gantline.contract.results import Applied, Conflict
+from gantline.contract.store import JobStore
+from gantline.contract.text import storable
+from gantline.manager.batcher import Batcher
+
+ACCESS: Final = "access"
+"""The aggregate of refusals."""
+_TEXT_LIMIT: Final = 512
+_DETAILS_LIMIT: Final = 4096
+
+_MOST_ROUNDS: Final = 100
+_PAUSE_BETWEEN_SECONDS: Final = 0.005
+_ROUNDS_WITHOUT_PAUSE: Final = 5
+_FIRST_PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+_WRITE_ATTEMPTS: Final = 3
+_MOST_WAITING: Final = 10_000
+
+_Request = tuple[str, NewAuditEvent]
+
+_KEPT: Final = (
+    "action",
+    "actor_tenant",
+    "client",
+    "correlation_id",
+    "job_type",
+    "operation",
+    "outcome",
+    "subject_id",
+    "tenant_id",
+    "what",
+)
+
+
+def choose_chain(entry: AuditEntry) -> str:
+    """Return the tenant in whose chain an entry belongs.
+
+    What was done belongs to the tenant that it was done to. What was refused belongs to the tenant
+    of the actor: nobody can write into the chain of a tenant that is not open to him.
+    """
+    if entry.outcome == ALLOWED and entry.tenant_id:
+        return entry.tenant_id
+    return entry.actor_tenant
+
+
+def build_event(entry: AuditEntry) -> NewAuditEvent:
+    """Build what is kept of an entry. The id makes each event unique, so that no store takes it for
+    the repeat of another one."""
+    shown = _hide_unknown_job(entry)
+    payload: dict[str, Any] = {"id": uuid4().hex}
+    for name in _KEPT:
+        if text := storable(getattr(shown, name), _TEXT_LIMIT):
+            payload[_to_camel(name)] = text
+    if shown.job_id is not None:
+        payload["jobId"] = str(shown.job_id)
+    if shown.details:
+        payload["details"] = _limit_details(shown.details)
+    return NewAuditEvent(
+        aggregate=storable(_choose_aggregate(shown), _TEXT_LIMIT),
+        type=storable(shown.operation or shown.action, _TEXT_LIMIT),
+        actor=storable(shown.actor, _TEXT_LIMIT),
+        payload=payload,
+    )
+
+
+def _hide_unknown_job(entry: AuditEntry) -> AuditEntry:
+    """Keep only the id of a job that the actor may not know of: he can read this entry."""
+    if entry.outcome == "hidden" and entry.job_id is not None:
+        return msgspec.structs.replace(entry, tenant_id="", job_type="", subject_id="")
+    return entry
+
+
+def _choose_aggregate(entry: AuditEntry) -> str:
+    if entry.outcome != ALLOWED:
+        return ACCESS
+    if entry.job_id is not None:
+        return f"job:{entry.job_id}"
+    return entry.what or "tenant"
+
+
+def _limit_details(details: Any) -> Any:
+    """Return plain JSON data, or a note that there was too much of it."""
+    try:
+        body = msgspec.json.encode(details)
+    except UnicodeEncodeError:
+        return {"omitted": "is no text"}
+    if len(body) > _DETAILS_LIMIT:
+        return {"omitted": f"{len(body)} bytes"}
+    return msgspec.json.decode(body)
+
+
+def _to_camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class ChainWriter:
+    """Appends to chains; all events that wait are appended in one write.
+
+    Each block is written under the key that only the next block can have, so of two writers that
+    saw the same head one loses, reads the new head and tries again.
+    """
+
+    def __init__(self, store: JobStore, *, most_waiting: int = _MOST_WAITING) -> None:
+        self._store = store
+        self._chains = AuditChains(store)
+        self._most_waiting = most_waiting
+        self._waiting = 0
+        self._ended_at = 0.0
+        self._batchers: dict[
+            asyncio.AbstractEventLoop, Batcher[_Request, AuditEvent | GantlineError]
+        ] = {}
+
+    async def append(self, tenant_id: str, event: NewAuditEvent) -> AuditEvent:
+        """Append one durably; raise StoreError where that failed or may have failed."""
+        if self._waiting >= self._most_waiting:
+            raise StoreUnavailable(
+                f"{self._waiting} entries wait to be audited already.", next_step="Try again later."
+            )
+        self._waiting += 1
+        try:
+            result = await self._batcher().add((tenant_id, event))
+        finally:
+            self._waiting -= 1
+        if isinstance(result, GantlineError):
+            raise result
+        return result
+
+    async def drain(self) -> None:
+        """Wait until all events that were passed in are appended, or have failed."""
+        batcher = self._batchers.pop(asyncio.get_running_loop(), None)
+        if batcher is not None:
+            await batcher.drained()
+
+    def _batcher(self) -> Batcher[_Request, AuditEvent | GantlineError]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._batchers:
+            self._batchers[loop] = Batcher(self._append, most=MOST_IN_A_BLOCK)
+        return self._batchers[loop]
+
+    async def _append(self, requests: Sequence[_Request]) -> list[AuditEvent | GantlineError]:
+        """Append one block for each tenant; an error of one chain does not concern the others."""
+        await self._give_way()
+        events: dict[str, list[NewAuditEvent]] = {}
+        for tenant_id, event in requests:
+            events.setdefault(tenant_id, []).append(event)
+        done: dict[str, list[AuditEvent] | GantlineError] = {}
+        for number in range(_MOST_ROUNDS):
+            left = {tenant: new for tenant, new in events.items() if tenant not in done}
+            if not left:
+                break
+            if number:
+                await asyncio.sleep(_choose_pause(number) if number > _ROUNDS_WITHOUT_PAUSE else 0)
+            done |= await self._try(left)
+        self._ended_at = asyncio.get_running_loop().time()
+        busy: GantlineError = StoreBusy(
+            "Others kept writing to the audit chain.", next_step="Try again."
+        )
+        results = {
+            tenant: iter(_spread(done.get(tenant, busy), len(new)))
+            for tenant, new in events.items()
+        }
+        return [next(results[tenant]) for tenant, _ in requests]
+
+    async def _give_way(self) -> None:
+        """Pause between blocks: else other processes could hardly ever append."""
+        since = asyncio.get_running_loop().time() - self._ended_at
+        if 0 <= since < _PAUSE_BETWEEN_SECONDS:
+            await asyncio.sleep(_PAUSE_BETWEEN_SECONDS - since)
+
+    async def _try(
+        self, events: dict[str, list[NewAuditEvent]]
+    ) -> dict[str, list[AuditEvent] | GantlineError]:
+        """Write a block after each head; leave out the chains to which another has appended."""
+        done: dict[str, list[AuditEvent] | GantlineError] = {}
+        blocks: dict[str, list[AuditEvent]] = {}
+        now = await self._store.ping()
+        for tenant_id, new in events.items():
+            try:
+                blocks[tenant_id] = await self._build_block(tenant_id, new, now)
+            except GantlineError as error:
+                done[tenant_id] = error
+        try:
+            results = await self._write([make_write(block) for block in blocks.values()])
+        except GantlineError as error:
+            return done | dict.fromkeys(blocks, error)
+        for (tenant_id, block), result in zip(blocks.items(), results, strict=True):
+            if isinstance(result, Applied):
+                done[tenant_id] = block
+        return done
+
+    async def _build_block(
+        self, tenant_id: str, new: list[NewAuditEvent], now: datetime
+    ) -> list[AuditEvent]:
+        # Read each time: after a cached head, pruning may have freed the next key.
+        head = await self._chains.head(tenant_id)
+        block: list[AuditEvent] = []
+        for event in new:
+            version, previous_hash = next_link(head)
+            head = chain_event(
+                event,
+                tenant_id=tenant_id,
+                version=version,
+                time=max(now, head.time) if head else now,
+                previous_hash=previous_hash,
+            )
+            block.append(head)
+        return block
+
+    async def _write(self, writes: list[RecordWrite]) -> list[Applied | Conflict]:
+        """Write again where the result was lost: it counts as applied if it was."""
+        for _ in range(_WRITE_ATTEMPTS - 1):
+            try:
+                return await self._store.write_records(writes)
+            except StoreUnavailable:
+                continue
+        return await self._store.write_records(writes)
+
+
+def _choose_pause(number: int) -> float:
+    """Return a backoff with jitter. The first rounds have none: who waits while another does not,
+    loses again."""
+    doublings = number - _ROUNDS_WITHOUT_PAUSE
+    longest = min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
+    return random.random() * longest  # noqa: S311  # nobody gains by guessing it
+
+
+def _spread(
+    result: list[AuditEvent] | GantlineError, count: int
+) -> Sequence[AuditEvent | GantlineError]:
+    return [result] * count if isinstance(result, GantlineError) else result

@@ -1,0 +1,133 @@
+"""What the bridge needs: a broker, reached by a URL, and an application."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantline.bridge.message import Message
+from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.results import InsertResult
+from gantline.contract.submission import NewJob
+from gantline.manager.manager import JobManager
+from gantline.wakeups.trigger import join_broker_url, split_broker_url
+from gantline.worker.handler import Handler
+
+
+class BridgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker of a bridge, and the names of its exchanges; read from a URL."""
+
+    url: str
+    exchange: str = "gantline.jobs"
+    """Envelopes are published there, by the name of their type; also the prefix of our queues."""
+    outcomes: str = "gantline.outcomes"
+    """Outcomes are published there, as `job.completed.<type>`; empty for none."""
+    tenant: str = ""
+    """Whose jobs come in; empty for the application's own tenant."""
+    trusts_tenant: bool = False
+    """Whether envelopes may name the tenant themselves."""
+    prefetch: int = 200
+    """How many messages of a type may be under way."""
+
+    def __repr__(self) -> str:
+        """Leave the URL out: it may hold a password."""
+        return f"BridgeSettings(exchange={self.exchange!r}, outcomes={self.outcomes!r})"
+
+    def queue(self, job_type: str) -> str:
+        return f"{self.exchange}.{job_type}"
+
+    @property
+    def dead_letters(self) -> str:
+        """Where messages end that can never become a job."""
+        return f"{self.exchange}:dead"
+
+
+def parse_bridge_url(url: str) -> BridgeSettings:
+    """Read `amqp://…/vhost?exchange=…&tenant=…`; options that are not ours go to the driver."""
+    parts, options = split_broker_url(url, "bridge")
+    ours = {
+        name: options.pop(name)
+        for name in ("exchange", "outcomes", "tenant", "trusts_tenant", "prefetch")
+        if name in options
+    }
+    if ours.get("trusts_tenant") in ("yes", "no"):
+        ours["trusts_tenant"] = "true" if ours["trusts_tenant"] == "yes" else "false"
+    clean = join_broker_url(parts, options)
+    try:
+        settings = msgspec.convert({"url": clean} | ours, BridgeSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise StoreMisconfigured(f"The bridge's URL cannot be read: {error}.") from None
+    if not settings.exchange or not 1 <= settings.prefetch <= 65_535:
+        raise StoreMisconfigured(
+            "The bridge's URL names no exchange, or a prefetch that is not from 1 to 65535."
+        )
+    return settings
+
+
+TakeMessage = Callable[[Message], Awaitable[None]]
+"""Take a message in. When it returns, the job is durable and the message may be acknowledged. When
+it raises Rejected, the message belongs into the dead letters. Any other end: deliver it again."""
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One type of job, with the names under which envelopes of it are sent."""
+
+    job_type: str
+    names: tuple[str, ...]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message with the topic that it is published on."""
+
+    topic: str
+    message: Message
+
+
+class Broker(Protocol):
+    """A message broker, such as RabbitMQ."""
+
+    def check(self, topics: Sequence[Topic]) -> None:
+        """Raise StoreMisconfigured where it cannot carry one of them."""
+        ...
+
+    async def receive(
+        self, topics: Sequence[Topic], take: TakeMessage, connected: Callable[[], None]
+    ) -> None:
+        """Connect, call `connected`, and pass every message to `take`, several at a time, until
+        the connection is lost or this is cancelled. A job type that has to wait delays no other."""
+        ...
+
+    async def publish(self, outgoing: Sequence[Outgoing]) -> None:
+        """Publish messages in their order; the broker has stored them when this returns."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class BridgedJobType(Protocol):
+    """A declared type of job."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def priority(self) -> int: ...
+
+
+class BridgedApp(Protocol):
+    """What the bridge uses of an application."""
+
+    @property
+    def manager(self) -> JobManager: ...
+
+    @property
+    def job_types(self) -> Sequence[BridgedJobType]: ...
+
+    def find_type(self, name: str) -> BridgedJobType | None: ...
+
+    async def submit_prepared(self, new: NewJob) -> InsertResult:
+        """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
+        ...

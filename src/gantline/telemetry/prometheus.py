@@ -1,0 +1,141 @@
+"""The metrics page, in the text format of Prometheus. The only importer of prometheus_client."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from gantline.contract.status import JobStatus
+from gantline.contract.webhook import DELIVERY_TYPE
+from gantline.telemetry import metrics
+from gantline.telemetry.health import LoopWatch
+from gantline.telemetry.metrics import Histogram, TypeFigures
+from gantline.telemetry.metrics_page import StoreCounts
+
+LabelledRows = Iterable[tuple[Sequence[str], float]]
+
+
+class Families:
+    """What prometheus_client expects of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def encode_page(families: Iterable[Metric]) -> bytes:
+    return generate_latest(Families(families))
+
+
+def application_families() -> Iterable[Metric]:
+    """Collect the default registry: metrics of the process, and what handlers count themselves."""
+    return REGISTRY.collect()
+
+
+def job_families(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
+    """Build what this process has counted."""
+    yield _counter(metrics.SUBMITTED, (((kind,), of.submitted) for kind, of in figures.items()))
+    yield _counter(
+        metrics.FINISHED,
+        (
+            ((kind, status), count)
+            for kind, of in figures.items()
+            for status, count in ((JobStatus.COMPLETED, of.completed), *of.finished.items())
+        ),
+    )
+    yield _counter(metrics.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
+    yield _counter(metrics.LEASES_LOST, (((kind,), of.leases_lost) for kind, of in figures.items()))
+    yield _webhook_counter(figures.get(DELIVERY_TYPE))
+    yield _histogram(metrics.WAIT, {kind: of.wait for kind, of in figures.items()})
+    yield _histogram(metrics.RUN, {kind: of.run for kind, of in figures.items()})
+    yield _histogram(metrics.SCHEDULE_LATENESS, {kind: of.lateness for kind, of in figures.items()})
+
+
+def _webhook_counter(deliveries: TypeFigures | None) -> Metric:
+    """Deliveries are jobs of one type, so they are counted already."""
+    if deliveries is None:
+        return _counter(metrics.WEBHOOK_DELIVERIES, ())
+    counts = {
+        "delivered": deliveries.completed,
+        "retried": deliveries.retried,
+        "failed": sum(deliveries.finished.values()),
+    }
+    rows = [((outcome,), count) for outcome, count in counts.items()]
+    return _counter(metrics.WEBHOOK_DELIVERIES, rows)
+
+
+def bridge_families(taken: Mapping[str, int]) -> Iterator[Metric]:
+    yield _counter(metrics.BRIDGED, [((outcome,), count) for outcome, count in taken.items()])
+
+
+def slot_families(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
+    """`slots`: how many a queue has, and how many of them are free."""
+    yield _gauge(
+        metrics.SLOTS,
+        [
+            ((queue, state), count)
+            for queue, (total, free) in slots.items()
+            for state, count in (("busy", total - free), ("free", free))
+        ],
+    )
+
+
+def loop_families(watch: LoopWatch | None) -> Iterator[Metric]:
+    if watch is not None:
+        yield _gauge(metrics.LOOP_LAG, [((), watch.lag_seconds)])
+
+
+def store_families(counted: StoreCounts | None) -> Iterator[Metric]:
+    """Build what the store holds; nothing while it cannot be read, rather than old values."""
+    yield _gauge(metrics.STORE_UP, [((), float(counted is not None))])
+    depths = counted.depths if counted else []
+    for metric, field in (
+        (metrics.DEPTH, "queued"),
+        (metrics.SCHEDULED, "scheduled"),
+        (metrics.RUNNING, "running"),
+        (metrics.OLDEST, "oldest_seconds"),
+    ):
+        rows = [((one.queue, one.job_type), getattr(one, field)) for one in depths]
+        yield _gauge(metric, rows)
+    dead = [
+        ((one.queue, one.job_type, status), count)
+        for one in depths
+        for status, count in (("Failed", one.failed), ("Poisoned", one.poisoned))
+    ]
+    yield _gauge(metrics.DEAD, dead)
+    lags = counted.lags.items() if counted else ()
+    yield _gauge(metrics.CONSUMER_LAG, [((name,), lag) for name, lag in lags])
+    overdue = [((), counted.retention_lag_seconds)] if counted else []
+    yield _gauge(metrics.RETENTION_LAG, overdue)
+
+
+def _gauge(metric: metrics.Metric, rows: LabelledRows) -> Metric:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def _counter(metric: metrics.Metric, rows: LabelledRows) -> Metric:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: metrics.Metric, rows: Mapping[str, Histogram]) -> Metric:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*map(str, metrics.BOUNDS), "+Inf"]
+    for kind, histogram in rows.items():
+        sums = histogram.cumulative()
+        if sums[-1]:  # else seventeen zeros for every type that this process never runs
+            buckets = list(zip(bounds, sums, strict=True))
+            family.add_metric([kind], buckets, histogram.seconds)
+    return family

@@ -1,0 +1,135 @@
+"""The handler of delivery jobs: finds the endpoint, signs, sends, and ends or retries the job."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from gantline.contract.clock import Clock
+from gantline.contract.errors import GantlineError, Permanent, Retry, Snooze
+from gantline.webhooks.concurrency import EndpointLimits
+from gantline.webhooks.delivery import AttemptResult, Delivery
+from gantline.webhooks.disabling import EndpointDisabler
+from gantline.webhooks.endpoint import StoredEndpoint
+from gantline.webhooks.endpoints import Endpoints
+from gantline.webhooks.http_sender import HttpSender, NoResponse, WebhookResponse
+from gantline.webhooks.retry import DeliveryOutcome, choose_wait, decide_delivery
+from gantline.webhooks.signing import build_headers
+from gantline.worker.context import Context
+
+GONE: Final = "WEBHOOK_GONE"
+DISABLED: Final = "WEBHOOK_DISABLED"
+
+
+class DeliveryHandler:
+    """Sends one delivery, or postpones it while its endpoint has too many."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        sender: HttpSender,
+        limits: EndpointLimits,
+        disabler: EndpointDisabler,
+        *,
+        clock: Callable[[], Clock],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._endpoints = endpoints
+        self._sender = sender
+        self._limits = limits
+        self._disabler = disabler
+        self._clock = clock
+        self._jitter = jitter
+        self._is_prepared = False
+
+    async def deliver(self, delivery: Delivery, ctx: Context) -> AttemptResult:
+        """Handle the job. What this returns or raises is all that is kept of the attempt."""
+        if not self._is_prepared:
+            await asyncio.to_thread(self._prepare)
+        stored = await self._find_endpoint(delivery, ctx)
+        response = await self._send_within_limits(delivery, stored, ctx)
+        decision = decide_delivery(response, self._clock().now())
+        try:
+            await self._disabler.record(delivery, stored, ctx, decision)
+        except GantlineError as error:  # no reason to deliver once more what has arrived
+            ctx.logger.warning("how a webhook does could not be written down: %s", error)
+        result = AttemptResult.of(response)
+        match decision.outcome:
+            case DeliveryOutcome.DELIVERED:
+                return result
+            case DeliveryOutcome.RETRY:
+                wait = choose_wait(ctx.attempt, stored.spec, jitter=self._jitter())
+                after = max(wait, timedelta(seconds=decision.retry_after_seconds))
+                raise Retry(decision.message, after=after, code=decision.code, detail=result.text())
+            case DeliveryOutcome.REFUSED:
+                raise Permanent(decision.code, decision.message, detail=result.text())
+
+    async def _find_endpoint(self, delivery: Delivery, ctx: Context) -> StoredEndpoint:
+        """Find the endpoint. Only a fresh read ends a delivery: another process may have created or
+        enabled the endpoint a moment ago."""
+        tenant_id, webhook_id = ctx.job.tenant_id, delivery.webhook_id
+        stored = (await self._endpoints.read_cached(tenant_id)).get(webhook_id)
+        if stored is None or not stored.is_enabled:
+            stored = (await self._endpoints.read(tenant_id)).get(webhook_id)
+        if stored is None:
+            raise Permanent(GONE, "The endpoint was deleted.")
+        if not stored.is_enabled and not delivery.is_test:
+            raise Permanent(DISABLED, "The endpoint is disabled. Enable it, then replay this.")
+        return stored
+
+    def _prepare(self) -> None:
+        """Import what is needed, in a thread: a blocked loop could not renew the leases of runs."""
+        self._sender.prepare()
+        self._endpoints.prepare()
+        self._is_prepared = True
+
+    async def _send_within_limits(
+        self, delivery: Delivery, stored: StoredEndpoint, ctx: Context
+    ) -> WebhookResponse | NoResponse:
+        """Send, or postpone: waiting here would hold a slot that others need."""
+        limits, clock, now = self._limits, self._clock(), self._clock().monotonic()
+        run = (ctx.job.tenant_id, delivery.webhook_id, ctx.run_token)
+        if delivery.is_test:
+            wait = limits.acquire_for_test(*run, now=now)
+        else:
+            wait = limits.acquire(*run, concurrency=stored.spec.concurrency, now=now)
+        if wait is not None:
+            raise Snooze(timedelta(seconds=wait))
+        try:
+            response = await self._send(delivery, stored, ctx)
+            decision = decide_delivery(response, clock.now())
+        except BaseException:
+            limits.abandon(*run, now=clock.monotonic())
+            raise
+        limits.release(
+            *run,
+            is_up=decision.is_up,
+            pause_seconds=decision.pause_seconds,
+            now=clock.monotonic(),
+        )
+        return response
+
+    async def _send(
+        self, delivery: Delivery, stored: StoredEndpoint, ctx: Context
+    ) -> WebhookResponse | NoResponse:
+        secrets = self._endpoints.open_secrets(
+            delivery.webhook_id, stored, tenant_id=ctx.job.tenant_id
+        )
+        body = delivery.body.encode()
+        headers = build_headers(
+            body,
+            secrets,
+            message_id=delivery.message_id or str(ctx.job_id),
+            event_type=delivery.event_type,
+            content_type=delivery.content_type,
+            prefix=stored.spec.header_prefix,
+            now=self._clock().now(),
+        )
+        return await self._sender.post(
+            stored.spec.url,
+            headers,
+            body,
+            timeout_seconds=stored.spec.timeout_seconds,
+            tenant_id=ctx.job.tenant_id,
+        )
