@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
-from gantline.api.answer import Answer
+from starlette.responses import HTMLResponse
+
 from gantline.api.problems import KINDS, PROBLEM_PATH, Kind
 
 _STYLE: Final = (
@@ -26,24 +27,23 @@ _POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-_HEADERS: Final = (
-    (b"content-type", b"text/html; charset=utf-8"),
-    (b"content-security-policy", _POLICY.encode("ascii")),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"public, max-age=3600"),
-)
+_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "referrer-policy": "no-referrer",
+    "cache-control": "public, max-age=3600",
+}
 
 
-def page(title: str, body: str) -> Answer:
+def page(title: str, body: str) -> HTMLResponse:
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>"
     )
-    return Answer(200, text.encode(), _HEADERS)
+    return HTMLResponse(text, headers=_HEADERS)
 
 
-def problem_page(kind: Kind, root: str) -> Answer:
+def problem_page(kind: Kind, root: str) -> HTMLResponse:
     again = (
         "The same request may succeed later; <code>Retry-After</code> says when."
         if kind.retryable
@@ -57,7 +57,7 @@ def problem_page(kind: Kind, root: str) -> Answer:
     )
 
 
-def problems_page(root: str) -> Answer:
+def problems_page(root: str) -> HTMLResponse:
     rows = "".join(
         f'<tr><td><a href="{escape(root + PROBLEM_PATH + kind.slug)}">{escape(kind.code)}</a></td>'
         f"<td>{kind.status}</td><td>{escape(kind.title)}</td></tr>"
@@ -66,7 +66,7 @@ def problems_page(root: str) -> Answer:
     return page("Problems", f"<table>{rows}</table>")
 
 
-def documentation_page(document: Mapping[str, Any], root: str) -> Answer:
+def documentation_page(document: Mapping[str, Any], root: str) -> HTMLResponse:
     """All operations, each to be unfolded."""
     by_tag: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():

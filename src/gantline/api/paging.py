@@ -2,10 +2,14 @@
 
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlencode
 from uuid import UUID
 
+from starlette.responses import Response
+
+from gantline.api.call import Call
+from gantline.api.json_response import JsonResponse
 from gantline.api.problems import Refused, invalid_parameter
 from gantline.contract.clock import LAST_MICROS, from_micros, to_micros
 from gantline.contract.query import Cursor
@@ -57,8 +61,17 @@ def _bad_cursor() -> Refused:
     return invalid_parameter("cursor", "is not one that this API gave; start without it")
 
 
-def next_link(path: str, parameters: list[tuple[str, str]], cursor: str) -> bytes:
-    """The value of a Link header that leads to the next page of the same list."""
-    kept = [(name, value) for name, value in parameters if name != "cursor"]
-    query = urlencode([*kept, ("cursor", cursor)])
-    return f'<{path}?{query}>; rel="next"'.encode("ascii")
+class Page(Protocol):
+    """A document with a part of a list."""
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+def page_response(call: Call, page: Page) -> Response:
+    """Answer a page, with a link to the next one of the same list."""
+    if page.next_cursor is None:
+        return JsonResponse(200, page)
+    kept = [(name, value) for name, value in call.parameters if name != "cursor"]
+    query = urlencode([*kept, ("cursor", page.next_cursor)])
+    return JsonResponse(200, page, {"link": f'<{call.path}?{query}>; rel="next"'})

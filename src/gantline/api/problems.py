@@ -284,14 +284,14 @@ class Refused(Exception):
         detail: str,
         *,
         errors: Sequence[ErrorDetail] = (),
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        headers: Mapping[str, str] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = KINDS[code]
         self.detail = detail
         self.errors = list(errors)
-        self.headers = tuple(headers)
+        self.headers = headers or {}
         self.retry_after_seconds = retry_after_seconds or self.kind.retry_after_seconds
 
 
