@@ -21,7 +21,6 @@ from gantline.api.operations.documentation import Documentation
 from gantline.api.operations.table import documentation_operations, operations_of
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.rate_limiter import RateLimiter
 from gantline.api.responses import Responses
 from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
@@ -37,6 +36,14 @@ from gantline.contract.errors import AuthMisconfigured, GantlineError
 _CHOICES = (
     "Give `authenticator=`: ApiKeyAuthenticator, JwtAuthenticator, AnyOf(…) or your own; or say "
     "`allow_anonymous=True` to let everybody in."
+)
+_HEADERS_SENT = (
+    "Authorization Content-Type Idempotency-Key If-Match If-None-Match Last-Event-ID Prefer "
+    "X-Correlation-Id"
+)
+_HEADERS_SHOWN = (
+    "ETag Link Location RateLimit-Limit RateLimit-Remaining RateLimit-Reset Retry-After "
+    "X-Correlation-Id"
 )
 
 
@@ -107,14 +114,7 @@ class Api:
         )
         jobs.on_close(self._parts.endings.close)
         jobs.on_close(self._parts.streams.close)
-        self.dispatcher = Dispatcher(
-            jobs,
-            authenticator=authenticator,
-            gate=gate,
-            limiter=RateLimiter(jobs, self.settings.rate_limits),
-            settings=self.settings,
-            responses=self._parts.responses,
-        )
+        self.dispatcher = Dispatcher(self._parts, authenticator, gate)
         is_shown = self.settings.show_documentation
         documentation = Documentation(lambda: self.openapi)
         self.operations = [
@@ -190,26 +190,8 @@ class Api:
             app,
             allow_origins=self.settings.cors_origins,
             allow_methods=("GET", "POST", "PUT", "DELETE"),
-            allow_headers=(
-                "Authorization",
-                "Content-Type",
-                "Idempotency-Key",
-                "If-Match",
-                "If-None-Match",
-                "Last-Event-ID",
-                "Prefer",
-                "X-Correlation-Id",
-            ),
-            expose_headers=(
-                "ETag",
-                "Link",
-                "Location",
-                "RateLimit-Limit",
-                "RateLimit-Remaining",
-                "RateLimit-Reset",
-                "Retry-After",
-                "X-Correlation-Id",
-            ),
+            allow_headers=_HEADERS_SENT.split(),
+            expose_headers=_HEADERS_SHOWN.split(),
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

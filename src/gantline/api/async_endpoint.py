@@ -56,16 +56,9 @@ class AsyncEndpoint:
         self._submitter = submitter
         self._settings = settings
         self._before = before
-        self._operation = Operation(
-            name=f"enqueue {job_type.name}",
-            method="",
-            path="",
-            tag="",
-            summary=f"Enqueue a job of type {job_type.name}.",
-            run=self._enqueue,
-            answers={},
-            read=Capture(job_type.handler, headers).read,
-        )
+        read = Capture(job_type.handler, headers).read
+        name = f"enqueue {job_type.name}"
+        self._operation = Operation(name, "", "", "", "", self._enqueue, {}, read=read)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.serve(scope, receive, send)

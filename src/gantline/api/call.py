@@ -100,9 +100,7 @@ class Call(Request):
 
     @property
     def credentials(self) -> Credentials:
-        return Credentials(
-            headers=self.joined_headers, cookies=self.cookies, client=self._client
-        )
+        return Credentials(headers=self.joined_headers, cookies=self.cookies, client=self._client)
 
     @property
     def cookies(self) -> dict[str, str]:

@@ -12,13 +12,11 @@ from starlette.types import Receive, Scope, Send
 from gantline.api import headers as request_headers
 from gantline.api.call import Call
 from gantline.api.documents import ProblemDocument
-from gantline.api.operation import Operation
+from gantline.api.operation import Operation, Parts
 from gantline.api.parsing import check_json, decode, read_query
-from gantline.api.port import Jobs
 from gantline.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
 from gantline.api.rate_limiter import RateLimiter
 from gantline.api.responses import Responses
-from gantline.api.settings import ApiSettings
 from gantline.auth.authenticator import Authenticator
 from gantline.auth.gate import Gate
 from gantline.auth.principal import Principal
@@ -42,23 +40,14 @@ _FORGED: Final = (
 class Dispatcher:
     """Tell who asks, read what is asked, run the operation, and turn every error into a problem."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        *,
-        authenticator: Authenticator,
-        gate: Gate,
-        limiter: RateLimiter,
-        settings: ApiSettings,
-        responses: Responses,
-    ) -> None:
-        self._jobs = jobs
+    def __init__(self, parts: Parts, authenticator: Authenticator, gate: Gate) -> None:
+        self._jobs = parts.jobs
+        self._settings = parts.settings
+        self._responses = parts.responses
         self._authenticator = authenticator
         self._gate = gate
-        self._limiter = limiter
-        self._settings = settings
-        self._responses = responses
-        self._hosts = frozenset(settings.allowed_hosts)
+        self._limiter = RateLimiter(parts.jobs, parts.settings.rate_limits)
+        self._hosts = frozenset(parts.settings.allowed_hosts)
         self._under_way = 0
         self._time_limits = _TimeLimits()
 

@@ -1,7 +1,6 @@
 """The audit trail: who did what, and who was refused what, in the caller's tenant."""
 
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 
 from starlette.responses import Response
@@ -9,8 +8,7 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.documents import AuditPage
 from gantline.api.operation import Parts
-from gantline.api.paging import page_response
-from gantline.api.problems import invalid_parameter
+from gantline.api.paging import bad_cursor, pack, page_response, unpack
 from gantline.api.sent import AuditQuery
 from gantline.audit.chain import AuditChains, Unreadable
 from gantline.audit.event import AuditEvent
@@ -37,7 +35,7 @@ class AuditTrail:
             aggregate=query.aggregate, actor=query.actor, action=query.action, since=query.since
         )
         items, further = await self._page(tenant_id, wanted, below, query.limit)
-        cursor = None if further is None else _cursor_text(further)
+        cursor = None if further is None else pack(_CURSOR.pack(_LAYOUT, further))
         return page_response(call, AuditPage(items=items, next_cursor=cursor))
 
     async def _page(
@@ -64,17 +62,12 @@ class AuditTrail:
         return items, None
 
 
-def _cursor_text(version: int) -> str:
-    return urlsafe_b64encode(_CURSOR.pack(_LAYOUT, version)).decode().rstrip("=")
-
-
 def _read_cursor(text: str) -> int:
     version: int
     try:
-        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        layout, version = _CURSOR.unpack(packed)
-    except (ValueError, struct.error):
-        layout, version = 0, 0
-    if layout != _LAYOUT or not 1 <= version <= _LAST or _cursor_text(version) != text:
-        raise invalid_parameter("cursor", "is not one that this API gave; start without it")
+        layout, version = _CURSOR.unpack(unpack(text))
+    except struct.error:
+        raise bad_cursor() from None
+    if layout != _LAYOUT or not 1 <= version <= _LAST:
+        raise bad_cursor()
     return version

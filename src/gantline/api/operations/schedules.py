@@ -48,7 +48,7 @@ class ScheduleOperations:
         page = await self._jobs.schedules.page(tenant_id, after=after, limit=query.limit)
         items: list[ScheduleDocument] = []
         for one in page:
-            if await self._access.may(call, Action.READ_SCHEDULES, _target(one)):
+            if await self._access.may(call, Action.READ_SCHEDULES, _target(one.record.schedule)):
                 items.append(schedule_document(one.record, with_payload=False))
                 await asyncio.sleep(0)  # rare times take a while to be found
         is_full = len(page) == query.limit
@@ -108,7 +108,7 @@ class ScheduleOperations:
     async def run_now(self, call: Call) -> Response:
         found = await self._found(call, Action.MANAGE_SCHEDULES)
         schedule = found.record.schedule
-        await self._access.target(call, Action.SUBMIT, _submitting(call, schedule))
+        await self._access.target(call, Action.SUBMIT, _target(schedule, owner=call.principal.id))
         submitted = await self._jobs.schedules.run(
             schedule.tenant_id, schedule.name, owner=call.principal.id
         )
@@ -136,7 +136,7 @@ class ScheduleOperations:
             target = Target(tenant_id=tenant_id)
             await self._access.target(call, action, target, what=_what(name))
             raise
-        await self._access.target(call, action, _target(found), what=_what(name))
+        await self._access.target(call, action, _target(found.record.schedule), what=_what(name))
         return found
 
     async def _schedule(
@@ -192,28 +192,20 @@ class ScheduleOperations:
         *,
         status: int = 200,
     ) -> Response:
-        may_read = await self._access.may(call, Action.READ_PAYLOAD, _target(stored))
+        may_read = await self._access.may(
+            call, Action.READ_PAYLOAD, _target(stored.record.schedule)
+        )
         document = schedule_document(stored.record, with_payload=may_read)
         every = {**(headers or {}), "etag": _tag(stored)}
         return JsonResponse(status, document, every, cache=PRIVATE)
 
 
-def _target(stored: StoredSchedule) -> Target:
-    schedule = stored.record.schedule
+def _target(schedule: Schedule, *, owner: str | None = None) -> Target:
     return Target(
         tenant_id=schedule.tenant_id,
         job_type=schedule.job_type,
         subject_id=schedule.subject_id,
-        owner=schedule.owner,
-    )
-
-
-def _submitting(call: Call, schedule: Schedule) -> Target:
-    return Target(
-        tenant_id=schedule.tenant_id,
-        job_type=schedule.job_type,
-        subject_id=schedule.subject_id,
-        owner=call.principal.id,
+        owner=schedule.owner if owner is None else owner,
     )
 
 
