@@ -72,14 +72,14 @@ def bad_cursor() -> Refused:
     return invalid_parameter("cursor", "is not one that this API gave; start without it")
 
 
-class Page(Protocol):
+class Paged(Protocol):
     """A document with a part of a list."""
 
     @property
     def next_cursor(self) -> str | None: ...
 
 
-def page_response(call: Call, page: Page) -> Response:
+def page_response(call: Call, page: Paged) -> Response:
     """Answer a page, with a link to the next one of the same list."""
     if page.next_cursor is None:
         return JsonResponse(200, page)

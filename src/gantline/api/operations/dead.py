@@ -18,7 +18,7 @@ from gantline.api.documents import (
 )
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
-from gantline.api.operations.read import Reading
+from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
 from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
 from gantline.auth.action import Action
@@ -33,7 +33,7 @@ _PAGE: Final = 200
 
 
 class DeadLetters:
-    def __init__(self, parts: Parts, reading: Reading) -> None:
+    def __init__(self, parts: Parts, reading: JobReading) -> None:
         self._jobs = parts.jobs
         self._access = parts.access
         self._cache = parts.cache

@@ -40,7 +40,7 @@ class _Shown(TypedDict):
     with_error_type: bool
 
 
-class Reading:
+class JobReading:
     def __init__(self, parts: Parts) -> None:
         self._jobs = parts.jobs
         self._access = parts.access

@@ -11,7 +11,7 @@ from gantline.api.operations.documentation import Documentation
 from gantline.api.operations.follow import Follow
 from gantline.api.operations.job_types import JobTypes
 from gantline.api.operations.queues import Queues
-from gantline.api.operations.read import Reading
+from gantline.api.operations.read import JobReading
 from gantline.api.operations.schedules import ScheduleOperations
 from gantline.api.operations.statistics import Statistics
 from gantline.api.operations.submit import BatchSent, Submitting
@@ -106,7 +106,7 @@ def operations_of(parts: Parts) -> list[Operation]:
 
     A row is name, method, path, tag; summary; what runs, what it answers, its own problems.
     """
-    submitting, reading, acting = Submitting(parts), Reading(parts), Acting(parts)
+    submitting, reading, acting = Submitting(parts), JobReading(parts), Acting(parts)
     dead, statistics, queues = DeadLetters(parts, reading), Statistics(parts), Queues(parts)
     job_types, webhooks = JobTypes(parts), WebhookOperations(parts)
     schedules, audit, follow = ScheduleOperations(parts), AuditTrail(parts), Follow(parts)

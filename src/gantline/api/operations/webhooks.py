@@ -13,7 +13,7 @@ from gantline.api.headers import uuid_of
 from gantline.api.json_response import NO_STORE, JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.paging import cursor_text, page_response, read_cursor
-from gantline.api.port import Webhooks
+from gantline.api.port import WebhooksPort
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.sent import (
     DeliveriesToReplay,
@@ -135,21 +135,21 @@ class WebhookOperations:
 
     # -- who may ----------------------------------------------------------------------------------
 
-    async def _looking(self, call: Call) -> tuple[str, Webhooks]:
+    async def _looking(self, call: Call) -> tuple[str, WebhooksPort]:
         tenant_id = _tenant(call)
         target = Target(tenant_id=tenant_id)
         if not await self._access.may(call, Action.MANAGE_WEBHOOKS, target):
             await self._access.target(call, Action.MANAGE_WEBHOOKS, target, what="webhooks")
         return tenant_id, self._webhooks()
 
-    async def _managing(self, call: Call, **details: Any) -> tuple[str, Webhooks]:
+    async def _managing(self, call: Call, **details: Any) -> tuple[str, WebhooksPort]:
         tenant_id, named = _tenant(call), call.path_params.get("webhook_id")
         what = f"webhook:{_webhook_id(call)}" if named else "webhook"
         target = Target(tenant_id=tenant_id)
         await self._access.target(call, Action.MANAGE_WEBHOOKS, target, what=what, details=details)
         return tenant_id, self._webhooks()
 
-    def _webhooks(self) -> Webhooks:
+    def _webhooks(self) -> WebhooksPort:
         webhooks = self._jobs.webhooks
         if webhooks is None:
             raise Refused(ApiCode.WEBHOOKS_OFF, "Webhooks are off here.")
