@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
-from gantline.api.streams.feed import Feed, Tail, TooOld
+from gantline.api.streams.feed import Feed, TooOld
 from gantline.api.streams.subscription import Happening, Subscription, Wanted
 from gantline.contract.errors import JobNotFound
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
@@ -35,7 +35,6 @@ class Opener:
     def __init__(self, jobs: Jobs, feed: Feed) -> None:
         self._jobs = jobs
         self._feed = feed
-        self._replay = Replay(jobs, feed.tail)
 
     async def of_job(
         self, subscription: Subscription, job_id: UUID, last: int | None
@@ -50,7 +49,7 @@ class Opener:
         if last is None:
             return StreamOpening(position, [job])
         try:
-            pages = await self._replay.missed(subscription.wanted, after=last, upto=position)
+            pages = await self._missed(subscription.wanted, after=last, upto=position)
         except TooOld:
             return StreamOpening(position, [job], is_reset=True)
         missed = [happening async for page in pages for happening in page]
@@ -65,7 +64,7 @@ class Opener:
             return StreamOpening(position, states)
         position = await self._feed.caught_up()
         try:
-            pages = await self._replay.missed(wanted, after=last, upto=position)
+            pages = await self._missed(wanted, after=last, upto=position)
         except TooOld:
             return StreamOpening(position, states, is_reset=True)
         # Their progress may have gone on; how others ended is among what was missed.
@@ -80,23 +79,13 @@ class Opener:
         found = await self._jobs.store.get(sorted(wanted.job_ids), tenant_id=None)
         return [job for job in found if job is not None and wanted.admits(job.job)]
 
+    # -- what a client has missed, read anew ------------------------------------------------------
 
-async def _once(page: list[Happening]) -> AsyncIterator[list[Happening]]:
-    yield page
-
-
-class Replay:
-    """Read what a client has missed between two positions, a little at a time."""
-
-    def __init__(self, jobs: Jobs, tail: Tail) -> None:
-        self._jobs = jobs
-        self._tail = tail
-
-    async def missed(
+    async def _missed(
         self, wanted: Wanted, *, after: int, upto: int
     ) -> AsyncIterator[list[Happening]]:
-        """Find the events of `wanted` behind `after`, to be read in order; raise TooOld."""
-        numbers = await self._tail.numbers(wanted, after=after, upto=upto)
+        """Find the events behind `after`, to be read in order, a little at a time; raise TooOld."""
+        numbers = await self._feed.tail.numbers(wanted, after=after, upto=upto)
         return self._pages(wanted, numbers)
 
     async def _pages(self, wanted: Wanted, numbers: list[int]) -> AsyncIterator[list[Happening]]:
@@ -133,3 +122,7 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number))
     return runs
+
+
+async def _once(page: list[Happening]) -> AsyncIterator[list[Happening]]:
+    yield page
