@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gantline.api.shared_bucket import NAMESPACE as RATE_LIMITS
+from gantline.api.rate_limiter import NAMESPACE as RATE_LIMITS
 from gantline.auth.api_keys import USES
 from gantline.contract.errors import GantlineError, StoreClosed
 from gantline.contract.outcome import Success

@@ -9,9 +9,9 @@ import sys
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from gantline import Gantline
-from gantline.api.answer import JSON, NO_STORE, Answer
 from gantline.api.application import Api, Resource
 from gantline.api.call import Call
 from gantline.api.operation import Operation
@@ -29,13 +29,13 @@ _ACCEPTED: Final = (
     b'{"jobId":"01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa","subjectId":"d1-100","statusUrl":'
     b'"/api/jobs/01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa/status","status":"Queued","duplicate":false}'
 )
-_HEADERS: Final = (
-    JSON,
-    NO_STORE,
-    (b"vary", b"Prefer"),
-    (b"location", b"/api/jobs/01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa/status"),
-    (b"retry-after", b"1"),
-)
+_HEADERS: Final = {
+    "content-type": "application/json",
+    "cache-control": "no-store",
+    "vary": "Prefer",
+    "location": "/api/jobs/01998f3e-aaaa-7aaa-8aaa-aaaaaaaaaaaa/status",
+    "retry-after": "1",
+}
 
 
 class Document(msgspec.Struct, rename="camel"):
@@ -53,9 +53,9 @@ def make_jobs(store: str) -> Gantline:
     return jobs
 
 
-async def constant(call: Call) -> Answer:
+async def constant(call: Call) -> Response:
     """The same bytes behind the same authentication, read and decoded alike."""
-    return Answer(202, _ACCEPTED, _HEADERS)
+    return Response(_ACCEPTED, 202, _HEADERS)
 
 
 class WithConstant:
@@ -73,7 +73,7 @@ class WithConstant:
             body=JobToSubmit,
             answers={},
         )
-        self._constant = Resource(api.desk, [operation])
+        self._constant = Resource(api.dispatcher, [operation])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == CONSTANT_PATH:

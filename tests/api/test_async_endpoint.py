@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from gantline import Gantline, InvalidInput
-from gantline.api import Answer, ApiSettings, Responses
+from gantline.api import ApiSettings, Responses
 from gantline.api.application import Api
 from gantline.api.documents import AcceptedDocument, ProblemDocument
 from gantline.auth.action import Action
@@ -204,8 +204,8 @@ async def test_somebody_else_may_answer_first(api: Api, jobs: Gantline, analyze:
             return JSONResponse({"cached": True}, headers={"x-cache": "hit"})
         return None
 
-    def plainly(request: Request, payload: AnalysisRequest) -> Answer | None:
-        return Answer(204, headers=((b"cache-control", b"no-store"),))
+    def plainly(request: Request, payload: AnalysisRequest) -> Response | None:
+        return Response(status_code=204, headers={"cache-control": "no-store"})
 
     routes = [
         api.enqueue("/analyze", analyze, before=before),
@@ -225,12 +225,12 @@ async def test_somebody_else_may_answer_first(api: Api, jobs: Gantline, analyze:
 
 async def test_the_answers_can_be_shaped(api: Api, jobs: Gantline, analyze: Any) -> None:
     class Ours(Responses):
-        def submitted(self, accepted: AcceptedDocument, headers: Any) -> Answer:
+        def submitted(self, accepted: AcceptedDocument, headers: Any) -> Response:
             body = msgspec.json.encode({"ticket": accepted.job_id})
-            kept = [*headers, (b"content-type", b"application/json"), (b"cache-control", b"no")]
-            return Answer(202, body, kept)
+            kept = {**headers, "content-type": "application/json", "cache-control": "no"}
+            return Response(body, 202, kept)
 
-        def error(self, problem: ProblemDocument, headers: Any) -> Answer:
+        def error(self, problem: ProblemDocument, headers: Any) -> Response:
             return super().error(msgspec.structs.replace(problem, title="Oh no"), headers)
 
     routes = [
@@ -247,9 +247,11 @@ async def test_the_answers_can_be_shaped(api: Api, jobs: Gantline, analyze: Any)
 
 async def test_a_whole_api_can_answer_in_ones_own_way(jobs: Gantline) -> None:
     class Wrapped(Responses):
-        def status(self, status: Any, headers: Any) -> Answer:
+        def status(self, status: Any, headers: Any) -> Response:
             body = msgspec.json.encode({"data": status})
-            return Answer(200, body, [*super().status(status, headers).headers])
+            usual = super().status(status, headers).headers
+            kept = {name: usual[name] for name in usual if name != "content-length"}
+            return Response(body, 200, kept)
 
     async with asker_of(jobs.api(authenticator=ByName(), responses=Wrapped())) as ask:
         body = {"jobType": "sweep"}

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from starlette.types import Message
 
 from gantline.api.call import Call
 from gantline.api.headers import merged
@@ -10,8 +11,12 @@ from gantline.api.headers import merged
 LARGE = 60_000
 
 
+async def receive() -> Message:
+    raise AssertionError("cookies are read before the body")
+
+
 def cookies(text: str) -> dict[str, str]:
-    call = Call({}, {"cookie": text}, "correlation")
+    call = Call({"type": "http"}, receive, {"cookie": text}, "correlation")
     return dict(call.credentials.cookies)
 
 

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from gantline import Gantline
 from gantline.api import ApiSettings
-from gantline.api.leased_bucket import LeasedBucket
-from gantline.api.rate_limiter import RateLimiter
+from gantline.api.rate_limiter import NAMESPACE, LeasedBucket, RateLimiter, SharedBucket
 from gantline.api.rate_limits import RateLimits
-from gantline.api.shared_bucket import NAMESPACE, SharedBucket
 from gantline.auth.authenticator import Credentials
 from gantline.auth.principal import Principal
 from gantline.auth.rate_limit import RateLimit, read_rate_limit
@@ -302,7 +300,7 @@ async def test_a_small_limit_is_not_closed_by_a_broken_store(clock: FakeClock) -
 async def test_a_store_that_hangs_holds_nobody_for_long(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantline.api.leased_bucket._ASK_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.api.rate_limiter._ASK_SECONDS", 0.01)
     watched = Watched(MemoryStore(clock=clock))
     watched.hangs = asyncio.Event()
     bucket = bucket_on(watched.store, RateLimit(10.0, 20), clock)

@@ -10,8 +10,7 @@ import msgspec
 
 from gantline import WorkerSettings
 from gantline.api.rate_limits import RateLimits
-from gantline.api.settings import ApiSettings
-from gantline.api.streams.settings import StreamSettings
+from gantline.api.settings import ApiSettings, StreamSettings
 from gantline.app.settings import SETTINGS
 from gantline.contract.policy import Policy
 from gantline.webhooks.settings import WebhookSettings

@@ -4,9 +4,8 @@ The documents are shared with the client, which must not need a web framework: s
 itself, which does, is imported from `gantline.api.application`, or made by `jobs.api(…)`.
 """
 
-from gantline.api.answer import Answer
 from gantline.api.rate_limits import RateLimits
 from gantline.api.responses import Responses
 from gantline.api.settings import ApiSettings
 
-__all__ = ["Answer", "ApiSettings", "RateLimits", "Responses"]
+__all__ = ["ApiSettings", "RateLimits", "Responses"]

@@ -1,6 +1,7 @@
 """The API as an ASGI application: its routes, and what is made once for all requests."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -9,32 +10,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gantline.api.access import Access
-from gantline.api.answer import Answer
-from gantline.api.async_endpoint import AsyncEndpoint, Before, response_of
+from gantline.api.access import Access, JobCache
+from gantline.api.async_endpoint import AsyncEndpoint, Before
 from gantline.api.call import Call
+from gantline.api.dispatcher import Dispatcher
 from gantline.api.endings import Endings
-from gantline.api.front_desk import FrontDesk
-from gantline.api.job_cache import JobCache
-from gantline.api.operation import Operation
-from gantline.api.operations.act import Acting
-from gantline.api.operations.audit import AuditTrail
-from gantline.api.operations.dead import DeadLetters
+from gantline.api.openapi import openapi_document
+from gantline.api.operation import Operation, Parts
 from gantline.api.operations.documentation import Documentation
-from gantline.api.operations.follow import Follow
-from gantline.api.operations.job_types import JobTypes
-from gantline.api.operations.queues import Queues
-from gantline.api.operations.read import Reading
-from gantline.api.operations.schedules import ScheduleOperations
-from gantline.api.operations.statistics import Statistics
-from gantline.api.operations.submit import Submitting
-from gantline.api.operations.webhooks import WebhookOperations
-from gantline.api.parts import Parts
+from gantline.api.operations.table import documentation_operations, operations_of
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.rate_limiter import RateLimiter
 from gantline.api.responses import Responses
-from gantline.api.served import Served
 from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams
@@ -50,36 +37,41 @@ _CHOICES = (
     "Give `authenticator=`: ApiKeyAuthenticator, JwtAuthenticator, AnyOf(…) or your own; or say "
     "`allow_anonymous=True` to let everybody in."
 )
+_HEADERS_SENT = (
+    "Authorization Content-Type Idempotency-Key If-Match If-None-Match Last-Event-ID Prefer "
+    "X-Correlation-Id"
+)
+_HEADERS_SHOWN = (
+    "ETag Link Location RateLimit-Limit RateLimit-Remaining RateLimit-Reset Retry-After "
+    "X-Correlation-Id"
+)
 
 
 class Resource:
-    """All operations of one path, as an ASGI application."""
+    """All operations of one path, as an ASGI application; without any, there is nothing here."""
 
-    def __init__(self, desk: FrontDesk, operations: Sequence[Operation]) -> None:
-        self._desk = desk
-        self._served = {operation.method: Served(operation) for operation in operations}
-        if "GET" in self._served:
-            self._served["HEAD"] = self._served["GET"]
-        allowed = ", ".join(sorted(self._served)).encode("ascii")
-        self._not_allowed = Served(_refusing(ApiCode.METHOD_NOT_ALLOWED, (b"allow", allowed)))
+    def __init__(
+        self, dispatcher: Dispatcher, operations: Sequence[Operation] = (), *, advice: str = ""
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._operations = {operation.method: operation for operation in operations}
+        if "GET" in self._operations:
+            self._operations["HEAD"] = self._operations["GET"]
+        self._advice = advice
+        # An operation too, so that a wrong path or method is a problem like others.
+        self._refusing = Operation("", "", "", "", "", self._refuse, {}, is_public=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        served = self._served.get(scope["method"], self._not_allowed)
-        await self._desk.serve(served, scope, receive, send)
+        operation = self._operations.get(scope["method"], self._refusing)
+        await self._dispatcher.serve(operation, scope, receive, send)
 
-
-def _refusing(code: str, *headers: tuple[bytes, bytes], is_documented: bool = False) -> Operation:
-    """An operation that there is not, so that a wrong path or method is a problem like others."""
-
-    async def refuse(call: Call) -> Answer:
-        what = f"{call.scope['method']} {call.path}" if code == ApiCode.METHOD_NOT_ALLOWED else ""
-        detail = f"{what} is not served." if what else f"There is nothing at {call.path}."
-        advice = f" What there is, {call.root}/api/docs tells." if is_documented else ""
-        raise Refused(code, detail + advice, headers=headers)
-
-    return Operation(
-        name="", method="", path="", tag="", summary="", run=refuse, answers={}, is_public=True
-    )
+    async def _refuse(self, call: Call) -> Response:
+        if not self._operations:
+            advice = self._advice and f" What there is, {call.root}{self._advice} tells."
+            raise Refused(ApiCode.NOT_FOUND, f"There is nothing at {call.path}.{advice}")
+        allowed = {"allow": ", ".join(sorted(self._operations))}
+        detail = f"{call.method} {call.path} is not served."
+        raise Refused(ApiCode.METHOD_NOT_ALLOWED, detail, headers=allowed)
 
 
 class Api:
@@ -110,34 +102,38 @@ class Api:
             )
         self._jobs = jobs
         self.settings = settings or ApiSettings()
+        authenticator = authenticator or AllowAnonymous()
+        gate = Gate(authorizer or DefaultAuthorizer(), audit or _TheirAudit(jobs), clock=jobs.clock)
         self._parts = _parts(
             jobs,
-            authenticator=authenticator or AllowAnonymous(),
-            gate=Gate(
-                authorizer or DefaultAuthorizer(), audit or _TheirAudit(jobs), clock=jobs.clock
-            ),
+            authenticator=authenticator,
+            gate=gate,
             settings=self.settings,
             responses=responses or Responses(),
             stream_tokens=stream_tokens,
         )
         jobs.on_close(self._parts.endings.close)
         jobs.on_close(self._parts.streams.close)
-        operations = _operations(self._parts)
-        documentation = Documentation(operations, is_shown=self.settings.show_documentation)
-        self.operations = [*operations, *documentation.operations]
-        self.openapi = documentation.document
+        self.dispatcher = Dispatcher(self._parts, authenticator, gate)
+        is_shown = self.settings.show_documentation
+        documentation = Documentation(lambda: self.openapi)
+        self.operations = [
+            *operations_of(self._parts),
+            *documentation_operations(documentation, is_shown=is_shown),
+        ]
         self.routes = [
-            *_routes(self._parts.desk, self.operations),
+            *_routes(self.dispatcher, self.operations),
             *(Route(path, page) for path, page in (pages or {}).items()),
         ]
-        nothing = _NotFound(self._parts.desk, is_documented=self.settings.show_documentation)
+        nothing = Resource(self.dispatcher, advice="/api/docs" if is_shown else "")
         router = Router(self.routes, default=nothing, redirect_slashes=False)
         self._app = self._with_cors(router)
         self._direct = {} if self.settings.cors_origins else _without_values(self.routes)
 
-    @property
-    def desk(self) -> FrontDesk:
-        return self._parts.desk
+    @cached_property
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document of all operations."""
+        return openapi_document(self.operations)
 
     def endpoint(
         self,
@@ -151,11 +147,14 @@ class Api:
 
         `headers` are those to capture, each with the field of the payload that it becomes.
         """
-        desk, submitter = self._parts.desk, self._parts.submitter
+        dispatcher, submitter = self.dispatcher, self._parts.submitter
+        if responses is not None:
+            dispatcher = dispatcher.responding_by(responses)
+            submitter = submitter.responding_by(responses)
         return AsyncEndpoint(
             job_type,
-            desk=desk if responses is None else desk.answering(responses),
-            submitter=submitter if responses is None else submitter.answering(responses),
+            dispatcher=dispatcher,
+            submitter=submitter,
             settings=self.settings,
             headers=headers or {},
             before=before,
@@ -182,8 +181,7 @@ class Api:
         """
         if not isinstance(error, GantlineError):
             raise error
-        call, _ = self.desk.received(request.scope)
-        return response_of(self.desk.problem_for(call, error), call.correlation_id)
+        return self.dispatcher.problem_for(request.scope, request.receive, error)
 
     def _with_cors(self, app: ASGIApp) -> ASGIApp:
         if not self.settings.cors_origins:
@@ -192,26 +190,8 @@ class Api:
             app,
             allow_origins=self.settings.cors_origins,
             allow_methods=("GET", "POST", "PUT", "DELETE"),
-            allow_headers=(
-                "Authorization",
-                "Content-Type",
-                "Idempotency-Key",
-                "If-Match",
-                "If-None-Match",
-                "Last-Event-ID",
-                "Prefer",
-                "X-Correlation-Id",
-            ),
-            expose_headers=(
-                "ETag",
-                "Link",
-                "Location",
-                "RateLimit-Limit",
-                "RateLimit-Remaining",
-                "RateLimit-Reset",
-                "Retry-After",
-                "X-Correlation-Id",
-            ),
+            allow_headers=_HEADERS_SENT.split(),
+            expose_headers=_HEADERS_SHOWN.split(),
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -250,15 +230,6 @@ class _TheirAudit:
         await self._jobs.audit.record(entry)
 
 
-class _NotFound:
-    def __init__(self, desk: FrontDesk, *, is_documented: bool) -> None:
-        self._desk = desk
-        self._served = Served(_refusing(ApiCode.NOT_FOUND, is_documented=is_documented))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._desk.serve(self._served, scope, receive, send)
-
-
 def _parts(
     jobs: Jobs,
     *,
@@ -275,14 +246,6 @@ def _parts(
         jobs=jobs,
         settings=settings,
         responses=responses,
-        desk=FrontDesk(
-            jobs,
-            authenticator=authenticator,
-            gate=gate,
-            limiter=RateLimiter(jobs, settings.rate_limits),
-            settings=settings,
-            responses=responses,
-        ),
         access=access,
         cache=cache,
         endings=endings,
@@ -293,32 +256,14 @@ def _parts(
     )
 
 
-def _operations(parts: Parts) -> list[Operation]:
-    """In the order in which they are looked for: what is called most often comes first."""
-    reading = Reading(parts)
-    return [
-        *Submitting(parts).operations,
-        *reading.operations,
-        *Acting(parts).operations,
-        *DeadLetters(parts, reading).operations,
-        *Statistics(parts).operations,
-        *Queues(parts).operations,
-        *JobTypes(parts).operations,
-        *WebhookOperations(parts).operations,
-        *ScheduleOperations(parts).operations,
-        *AuditTrail(parts).operations,
-        *Follow(parts).operations,
-    ]
-
-
 def _without_values(routes: Sequence[BaseRoute]) -> dict[str, ASGIApp]:
     """Routes that are found by their path alone, without asking one after the other."""
     plain = [one for one in routes if isinstance(one, Route) and not one.param_convertors]
     return {route.path: route.app for route in plain}
 
 
-def _routes(desk: FrontDesk, operations: Sequence[Operation]) -> list[BaseRoute]:
+def _routes(dispatcher: Dispatcher, operations: Sequence[Operation]) -> list[BaseRoute]:
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, Resource(desk, group)) for path, group in by_path.items()]
+    return [Route(path, Resource(dispatcher, group)) for path, group in by_path.items()]

@@ -1,29 +1,41 @@
 """Async endpoints: a route of the user's own application that enqueues a job and answers 202."""
 
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final, Protocol
+from uuid import UUID
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gantline.api import headers as request_headers
-from gantline.api.answer import Answer
-from gantline.api.call import Call
-from gantline.api.capture import Capture
-from gantline.api.documents import AcceptedDocument, StatusDocument
-from gantline.api.front_desk import FrontDesk
+from gantline.api.call import Call, quoted
+from gantline.api.dispatcher import Dispatcher
+from gantline.api.documents import AcceptedDocument, ErrorDetail
+from gantline.api.json_response import NO_STORE, encode
 from gantline.api.operation import Operation
-from gantline.api.operations.submit import SUBMIT_PROBLEMS
+from gantline.api.parsing import check_json, decode, parameters
 from gantline.api.port import DeclaredJob
+from gantline.api.problems import Refused, invalid_parameter, refused_for
 from gantline.api.settings import ApiSettings
-from gantline.api.streams.stream import EventStream
 from gantline.api.submitting import Submitter
+from gantline.api.views import status_url
+from gantline.auth.principal import Principal
+from gantline.contract.errors import Code, InvalidInput, InvalidPayload
+from gantline.contract.status import JobStatus
+from gantline.worker.handler import Handler
 
-Before = Callable[[Request, Any], Awaitable[Response | Answer | None] | Response | Answer | None]
-"""Sees the request and its typed payload first. What it returns is the answer, and nothing is
+Before = Callable[[Request, Any], Awaitable[Response | None] | Response | None]
+"""Sees the request and its typed payload first. What it returns is the response, and nothing is
 submitted; None lets the job be submitted. `request.state.principal` is who asks."""
+
+# What says who somebody is never goes into a job, whatever the route asks for.
+_NEVER: Final = frozenset(
+    {"authorization", "cookie", "proxy-authorization", "set-cookie", "x-api-key"}
+)
 
 
 class AsyncEndpoint:
@@ -33,102 +45,172 @@ class AsyncEndpoint:
         self,
         job_type: DeclaredJob,
         *,
-        desk: FrontDesk,
+        dispatcher: Dispatcher,
         submitter: Submitter,
         settings: ApiSettings,
         headers: Mapping[str, str],
         before: Before | None,
     ) -> None:
         self.job_type = job_type
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._submitter = submitter
         self._settings = settings
         self._before = before
-        operation = Operation(
-            name=f"enqueue {job_type.name}",
-            method="",
-            path="",
-            tag="",
-            summary=f"Enqueue a job of type {job_type.name}.",
-            run=self._enqueue,
-            answers={202: AcceptedDocument, 200: StatusDocument},
-            problems=SUBMIT_PROBLEMS,
-        )
-        self.served = Capture(operation, job_type.handler, headers)
+        read = Capture(job_type.handler, headers).read
+        name = f"enqueue {job_type.name}"
+        self._operation = Operation(name, "", "", "", "", self._enqueue, {}, read=read)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._desk.serve(self.served, scope, receive, send)
+        await self.serve(scope, receive, send)
 
-    async def _enqueue(self, call: Call) -> Answer:
+    async def serve(
+        self, scope: Scope, receive: Receive, send: Send, principal: Principal | None = None
+    ) -> None:
+        """Answer one request; `principal` where somebody else has told already who asks."""
+        await self._dispatcher.serve(self._operation, scope, receive, send, principal)
+
+    async def _enqueue(self, call: Call) -> Response:
         if self._before is not None:
-            answer = await self._asked_before(call, self._before)
-            if answer is not None:
-                return answer
+            call.state.principal = call.principal
+            found = self._before(call, call.sent)
+            response = await found if inspect.isawaitable(found) else found
+            if response is not None:
+                return copy.copy(response)  # it may be one for all requests
         principal = call.principal
         new = self.job_type.prepare(
-            call.body,
+            call.sent,
             tenant=principal.tenant_id,
             owner=principal.id,
             correlation_id=call.correlation_id,
-            job_id=request_headers.async_request_id(call.headers),
-            trace_context=request_headers.trace_context(call.headers),
+            job_id=request_headers.async_request_id(call.joined_headers),
+            trace_context=request_headers.trace_context(call.joined_headers),
         )
         content = bytes(new.job.payload)
         key = self._submitter.request_key(call, content, tenant_id=principal.tenant_id)
-        return await self._submitter.accept(call, new.with_request(key), root=self._root(call))
+        # The API is beside the application that this route is in, not beneath the route.
+        root = call.scope.get("app_root_path", call.scope.get("root_path", ""))
+        root = quoted(root.rstrip("/")) + self._settings.mounted_at
+        return await self._submitter.accept(call, new.with_request(key), root=root)
 
-    async def _asked_before(self, call: Call, before: Before) -> Answer | None:
-        async def replay() -> dict[str, Any]:
-            return {"type": "http.request", "body": call.raw_body, "more_body": False}
 
-        request = Request(dict(call.scope), replay)
-        request.state.principal = call.principal
-        found = before(request, call.body)
-        if inspect.isawaitable(found):
-            found = await found
-        return answer_of(found) if isinstance(found, Response) else found
+class Capture:
+    """Reads requests to one async endpoint into its payload.
 
-    def _root(self, call: Call) -> str:
-        """Where the API is: beside the application that this route is in, not beneath the route."""
-        root: str = call.scope.get("app_root_path", call.scope.get("root_path", ""))
-        return (
-            Call({**call.scope, "root_path": root}, call.headers, call.correlation_id).root
-            + self._settings.mounted_at
+    The body is the payload. Values of the route and the query, and headers that were allowed,
+    become fields of it. What comes from two places must be the same in both.
+    """
+
+    def __init__(self, handler: Handler, headers: Mapping[str, str]) -> None:
+        """`headers` are the names of headers to take, each with the field that it becomes."""
+        self._handler = handler
+        self._headers = {name.lower(): field for name, field in headers.items()}
+        if refused := sorted(_NEVER & self._headers.keys()):
+            raise InvalidInput(
+                f"The header {refused[0]} may not be captured.",
+                next_step="The job's owner is recorded as createdBy.",
+            )
+        for name, field in headers.items():
+            if self._reads(field) is False:
+                raise InvalidInput(
+                    f"The header {name} would become {field}, which the payload of "
+                    f"{handler.job_type!r} has not."
+                )
+
+    def _reads(self, field: str) -> bool:
+        try:
+            return self._handler.codec.from_text(field, [""]) is not None
+        except InvalidPayload:
+            return True
+
+    async def read(self, call: Call, limit: int) -> None:
+        """Set `call.sent` to the typed payload."""
+        body = await call.read_body(limit=limit)
+        if body:
+            check_json(call.joined_headers)
+        captured = self._captured(call)
+        try:
+            call.sent = self._handler.codec.decode(self._payload(body, captured))
+        except InvalidPayload as error:
+            raise refused_for(error, within="#") from None
+
+    def _captured(self, call: Call) -> dict[str, Any]:
+        captured: dict[str, Any] = {}
+        for name, value in call.path_params.items():
+            self._take(captured, name, [str(value)])
+        texts: dict[str, list[str]] = {}
+        for name, text in parameters(call.scope["query_string"]):
+            texts.setdefault(name, []).append(text)
+        for name, values in texts.items():
+            if not self._take(captured, name, values):
+                raise invalid_parameter(name, "is not known")
+        for header, field in self._headers.items():
+            if (given := call.joined_headers.get(header)) is not None:
+                self._take(captured, field, [given])
+        return captured
+
+    def _take(self, captured: dict[str, Any], name: str, texts: list[str]) -> bool:
+        try:
+            read = self._handler.codec.from_text(name, texts)
+        except InvalidPayload as error:
+            raise refused_for(error, within="#") from None
+        if read is None:
+            return False
+        field, value = read
+        if captured.setdefault(field, value) != value:
+            raise _differs(field)
+        return True
+
+    def _payload(self, body: bytes, captured: dict[str, Any]) -> bytes:
+        """The payload's JSON; without a body or captured values it is what an empty one is."""
+        if not captured:
+            if body:
+                decode(Any, body)  # a malformed body is told apart from a wrong payload
+            return body or (b"{}" if self._handler.codec.fields is not None else b"null")
+        sent: dict[str, Any] = decode(dict[str, Any], body) if body else {}
+        for field, value in captured.items():
+            if sent.setdefault(field, value) != value:
+                raise _differs(field)
+        return msgspec.json.encode(sent)
+
+
+def _differs(field: str) -> Refused:
+    detail = "is given twice, and differently"
+    error = ErrorDetail(pointer=f"#/{field}", detail=detail)
+    return Refused(Code.VALIDATION_ERROR, f"{field} {detail}.", errors=[error])
+
+
+class _HandleLike(Protocol):
+    """What a handle tells."""
+
+    @property
+    def job_id(self) -> UUID: ...
+
+    @property
+    def subject_id(self) -> str: ...
+
+    @property
+    def duplicate(self) -> bool: ...
+
+
+class Accepted(Response):
+    """The 202 for a job that the user's own code submitted.
+
+    `return Accepted.of(await index.submit(document))`
+    """
+
+    @classmethod
+    def of(
+        cls, handle: _HandleLike, *, mounted_at: str = "", retry_after_seconds: int = 1
+    ) -> "Accepted":
+        """`mounted_at` is where the API is, if not at the root."""
+        url = status_url(mounted_at, handle.job_id)
+        document = AcceptedDocument(
+            job_id=handle.job_id,
+            subject_id=handle.subject_id,
+            status_url=url,
+            status=None if handle.duplicate else JobStatus.QUEUED,
+            duplicate=handle.duplicate,
         )
-
-
-def answer_of(response: Response) -> Answer:
-    """Starlette's response as ours; one that is streamed has no body to take."""
-    headers = [(name, value) for name, value in response.raw_headers if name != b"content-length"]
-    return Answer(response.status_code, bytes(response.body), headers)
-
-
-def response_of(answer: Answer, correlation_id: str) -> Response:
-    """Our answer as Starlette's, for frameworks that want one."""
-    if isinstance(answer, EventStream):
-        return _Streaming(answer, correlation_id)
-    response = Response(answer.body, answer.status)
-    own = {name for name, _ in answer.headers}
-    kept = [(name, value) for name, value in response.raw_headers if name not in own]
-    response.raw_headers = [
-        *kept,
-        *answer.headers,
-        (b"x-correlation-id", correlation_id.encode("latin-1")),
-        (b"x-content-type-options", b"nosniff"),
-    ]
-    return response
-
-
-class _Streaming(Response):
-    """An event stream as a response of Starlette's."""
-
-    def __init__(self, stream: EventStream, correlation_id: str) -> None:
-        super().__init__(status_code=stream.status)
-        self._stream = stream
-        self._correlation_id = correlation_id
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with_body = scope["method"] != "HEAD"
-        await self._stream.send(
-            send, receive, correlation_id=self._correlation_id, with_body=with_body
-        )
+        headers = {"location": url, "retry-after": str(retry_after_seconds)}
+        headers |= {"content-type": "application/json", "cache-control": NO_STORE}
+        return cls(encode(document), 202, headers)

@@ -230,7 +230,7 @@ class RedriveReport(Document, frozen=True, kw_only=True):
 # -- operating ----------------------------------------------------------------------------------
 
 
-class Counts(Document, frozen=True, kw_only=True):
+class JobCounts(Document, frozen=True, kw_only=True):
     """How many jobs are where. `scheduled` are those of `queued` that are not yet due."""
 
     queued: int
@@ -244,7 +244,7 @@ class Counts(Document, frozen=True, kw_only=True):
     """How long the longest-waiting due job has waited."""
 
 
-class QueueDocument(Counts, frozen=True, kw_only=True):
+class QueueDocument(JobCounts, frozen=True, kw_only=True):
     """A queue with the tenant's jobs in it. Paused and capped it is for all tenants."""
 
     queue: str
@@ -297,14 +297,14 @@ class JobTypeState(Document, frozen=True, kw_only=True):
     paused: bool
 
 
-class LaneDocument(Counts, frozen=True, kw_only=True):
+class LaneDocument(JobCounts, frozen=True, kw_only=True):
     """The jobs of one queue and type."""
 
     queue: str
     job_type: str
 
 
-class StatisticsDocument(Counts, frozen=True, kw_only=True):
+class StatisticsDocument(JobCounts, frozen=True, kw_only=True):
     """The jobs of a tenant in numbers: all of them, and by queue and type.
 
     Where there are too many lanes, the fullest are told.

@@ -6,21 +6,18 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.params import Depends
+from starlette.types import Receive, Scope, Send
 
 from gantline.api.application import Api
-from gantline.api.async_endpoint import AsyncEndpoint, Before, response_of
-from gantline.api.body import ClientGone
-from gantline.api.call import Scope
-from gantline.api.endpoint_document import answers_document, request_document
-from gantline.api.front_desk import FrontDesk
+from gantline.api.async_endpoint import AsyncEndpoint, Before
+from gantline.api.openapi import endpoint_answers, endpoint_request
+from gantline.api.operation import Operation
 from gantline.api.port import DeclaredJob
-from gantline.api.served import Servable, Served
 from gantline.auth.principal import Principal
 from gantline.contract.errors import AuthMisconfigured
 
 _Endpoint = Callable[..., Awaitable[Response]]
-
-
+_Serve = Callable[[Scope, Receive, Send, Principal | None], Awaitable[None]]
 Routes = FastAPI | APIRouter
 
 
@@ -35,7 +32,7 @@ def fastapi_router(api: Api, *, principal: Any = None) -> APIRouter:
         dependency = None if operation.is_public else principal
         router.add_api_route(
             operation.path,
-            _endpoint(api.desk, Served(operation), dependency),
+            _endpoint(_serving(api, operation), dependency),
             methods=methods,
             name=f"gantline:{operation.name}",
             include_in_schema=False,
@@ -58,17 +55,17 @@ def add_endpoint(
     """Add a route that submits a job and answers 202; the options are those of `add_api_route`."""
     endpoint = api.endpoint(job_type, headers=headers, before=before)
     codec = job_type.handler.codec
-    shown = request_document(codec, path, headers or {}, told=_read_by(principal))
+    shown = endpoint_request(codec, path, headers or {}, told=_read_by(principal))
     routes.add_api_route(
         path,
-        _endpoint(api.desk, endpoint.served, principal),
+        _endpoint(endpoint.serve, principal),
         methods=list(methods),
         status_code=202,
         **{
             "name": f"enqueue-{job_type.name}",
             "response_class": Response,
             "openapi_extra": shown,
-            "responses": answers_document(),
+            "responses": endpoint_answers(),
             **options,
         },
     )
@@ -81,23 +78,19 @@ def _read_by(principal: Any) -> Collection[str]:
     return inspect.signature(reader).parameters if callable(reader) else ()
 
 
-def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:
-    async def answered(request: Request, known: Principal | None) -> Response:
-        call, refused = desk.received(_from_its_prefix(request.scope, served))
-        try:
-            answer = (
-                desk.problem(call, refused)
-                if refused
-                else await desk.answer(served, call, request.receive, known)
-            )
-        except ClientGone:
-            return Response(status_code=499)  # nobody reads it
-        return response_of(answer, call.correlation_id)
+def _serving(api: Api, operation: Operation) -> _Serve:
+    async def serve(scope: Scope, receive: Receive, send: Send, known: Principal | None) -> None:
+        scope = _from_its_prefix(scope, operation)
+        await api.dispatcher.serve(operation, scope, receive, send, known)
 
+    return serve
+
+
+def _endpoint(serve: _Serve, principal: Any) -> _Endpoint:
     if principal is None:
 
         async def plain(request: Request) -> Response:
-            return await answered(request, None)
+            return _Deferred(serve, None)
 
         return plain
 
@@ -107,24 +100,30 @@ def _endpoint(desk: FrontDesk, served: Servable, principal: Any) -> _Endpoint:
         )
 
     async def depending(request: Request, known: Any = principal) -> Response:
-        return await answered(request, _checked(known, served))
+        if not isinstance(known, Principal):
+            raise AuthMisconfigured(
+                f"The dependency that tells the principal gave a {type(known).__name__}.",
+                next_step="Let it return a gantline.auth Principal, or raise an HTTPException.",
+            )
+        return _Deferred(serve, known)
 
     return depending
 
 
-def _from_its_prefix(scope: Scope, served: Servable) -> Scope:
+class _Deferred(Response):
+    """Runs the operation when FastAPI sends the response, so that it is served as everywhere."""
+
+    def __init__(self, serve: _Serve, known: Principal | None) -> None:
+        super().__init__()
+        self._serve = serve
+        self._known = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send, self._known)
+
+
+def _from_its_prefix(scope: Scope, operation: Operation) -> Scope:
     """A router that is included under a prefix is as good as mounted there."""
-    own, path = served.operation.path, scope["path"]
-    head = own.partition("{")[0]
-    if not head or (start := path.rfind(head, len(scope.get("root_path", "")))) < 0:
-        return scope
-    return {**scope, "root_path": path[:start]}
-
-
-def _checked(known: Any, served: Servable) -> Principal:
-    if not isinstance(known, Principal):
-        raise AuthMisconfigured(
-            f"The dependency that tells the principal gave a {type(known).__name__}.",
-            next_step="Let it return a gantline.auth Principal, or raise an HTTPException.",
-        )
-    return known
+    path, head = scope["path"], operation.path.partition("{")[0]
+    start = path.rfind(head, len(scope.get("root_path", "")))
+    return scope if start < 0 else {**scope, "root_path": path[:start]}

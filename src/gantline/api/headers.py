@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from gantline.api.problems import invalid_parameter
+from gantline.contract.identity import uuid_text
 
 CORRELATION: Final = "x-correlation-id"
 IDEMPOTENCY_KEY: Final = "idempotency-key"
@@ -29,17 +32,14 @@ _TRACESTATE: Final = re.compile(r"[ -~]{1,512}")
 
 def merged(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """All headers by lower-case name; one that was sent twice is joined by a comma."""
-    headers: dict[str, str] = {}
-    again: dict[str, list[str]] = {}
-    for name, value in raw:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        if key in headers:
-            again.setdefault(key, [headers[key]]).append(text)
-        else:
-            headers[key] = text
-    for key, texts in again.items():
-        headers[key] = ", ".join(texts)
-    return headers
+    pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw]
+    headers = dict(pairs)
+    if len(headers) == len(pairs):
+        return headers
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: ", ".join(texts) for name, texts in values.items()}
 
 
 def new_correlation_id() -> str:
@@ -111,10 +111,10 @@ def async_request_id(headers: dict[str, str]) -> UUID | None:
 def uuid_of(name: str, text: str) -> UUID:
     """Read a UUID in its canonical form, the only one that has one spelling."""
     try:
-        found = UUID(text)
-    except ValueError:
-        found = None
-    if found is None or str(found) != text.lower():
+        found = msgspec.convert(text, UUID)
+    except msgspec.ValidationError:
+        raise invalid_parameter(name, "is not a UUID") from None
+    if uuid_text(found) != text.lower():
         raise invalid_parameter(name, "is not a UUID")
     return found
 
@@ -148,6 +148,14 @@ def entity_tags(headers: dict[str, str], name: str) -> list[str] | None:
             raise invalid_parameter(label, "must be * or a list of entity tags in quotes")
         tags.append(match[0])
     return tags
+
+
+def is_known(headers: dict[str, str], tag: str) -> bool:
+    """Whether If-None-Match names this state; weak comparison, as for any GET."""
+    tags = entity_tags(headers, "if-none-match")
+    if tags is None:
+        return False
+    return tags == ["*"] or tag in [one.removeprefix("W/") for one in tags]
 
 
 def trace_context(headers: dict[str, str]) -> dict[str, str] | None:

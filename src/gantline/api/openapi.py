@@ -1,23 +1,30 @@
 """The OpenAPI 3.1 document, made of the same operations and structs that serve the requests."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from starlette.routing import compile_path
 
-from gantline.api.documents import ProblemDocument, ResetDocument, StatusDocument
+from gantline.api.documents import (
+    AcceptedDocument,
+    ProblemDocument,
+    ResetDocument,
+    StatusDocument,
+)
 from gantline.api.operation import EventText, Html, Operation
 from gantline.api.problems import KINDS, ApiCode, Kind
 from gantline.api.streams.identity import COOKIE, PARAMETER
-from gantline.api.webhook_requests import webhooks
+from gantline.contract.codec import Codec
 from gantline.contract.errors import Code
 from gantline.contract.job_event import CloudEvent
 from gantline.contract.schedule import NAME_PATTERN
 from gantline.contract.status import Event
 from gantline.contract.version import __version__
-from gantline.contract.webhook import StandardEvent
+from gantline.contract.webhook import EVENT_TYPES, StandardEvent
 
+_DEEPEST_REFERENCE: Final = 20
 _REF: Final = "#/components/schemas/{name}"
 _FOR_EVERY: Final = (
     ApiCode.INVALID_REQUEST,
@@ -82,6 +89,23 @@ _ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     202: ("Location", "Retry-After"),
 }
 
+_WEBHOOK_HEADERS: Final = (
+    ("webhook-id", "Of this message; the same whenever it is sent again.", {"type": "string"}),
+    ("webhook-timestamp", "When it was sent, in seconds.", {"type": "string"}),
+    (
+        "webhook-signature",
+        "One or more of `v1,` and the HMAC-SHA256 over id, timestamp and body, in base64.",
+        {"type": "string"},
+    ),
+    (
+        "X-Gantline-Signature",
+        "`sha256=` and the HMAC-SHA256 over the body, in hex; the prefix is the endpoint's.",
+        {"type": "string"},
+    ),
+    ("X-Gantline-Event-Type", "What happened.", {"type": "string"}),
+    ("X-Gantline-Delivery-Id", "As webhook-id.", {"type": "string"}),
+)
+
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
     schemas = _Schemas(operations)
@@ -93,7 +117,7 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Gantline", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "webhooks": webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
+        "webhooks": _webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
@@ -255,3 +279,116 @@ def _problems(operation: Operation) -> dict[int, list[Kind]]:
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+def _webhooks(standard: dict[str, Any], cloud_event: dict[str, Any]) -> dict[str, Any]:
+    """The requests that webhooks make, one for each type of event; all look the same."""
+    return {name: {"post": _webhook_request(name, standard, cloud_event)} for name in EVENT_TYPES}
+
+
+def _webhook_request(
+    name: str, standard: dict[str, Any], cloud_event: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "operationId": f"on.{name}",
+        "summary": f"Tell an endpoint: {name}.",
+        "tags": ["webhooks"],
+        "security": [],
+        "parameters": [
+            {"name": header, "in": "header", "required": True, "description": text, "schema": kind}
+            for header, text, kind in _WEBHOOK_HEADERS
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": standard},
+                "application/cloudevents+json": {"schema": cloud_event},
+            },
+        },
+        "responses": {
+            "2XX": {"description": "It has been taken."},
+            "410": {"description": "It wants nothing more: the endpoint is disabled."},
+            "default": {
+                "description": "408, 425, 429 and 5xx are tried again, as Retry-After says; "
+                "anything else is given up. Redirects are not followed."
+            },
+        },
+    }
+
+
+# -- an async endpoint, in the document of the user's own application -----------------------------
+
+
+def endpoint_request(
+    codec: Codec[Any], path: str, headers: Mapping[str, str], *, told: Collection[str]
+) -> dict[str, Any]:
+    """The parameters and the body, which has not what the path gives; `told` are told already."""
+    payload = _inlined(codec.schema())
+    fields = payload.get("properties", {})
+    in_path = {name: codec.json_name(name) for name in compile_path(path)[2]}
+    in_headers = {name: codec.json_name(field) for name, field in headers.items()}
+    parameters = [
+        {
+            "name": name,
+            "in": where,
+            "required": where == "path",
+            "schema": fields.get(field, {"type": "string"}),
+        }
+        for where, named in (("path", in_path), ("header", in_headers))
+        for name, field in named.items()
+        if name not in told
+    ]
+    document: dict[str, Any] = {"parameters": parameters} if parameters else {}
+    if codec.fields is not None:
+        schema = _without(payload, {*in_path.values()})
+        document["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    return document
+
+
+def _without(schema: dict[str, Any], fields: set[str | None]) -> dict[str, Any]:
+    kept = {name: one for name, one in schema.get("properties", {}).items() if name not in fields}
+    required = [name for name in schema.get("required", []) if name not in fields]
+    rest = {name: one for name, one in schema.items() if name != "required"}
+    return {**rest, "properties": kept, **({"required": required} if required else {})}
+
+
+def endpoint_answers() -> dict[int | str, dict[str, Any]]:
+    """What an async endpoint answers."""
+    return {
+        200: _endpoint_answer("With `Prefer: wait` the job has ended.", StatusDocument),
+        202: _endpoint_answer(
+            "The job is accepted; ask for it at its statusUrl.", AcceptedDocument
+        ),
+        "4XX": _endpoint_answer(
+            "Nothing was accepted.", ProblemDocument, "application/problem+json"
+        ),
+    }
+
+
+def _endpoint_answer(text: str, kind: type, media_type: str = "application/json") -> dict[str, Any]:
+    schema = _inlined(msgspec.json.schema(kind))
+    return {"description": text, "content": {media_type: {"schema": schema}}}
+
+
+def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what is referred to where it is referred to; a type within itself becomes anything.
+
+    The document is another application's, which has a place of its own for references.
+    """
+    resolved: dict[str, Any] = _resolve(schema, schema.get("$defs", {}), depth=0)
+    return resolved
+
+
+def _resolve(value: Any, definitions: Mapping[str, Any], *, depth: int) -> Any:
+    if isinstance(value, list):
+        return [_resolve(one, definitions, depth=depth) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "$ref" in value:
+        if depth >= _DEEPEST_REFERENCE:
+            return {}
+        name = value["$ref"].rsplit("/", 1)[-1]
+        return _resolve(definitions.get(name, {}), definitions, depth=depth + 1)
+    return {
+        key: _resolve(one, definitions, depth=depth) for key, one in value.items() if key != "$defs"
+    }

@@ -1,27 +1,35 @@
-"""An operation: one method on one path, with all that is needed to serve and to document it."""
+"""An operation: one method on one path, with all that is needed to serve and to document it.
+
+Parts are what the operations share.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from starlette.responses import Response
 
-from gantline.api.answer import Answer
-from gantline.api.call import Call
+from gantline.api.access import Access, JobCache
+from gantline.api.call import Call, Identify
+from gantline.api.endings import Endings
+from gantline.api.port import Jobs
+from gantline.api.responses import Responses
 from gantline.api.sent import NoQuery, Sent
-from gantline.auth.principal import Principal
+from gantline.api.settings import ApiSettings
+from gantline.api.streams.identity import Identity
+from gantline.api.streams.streams import Streams
+from gantline.api.submitting import Submitter
+from gantline.auth.stream_tokens import StreamTokens
 
-Run = Callable[[Call], Awaitable[Answer]]
-
-
-Identify = Callable[[Call], Awaitable[Principal | None]]
+Run = Callable[[Call], Awaitable[Response]]
 
 
 class Html:
-    """Marks an answer that is a page."""
+    """Marks a response that is a page."""
 
 
 class EventText:
-    """Marks an answer that is a stream of events."""
+    """Marks a response that is a stream of events."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True):
@@ -32,7 +40,7 @@ class RequestHeader(msgspec.Struct, frozen=True):
     schema: Mapping[str, Any]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class Operation(msgspec.Struct, frozen=True):
     """One operation. `path` is written as Starlette has it; `:path` values may hold slashes."""
 
     name: str
@@ -56,3 +64,20 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is for everybody, without credentials."""
     identify: Identify | None = None
     """How to tell who asks, where that can be told otherwise than by credentials."""
+    read: Callable[[Call, int], Awaitable[None]] | None = None
+    """How to read what was sent, where that is not a query and a body; at most so many bytes."""
+
+
+class Parts(NamedTuple):
+    """What the operations share, made once per API."""
+
+    jobs: Jobs
+    settings: ApiSettings
+    responses: Responses
+    access: Access
+    cache: JobCache
+    endings: Endings
+    submitter: Submitter
+    streams: Streams
+    stream_identity: Identity
+    stream_tokens: StreamTokens | None

@@ -68,7 +68,7 @@ class DeclaredJob(Protocol):
         ...
 
 
-class Webhooks(Protocol):
+class WebhooksPort(Protocol):
     """An application's webhooks. A tenant is named in every call; another's are not there."""
 
     async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook: ...
@@ -147,7 +147,7 @@ class Jobs(Protocol):
     def wakeup(self) -> Wakeup: ...
 
     @property
-    def webhooks(self) -> Webhooks | None:
+    def webhooks(self) -> WebhooksPort | None:
         """None where they are off."""
         ...
 

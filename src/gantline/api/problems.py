@@ -58,219 +58,84 @@ class Kind(NamedTuple):
         return self.retry_after_seconds is not None
 
 
+# By hand, since it is a table: code, status, title; advice, after how many seconds to try again.
+# fmt: off
 _KINDS: Final = (
-    Kind(
-        ApiCode.INVALID_REQUEST,
-        400,
-        "The request cannot be understood",
-        "A parameter, a header or the path is not what this endpoint takes; `errors` names it.",
-    ),
-    Kind(
-        Code.INVALID_FORMAT,
-        400,
-        "The body is not JSON",
-        "Send one JSON value in UTF-8, not nested deeper than 64 levels.",
-    ),
-    Kind(
-        Code.UNAUTHENTICATED,
-        401,
-        "It is not known who is asking",
-        "Send credentials; `WWW-Authenticate` says which kind.",
-    ),
-    Kind(
-        Code.INVALID_CREDENTIALS,
-        401,
-        "The credentials are not good",
-        "They are malformed, expired, revoked or unknown. Use others.",
-    ),
-    Kind(
-        Code.FORBIDDEN,
-        403,
-        "This is not allowed",
-        "The credentials are good, but not for this. Ask an administrator of the tenant.",
-    ),
-    Kind(ApiCode.NOT_FOUND, 404, "There is no such thing here", "Look at the path, or list first."),
-    Kind(
-        Code.JOB_NOT_FOUND,
-        404,
-        "There is no such job",
-        "It never existed, has been removed, or belongs to somebody else.",
-    ),
-    Kind(
-        ApiCode.STREAM_TOKENS_OFF,
-        404,
-        "This server gives no stream tokens",
-        "They need a pepper that all API processes share: make one with `gantline key pepper`, and "
-        "set GANTLINE_KEY_PEPPER. Who is known by a cookie needs no token.",
-    ),
-    Kind(
-        ApiCode.WEBHOOK_NOT_FOUND,
-        404,
-        "There is no such webhook",
-        "It never existed, was deleted, or belongs to another tenant.",
-    ),
-    Kind(
-        ApiCode.WEBHOOKS_OFF,
-        404,
-        "This server has no webhooks",
-        "They need a key for their secrets, which workers have too: make one with "
-        "`gantline key pepper`, and set GANTLINE_WEBHOOK_KEY.",
-    ),
-    Kind(
-        ApiCode.METHOD_NOT_ALLOWED,
-        405,
-        "This method is not for this path",
-        "`Allow` says which methods are.",
-    ),
-    Kind(
-        ApiCode.BODY_TIMEOUT,
-        408,
-        "The body did not arrive in time",
-        "Send it at once.",
-    ),
-    Kind(
-        Code.IDEMPOTENCY_CONFLICT,
-        409,
-        "The job's idempotency key is taken",
-        "A job with this key and another payload exists. Send the same payload, or another key.",
-    ),
-    Kind(
-        Code.JOB_ID_CONFLICT,
-        409,
-        "The job id is taken",
-        "Another job has this id. Leave the id out, or make a new one.",
-    ),
-    Kind(
-        Code.ILLEGAL_TRANSITION,
-        409,
-        "The job's status does not allow this",
-        "Read the job's status: a job that has ended cannot be cancelled, only a failed, poisoned "
-        "or cancelled one can be redriven, and only an ended one can be deleted.",
-    ),
-    Kind(
-        Code.SCHEDULE_CONFLICT,
-        409,
-        "The schedule cannot be made or changed so",
-        "Its name is taken, or code has declared it: then change it there, or pause it.",
-    ),
-    Kind(
-        ApiCode.JOB_PURGED,
-        410,
-        "The job has been purged",
-        "It was accepted and has ended; its record was removed after its retention.",
-    ),
-    Kind(
-        Code.VERSION_MISMATCH,
-        412,
-        "It has changed since it was read",
-        "Read it again, and repeat the request with the new ETag if it still makes sense.",
-    ),
-    Kind(
-        ApiCode.BODY_TOO_LARGE,
-        413,
-        "The body is too large",
-        "Send identifiers, not data; split a batch.",
-    ),
-    Kind(
-        Code.PAYLOAD_TOO_LARGE,
-        413,
-        "The payload is too large",
-        "Store the data elsewhere and pass its identifier.",
-    ),
-    Kind(
-        ApiCode.UNSUPPORTED_MEDIA_TYPE,
-        415,
-        "The body is not declared to be JSON",
-        "Send `Content-Type: application/json`.",
-    ),
-    Kind(
-        Code.VALIDATION_ERROR,
-        422,
-        "What was sent is not valid",
-        "`errors` says where and why. The JSON Schema of a payload is at /api/job-types.",
-    ),
-    Kind(
-        ApiCode.UNKNOWN_JOB_TYPE,
-        422,
-        "There is no such type of job",
-        "The types that there are, are listed at /api/job-types.",
-    ),
-    Kind(
-        ApiCode.IDEMPOTENCY_KEY_REUSED,
-        422,
-        "The Idempotency-Key was used for another request",
-        "Repeat the very same request, or use a new key.",
-    ),
-    Kind(
-        ApiCode.TOO_MANY_STREAMS,
-        429,
-        "Too many event streams are open",
-        "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….",
-        10,
-    ),
-    Kind(
-        Code.RATE_LIMITED,
-        429,
-        "Too many requests",
-        "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may still be.",
-        1,
-    ),
-    Kind(
-        ApiCode.INTERNAL_ERROR,
-        500,
-        "Something went wrong here",
-        "It is in the server's log under the correlation id.",
-    ),
-    Kind(
-        Code.JOB_TYPE_DISABLED,
-        503,
-        "This type of job is switched off",
-        "An operator has stopped it for now. Try again later.",
-        SubmitRefused.retry_after_seconds,
-    ),
-    Kind(
-        Code.QUEUE_FULL,
-        503,
-        "Too many jobs are waiting",
-        "Try again later, and send less.",
-        SubmitRefused.retry_after_seconds,
-    ),
-    Kind(
-        Code.STORE_CLOSED,
-        503,
-        "The jobs are being moved to another store",
-        "They can be read, but not changed. Try again later.",
-        SubmitRefused.retry_after_seconds,
-    ),
-    Kind(
-        ApiCode.OVERLOADED,
-        503,
-        "Too many requests are under way",
-        "Try again later, and send less at once.",
-        1,
-    ),
-    Kind(
-        Code.STORE_UNAVAILABLE,
-        503,
-        "The store cannot be reached",
-        "Try again; with the same Idempotency-Key or job id nothing is done twice.",
-        2,
-    ),
-    Kind(
-        Code.IDENTITY_PROVIDER_UNAVAILABLE,
-        503,
-        "Credentials cannot be checked now",
-        "Try again later.",
-        5,
-    ),
-    Kind(
-        ApiCode.REQUEST_TIMEOUT,
-        503,
-        "The request took too long",
-        "Try again; with the same Idempotency-Key or job id nothing is done twice.",
-        2,
-    ),
+    Kind(ApiCode.INVALID_REQUEST, 400, "The request cannot be understood",
+         "A parameter, a header or the path is not what this endpoint takes; `errors` names it."),
+    Kind(Code.INVALID_FORMAT, 400, "The body is not JSON",
+         "Send one JSON value in UTF-8, not nested deeper than 64 levels."),
+    Kind(Code.UNAUTHENTICATED, 401, "It is not known who is asking",
+         "Send credentials; `WWW-Authenticate` says which kind."),
+    Kind(Code.INVALID_CREDENTIALS, 401, "The credentials are not good",
+         "They are malformed, expired, revoked or unknown. Use others."),
+    Kind(Code.FORBIDDEN, 403, "This is not allowed",
+         "The credentials are good, but not for this. Ask an administrator of the tenant."),
+    Kind(ApiCode.NOT_FOUND, 404, "There is no such thing here",
+         "Look at the path, or list first."),
+    Kind(Code.JOB_NOT_FOUND, 404, "There is no such job",
+         "It never existed, has been removed, or belongs to somebody else."),
+    Kind(ApiCode.STREAM_TOKENS_OFF, 404, "This server gives no stream tokens",
+         "They need a pepper that all API processes share: make one with `gantline key pepper`, "
+         "and set GANTLINE_KEY_PEPPER. Who is known by a cookie needs no token."),
+    Kind(ApiCode.WEBHOOK_NOT_FOUND, 404, "There is no such webhook",
+         "It never existed, was deleted, or belongs to another tenant."),
+    Kind(ApiCode.WEBHOOKS_OFF, 404, "This server has no webhooks",
+         "They need a key for their secrets, which workers have too: make one with "
+         "`gantline key pepper`, and set GANTLINE_WEBHOOK_KEY."),
+    Kind(ApiCode.METHOD_NOT_ALLOWED, 405, "This method is not for this path",
+         "`Allow` says which methods are."),
+    Kind(ApiCode.BODY_TIMEOUT, 408, "The body did not arrive in time",
+         "Send it at once."),
+    Kind(Code.IDEMPOTENCY_CONFLICT, 409, "The job's idempotency key is taken",
+         "A job with this key and another payload exists. Send the same payload, or another key."),
+    Kind(Code.JOB_ID_CONFLICT, 409, "The job id is taken",
+         "Another job has this id. Leave the id out, or make a new one."),
+    Kind(Code.ILLEGAL_TRANSITION, 409, "The job's status does not allow this",
+         "Read the job's status: a job that has ended cannot be cancelled, only a failed, "
+         "poisoned or cancelled one can be redriven, and only an ended one can be deleted."),
+    Kind(Code.SCHEDULE_CONFLICT, 409, "The schedule cannot be made or changed so",
+         "Its name is taken, or code has declared it: then change it there, or pause it."),
+    Kind(ApiCode.JOB_PURGED, 410, "The job has been purged",
+         "It was accepted and has ended; its record was removed after its retention."),
+    Kind(Code.VERSION_MISMATCH, 412, "It has changed since it was read",
+         "Read it again, and repeat the request with the new ETag if it still makes sense."),
+    Kind(ApiCode.BODY_TOO_LARGE, 413, "The body is too large",
+         "Send identifiers, not data; split a batch."),
+    Kind(Code.PAYLOAD_TOO_LARGE, 413, "The payload is too large",
+         "Store the data elsewhere and pass its identifier."),
+    Kind(ApiCode.UNSUPPORTED_MEDIA_TYPE, 415, "The body is not declared to be JSON",
+         "Send `Content-Type: application/json`."),
+    Kind(Code.VALIDATION_ERROR, 422, "What was sent is not valid",
+         "`errors` says where and why. The JSON Schema of a payload is at /api/job-types."),
+    Kind(ApiCode.UNKNOWN_JOB_TYPE, 422, "There is no such type of job",
+         "The types that there are, are listed at /api/job-types."),
+    Kind(ApiCode.IDEMPOTENCY_KEY_REUSED, 422, "The Idempotency-Key was used for another request",
+         "Repeat the very same request, or use a new key."),
+    Kind(ApiCode.TOO_MANY_STREAMS, 429, "Too many event streams are open",
+         "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….", 10),
+    Kind(Code.RATE_LIMITED, 429, "Too many requests",
+         "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may "
+         "still be.", 1),
+    Kind(ApiCode.INTERNAL_ERROR, 500, "Something went wrong here",
+         "It is in the server's log under the correlation id."),
+    Kind(Code.JOB_TYPE_DISABLED, 503, "This type of job is switched off",
+         "An operator has stopped it for now. Try again "
+         "later.", SubmitRefused.retry_after_seconds),
+    Kind(Code.QUEUE_FULL, 503, "Too many jobs are waiting",
+         "Try again later, and send less.", SubmitRefused.retry_after_seconds),
+    Kind(Code.STORE_CLOSED, 503, "The jobs are being moved to another store",
+         "They can be read, but not changed. Try again later.", SubmitRefused.retry_after_seconds),
+    Kind(ApiCode.OVERLOADED, 503, "Too many requests are under way",
+         "Try again later, and send less at once.", 1),
+    Kind(Code.STORE_UNAVAILABLE, 503, "The store cannot be reached",
+         "Try again; with the same Idempotency-Key or job id nothing is done twice.", 2),
+    Kind(Code.IDENTITY_PROVIDER_UNAVAILABLE, 503, "Credentials cannot be checked now",
+         "Try again later.", 5),
+    Kind(ApiCode.REQUEST_TIMEOUT, 503, "The request took too long",
+         "Try again; with the same Idempotency-Key or job id nothing is done twice.", 2),
 )
+# fmt: on
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.code: kind for kind in _KINDS})
 _STORE_DOWN: Final = "The store does not answer as it should."
 
@@ -284,14 +149,14 @@ class Refused(Exception):
         detail: str,
         *,
         errors: Sequence[ErrorDetail] = (),
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        headers: Mapping[str, str] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = KINDS[code]
         self.detail = detail
         self.errors = list(errors)
-        self.headers = tuple(headers)
+        self.headers = headers or {}
         self.retry_after_seconds = retry_after_seconds or self.kind.retry_after_seconds
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gantline.api.streams.server_watch import tell_stopping
+from gantline.api.streams.watch import tell_stopping
 from gantline.contract.errors import GantlineError
 
 _HEAD_SECONDS: Final = 10.0

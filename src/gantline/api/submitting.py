@@ -3,20 +3,19 @@
 import asyncio
 import copy
 import hashlib
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from starlette.responses import Response
 
 from gantline.api import headers as request_headers
 from gantline.api.access import Access
-from gantline.api.answer import Answer, Header
-from gantline.api.body import ClientGone, decode
-from gantline.api.call import Call
+from gantline.api.call import Call, ClientGone
 from gantline.api.documents import AcceptedDocument, ErrorDetail
 from gantline.api.endings import Endings
+from gantline.api.parsing import decode
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.responses import Responses
@@ -32,8 +31,6 @@ from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.worker.handler import Handler
 
-_VARY: Final = (b"vary", b"Prefer")
-_any_decoder: Final = msgspec.json.Decoder()
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -56,7 +53,7 @@ class Submitter:
         self._responses = responses
         self._hold = timedelta(hours=settings.hold_request_key_hours)
 
-    def answering(self, responses: Responses) -> "Submitter":
+    def responding_by(self, responses: Responses) -> "Submitter":
         """The same with other response factories."""
         other = copy.copy(self)
         other._responses = responses
@@ -125,7 +122,7 @@ class Submitter:
             attempt=asked.attempt,
             max_attempts=asked.max_attempts,
             parent=parent,
-            trace_context=asked.trace_context or request_headers.trace_context(call.headers),
+            trace_context=asked.trace_context or request_headers.trace_context(call.joined_headers),
             request_key=request_key,
         )
 
@@ -133,10 +130,10 @@ class Submitter:
         self, call: Call, content: bytes, *, tenant_id: str, part: str = ""
     ) -> DedupeKey | None:
         """The record that makes a repeated request find the job of the first one."""
-        key = request_headers.idempotency_key(call.headers)
+        key = request_headers.idempotency_key(call.joined_headers)
         if key is None:
             return None
-        what = f"{call.scope['method']} {call.path}\n".encode()
+        what = f"{call.method} {call.path}\n".encode()
         return DedupeKey(
             KeyKind.REQUEST,
             tenant_id,
@@ -148,21 +145,20 @@ class Submitter:
 
     # -- accepting --------------------------------------------------------------------------------
 
-    async def accept(self, call: Call, new: NewJob, *, root: str) -> Answer:
+    async def accept(self, call: Call, new: NewJob, *, root: str) -> Response:
         """Store a prepared job, if the caller may submit it; wait for its end, if he prefers."""
         await self._access.target(call, Action.SUBMIT, Target.of(new.job))
         result = await self._jobs.submit_prepared(new)
         accepted, is_readable = await self.accepted(call, new, result, root=root)
         most = self._settings.longest_wait_seconds
-        seconds = request_headers.wait_seconds(call.headers, most)
-        headers: list[Header] = [_VARY]
+        seconds = request_headers.wait_seconds(call.joined_headers, most)
+        headers = {"vary": "Prefer"}
         if seconds is not None:
-            headers.append((b"preference-applied", b"wait=%d" % seconds))
+            headers["preference-applied"] = f"wait={int(seconds)}"
             ended = await self._waited(call, accepted.job_id, seconds) if is_readable else None
             if ended is not None:
                 return self._ended(ended, accepted, headers)
-        location = accepted.status_url.encode("ascii")
-        headers += [(b"location", location), (b"retry-after", self._retry_after(new))]
+        headers |= {"location": accepted.status_url, "retry-after": self._retry_after(new)}
         return self._responses.submitted(accepted, headers)
 
     async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
@@ -186,7 +182,7 @@ class Submitter:
         match result:
             case Applied():
                 # Only who would wait has to know whether he may.
-                is_readable = "prefer" in call.headers and await self._access.may(
+                is_readable = "prefer" in call.joined_headers and await self._access.may(
                     call, Action.READ, Target.of(new.job)
                 )
                 return self._document(root, new.job.job_id, new, JobStatus.QUEUED), is_readable
@@ -234,18 +230,15 @@ class Submitter:
         )
 
     def _ended(
-        self, job: JobSnapshot, accepted: AcceptedDocument, headers: Sequence[Header]
-    ) -> Answer:
+        self, job: JobSnapshot, accepted: AcceptedDocument, headers: dict[str, str]
+    ) -> Response:
         now = self._jobs.clock.now()
-        more = [
-            (b"content-location", accepted.status_url.encode("ascii")),
-            (b"etag", entity_tag(job, now).encode("ascii")),
-        ]
-        return self._responses.status(status_document(job, now), [*headers, *more])
+        headers |= {"content-location": accepted.status_url, "etag": entity_tag(job, now)}
+        return self._responses.status(status_document(job, now), headers)
 
-    def _retry_after(self, new: NewJob) -> bytes:
+    def _retry_after(self, new: NewJob) -> str:
         waits = int(min(new.delay.total_seconds(), 3600.0))
-        return b"%d" % max(waits, self._settings.retry_after_seconds)
+        return str(max(waits, self._settings.retry_after_seconds))
 
 
 def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any:
@@ -278,4 +271,4 @@ def _canonical(content: bytes) -> bytes:
 
     It looks at all of it, also at what is passed over where the job itself is read.
     """
-    return msgspec.json.encode(decode(_any_decoder, content or b"null"), order="deterministic")
+    return msgspec.json.encode(decode(Any, content or b"null"), order="deterministic")

@@ -18,7 +18,7 @@ _COUNTED: Final = (
 
 
 def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:
-    """The fields of `Counts`."""
+    """The fields of `JobCounts`."""
     counts = {name: sum(getattr(lane, name) for lane in lanes) for name in _COUNTED}
     return {**counts, "oldest_age_seconds": oldest_age_seconds(lanes, now)}
 

@@ -31,7 +31,7 @@ def entity_tag(job: JobSnapshot, now: datetime) -> str:
 
     In its quotes, as it is sent.
     """
-    return f'"{job.job.job_id}-{job.version}-{state_of(job, now)}"'
+    return f'"{uuid_text(job.job.job_id)}-{job.version}-{state_of(job, now)}"'
 
 
 def state_of(job: JobSnapshot, now: datetime) -> str:
@@ -69,8 +69,7 @@ def error_type_of(row: LogEntry | None) -> str | None:
 
 
 def _listed_fields(job: JobSnapshot, now: datetime, with_error_type: bool) -> dict[str, Any]:
-    return {
-        **_status_fields(job, now),
+    return _status_fields(job, now) | {
         "tenant_id": job.job.tenant_id,
         "queue": job.job.queue,
         "priority": job.priority,

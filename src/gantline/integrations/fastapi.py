@@ -7,9 +7,8 @@ enqueue(app, "/documents/{document_id}/index", index_document, principal=Depends
 
 from typing import Any
 
-from gantline.api.accepted import Accepted
 from gantline.api.application import Api
-from gantline.api.async_endpoint import AsyncEndpoint
+from gantline.api.async_endpoint import Accepted, AsyncEndpoint
 from gantline.api.fastapi_router import Routes, add_endpoint
 from gantline.api.function_authorizer import ToldByDependency
 from gantline.app.job_type import JobType

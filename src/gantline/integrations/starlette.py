@@ -7,8 +7,7 @@ app = Starlette(
 )
 """
 
-from gantline.api.accepted import Accepted
 from gantline.api.application import Api
-from gantline.api.async_endpoint import AsyncEndpoint
+from gantline.api.async_endpoint import Accepted, AsyncEndpoint
 
 __all__ = ["Accepted", "Api", "AsyncEndpoint"]

@@ -9,10 +9,8 @@ import pytest
 
 from gantline import Gantline, WorkerSettings
 from gantline.api.application import Api
-from gantline.api.streams.feed import Feed
-from gantline.api.streams.subscription import End, Subscription
-from gantline.api.streams.tail import Tail, TooOld
-from gantline.api.streams.wanted import Wanted
+from gantline.api.streams.feed import Feed, Tail, TooOld
+from gantline.api.streams.subscription import End, Subscription, Wanted
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import Progress

@@ -1,16 +1,14 @@
 """The audit trail: who did what, and who was refused what, in the caller's tenant."""
 
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 
-from gantline.api.answer import Answer, Header, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import AuditPage
-from gantline.api.operation import Operation
-from gantline.api.paging import next_link
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode, invalid_parameter
+from gantline.api.operation import Parts
+from gantline.api.paging import bad_cursor, pack, page_response, unpack
 from gantline.api.sent import AuditQuery
 from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
@@ -27,24 +25,7 @@ class AuditTrail:
         self._jobs = parts.jobs
         self._access = parts.access
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="listAuditEvents",
-                method="GET",
-                path="/api/audit",
-                tag="audit",
-                summary="List the audit trail of a tenant, newest first; what is needed to verify"
-                " it is with it. A page may be short, or empty, and still have a next one.",
-                run=self.listed,
-                query=AuditQuery,
-                answers={200: AuditPage},
-                problems=(ApiCode.NOT_FOUND,),
-            )
-        ]
-
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         query: AuditQuery = call.query
         tenant_id = await self._access.tenant(call, Action.READ_AUDIT, query.tenant_id)
         below = None if query.cursor is None else _read_cursor(query.cursor)
@@ -52,11 +33,8 @@ class AuditTrail:
             aggregate=query.aggregate, actor=query.actor, action=query.action, since=query.since
         )
         items, further = await self._page(tenant_id, wanted, below, query.limit)
-        cursor = None if further is None else _cursor_text(further)
-        links: list[Header] = []
-        if cursor is not None:
-            links.append((b"link", next_link(call.path, call.parameters, cursor)))
-        return json_answer(200, AuditPage(items=items, next_cursor=cursor), *links)
+        cursor = None if further is None else pack(_CURSOR.pack(_LAYOUT, further))
+        return page_response(call, AuditPage(items=items, next_cursor=cursor))
 
     async def _page(
         self, tenant_id: str, wanted: AuditFilter, below: int | None, limit: int
@@ -82,17 +60,12 @@ class AuditTrail:
         return items, None
 
 
-def _cursor_text(version: int) -> str:
-    return urlsafe_b64encode(_CURSOR.pack(_LAYOUT, version)).decode().rstrip("=")
-
-
 def _read_cursor(text: str) -> int:
     version: int
     try:
-        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        layout, version = _CURSOR.unpack(packed)
-    except (ValueError, struct.error):
-        layout, version = 0, 0
-    if layout != _LAYOUT or not 1 <= version <= _LAST or _cursor_text(version) != text:
-        raise invalid_parameter("cursor", "is not one that this API gave; start without it")
+        layout, version = _CURSOR.unpack(unpack(text))
+    except struct.error:
+        raise bad_cursor() from None
+    if layout != _LAYOUT or not 1 <= version <= _LAST:
+        raise bad_cursor()
     return version

@@ -6,22 +6,20 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from starlette.responses import Response
 
-from gantline.api.answer import Answer, json_answer
 from gantline.api.call import Call
 from gantline.api.documents import (
     DeadCountDocument,
     DeadSummary,
     ErrorDetail,
-    JobDocument,
-    JobPage,
     RedrivenItem,
     RedriveReport,
 )
-from gantline.api.operation import Operation
-from gantline.api.operations.read import IF_NONE_MATCH, JOB_PROBLEMS, Reading
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode, Refused
+from gantline.api.json_response import JsonResponse
+from gantline.api.operation import Parts
+from gantline.api.operations.read import JobReading
+from gantline.api.problems import Refused
 from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
@@ -35,62 +33,13 @@ _PAGE: Final = 200
 
 
 class DeadLetters:
-    def __init__(self, parts: Parts, reading: Reading) -> None:
+    def __init__(self, parts: Parts, reading: JobReading) -> None:
         self._jobs = parts.jobs
         self._access = parts.access
         self._cache = parts.cache
         self._reading = reading
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="summarizeDeadLetters",
-                method="GET",
-                path="/api/dead-letters/summary",
-                tag="dead letters",
-                summary="Count dead letters by type and reason.",
-                run=self.summary,
-                query=TenantQuery,
-                answers={200: DeadSummary},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="redriveDeadLetters",
-                method="POST",
-                path="/api/dead-letters/redrive",
-                tag="dead letters",
-                summary="Queue the dead letters that match again; a dry run only counts them.",
-                run=self.redrive,
-                body=RedriveByFilter,
-                answers={200: RedriveReport},
-                problems=(ApiCode.NOT_FOUND, Code.STORE_CLOSED),
-            ),
-            Operation(
-                name="listDeadLetters",
-                method="GET",
-                path="/api/dead-letters",
-                tag="dead letters",
-                summary="List dead letters, newest first; only those that the caller may see.",
-                run=self.listed,
-                query=DeadQuery,
-                answers={200: JobPage},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="getDeadLetter",
-                method="GET",
-                path="/api/dead-letters/{job_id}",
-                tag="dead letters",
-                summary="Show all of a dead letter.",
-                run=self.get,
-                headers=(IF_NONE_MATCH,),
-                answers={200: JobDocument, 304: None},
-                problems=JOB_PROBLEMS,
-            ),
-        ]
-
-    async def summary(self, call: Call) -> Answer:
+    async def summary(self, call: Call) -> Response:
         query: TenantQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
         every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
@@ -113,9 +62,9 @@ class DeadLetters:
                 for one in counted
             ],
         )
-        return json_answer(200, document)
+        return JsonResponse(200, document)
 
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         query: DeadQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
         wanted = JobFilter(
@@ -131,14 +80,14 @@ class DeadLetters:
         )
         return await self._reading.page(call, wanted, limit=query.limit, cursor=query.cursor)
 
-    async def get(self, call: Call) -> Answer:
+    async def get(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
         if job.status not in DEAD:
             raise JobNotFound(job.job.job_id)
         return await self._reading.whole(call, job)
 
-    async def redrive(self, call: Call) -> Answer:
-        asked: RedriveByFilter = call.body
+    async def redrive(self, call: Call) -> Response:
+        asked: RedriveByFilter = call.sent
         _check_choice(asked)
         chosen, more = await self._chosen(call, asked)
         if chosen and not asked.dry_run:
@@ -153,7 +102,7 @@ class DeadLetters:
             more=more,
             items=items,
         )
-        return json_answer(200, report)
+        return JsonResponse(200, report)
 
     async def _chosen(self, call: Call, asked: RedriveByFilter) -> tuple[list[JobSnapshot], bool]:
         """What is meant, and whether there is more; only what the caller may redrive."""

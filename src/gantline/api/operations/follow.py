@@ -1,28 +1,19 @@
 """Following jobs: event streams of one job or of many, and the tokens that open them."""
 
-from typing import Final
 from uuid import UUID
 
-from gantline.api.answer import Answer, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import StreamTokenDocument
 from gantline.api.headers import last_event_id
-from gantline.api.operation import EventText, Operation, RequestHeader
-from gantline.api.operations.read import JOB_PROBLEMS
-from gantline.api.parts import Parts
+from gantline.api.json_response import JsonResponse
+from gantline.api.operation import Parts
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.sent import EventsQuery, JobEventsQuery
-from gantline.api.streams.identity import ALL, PARAMETER, cookie_header, stream_path
-from gantline.api.streams.wanted import Wanted
+from gantline.api.streams.identity import ALL, PARAMETER, cookie_text, stream_path
+from gantline.api.streams.subscription import Wanted
 from gantline.auth.action import Action
-from gantline.contract.errors import Code
-
-_LAST_EVENT_ID: Final = RequestHeader(
-    "Last-Event-ID",
-    "Go on behind this event; an EventSource sends it by itself. As a parameter: lastEventId.",
-    {"type": "string"},
-)
-_TOKEN_PROBLEMS: Final = (ApiCode.STREAM_TOKENS_OFF, Code.VALIDATION_ERROR)
 
 
 class Follow:
@@ -33,60 +24,7 @@ class Follow:
         self._tokens = parts.stream_tokens
         self._clock = parts.jobs.clock
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="followJob",
-                method="GET",
-                path="/api/jobs/{job_id}/events",
-                tag="events",
-                summary="Follow a job to its end: how it stands, then its progress and events. "
-                "204 when all was heard before.",
-                run=self.job,
-                query=JobEventsQuery,
-                headers=(_LAST_EVENT_ID,),
-                identify=self._identity.of_job,
-                answers={200: EventText, 204: None},
-                problems=(*JOB_PROBLEMS, ApiCode.TOO_MANY_STREAMS),
-            ),
-            Operation(
-                name="followJobs",
-                method="GET",
-                path="/api/events",
-                tag="events",
-                summary="Follow many jobs by one stream: those named, with their progress, or all "
-                "that match and may be seen.",
-                run=self.all,
-                query=EventsQuery,
-                headers=(_LAST_EVENT_ID,),
-                identify=self._identity.of_all,
-                answers={200: EventText},
-                problems=(ApiCode.NOT_FOUND, ApiCode.TOO_MANY_STREAMS),
-            ),
-            Operation(
-                name="createJobStreamToken",
-                method="POST",
-                path="/api/jobs/{job_id}/events/token",
-                tag="events",
-                summary="Make a token with which a browser may follow this job; also as a cookie.",
-                run=self.job_token,
-                answers={200: StreamTokenDocument},
-                problems=(*JOB_PROBLEMS, *_TOKEN_PROBLEMS),
-            ),
-            Operation(
-                name="createStreamToken",
-                method="POST",
-                path="/api/events/token",
-                tag="events",
-                summary="Make a token with which a browser may follow many jobs; also as a cookie.",
-                run=self.token,
-                answers={200: StreamTokenDocument},
-                problems=_TOKEN_PROBLEMS,
-            ),
-        ]
-
-    async def job(self, call: Call) -> Answer:
+    async def job(self, call: Call) -> Response:
         query: JobEventsQuery = call.query
         job = await self._access.job(call, Action.READ)
         wanted = Wanted(
@@ -98,11 +36,11 @@ class Follow:
             call,
             wanted,
             self._identity.of_job,
-            last=last_event_id(call.headers, query.last_event_id),
+            last=last_event_id(call.joined_headers, query.last_event_id),
             ends_with=job.job.job_id,
         )
 
-    async def all(self, call: Call) -> Answer:
+    async def all(self, call: Call) -> Response:
         query: EventsQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
         wanted = Wanted(
@@ -112,23 +50,23 @@ class Follow:
             subject_id=query.subject_id,
             visible_to=visible_to,
         )
-        last = last_event_id(call.headers, query.last_event_id)
+        last = last_event_id(call.joined_headers, query.last_event_id)
         return await self._streams.open(call, wanted, self._identity.of_all, last=last)
 
-    async def job_token(self, call: Call) -> Answer:
+    async def job_token(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
         return self._issued(call, job.job.job_id)
 
-    async def token(self, call: Call) -> Answer:
+    async def token(self, call: Call) -> Response:
         await self._access.visible(call, Action.READ, None)
         return self._issued(call, None)
 
-    def _issued(self, call: Call, job_id: UUID | None) -> Answer:
+    def _issued(self, call: Call, job_id: UUID | None) -> Response:
         if self._tokens is None:
             raise Refused(ApiCode.STREAM_TOKENS_OFF, "No pepper is set here to sign tokens with.")
         token = self._tokens.issue(call.principal, ALL if job_id is None else str(job_id))
         path, lifetime = stream_path(call.root, job_id), self._tokens.lifetime
-        cookie = cookie_header(
+        cookie = cookie_text(
             token,
             path=path,
             seconds=int(lifetime.total_seconds()),
@@ -139,4 +77,4 @@ class Follow:
             url=f"{path}?{PARAMETER}={token}",
             expires_at=self._clock.now() + lifetime,
         )
-        return json_answer(200, document, *([] if cookie is None else [cookie]))
+        return JsonResponse(200, document, {} if cookie is None else {"set-cookie": cookie})

@@ -1,10 +1,11 @@
 """Job types: what there is to submit, with its schemas; the kill switch and the pause."""
 
-from gantline.api.answer import Answer, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import JobTypeDocument, JobTypesDocument, JobTypeState
-from gantline.api.operation import Operation
-from gantline.api.parts import Parts
+from gantline.api.json_response import JsonResponse
+from gantline.api.operation import Parts
 from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused
 from gantline.auth.action import Action
@@ -16,83 +17,40 @@ class JobTypes:
         self._jobs = parts.jobs
         self._access = parts.access
 
-    @property
-    def operations(self) -> list[Operation]:
-        switching = {
-            "disable": ("Refuse new jobs of a type, and fail those that would run.", self.disable),
-            "enable": ("Take jobs of a type again.", self.enable),
-            "pause": ("Start no more jobs of a type; new ones are taken.", self.pause),
-            "resume": ("Start jobs of a type again.", self.resume),
-        }
-        return [
-            Operation(
-                name="listJobTypes",
-                method="GET",
-                path="/api/job-types",
-                tag="job types",
-                summary="List the types of jobs, with the JSON Schemas of payload and result.",
-                run=self.listed,
-                answers={200: JobTypesDocument},
-            ),
-            *(
-                Operation(
-                    name=f"{verb}JobType",
-                    method="POST",
-                    path="/api/job-types/{job_type:path}/" + verb,
-                    tag="job types",
-                    summary=summary,
-                    run=run,
-                    answers={200: JobTypeState},
-                    problems=(ApiCode.NOT_FOUND,),
-                )
-                for verb, (summary, run) in switching.items()
-            ),
-            Operation(
-                name="getJobType",
-                method="GET",
-                path="/api/job-types/{job_type:path}",
-                tag="job types",
-                summary="Show a type of job.",
-                run=self.get,
-                answers={200: JobTypeDocument},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-        ]
-
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         tenant_id = await self._access.tenant(call, Action.READ_TYPES, None)
         await self._jobs.switches.refresh()
         every = [self._document(job_type) for job_type in self._jobs.job_types]
         items = await self._access.told(call, Action.READ_TYPES, tenant_id, every)
-        return json_answer(200, JobTypesDocument(items=items))
+        return JsonResponse(200, JobTypesDocument(items=items))
 
-    async def get(self, call: Call) -> Answer:
+    async def get(self, call: Call) -> Response:
         job_type = await self._allowed(call, Action.READ_TYPES)
         await self._jobs.switches.refresh()
-        return json_answer(200, self._document(job_type))
+        return JsonResponse(200, self._document(job_type))
 
-    async def disable(self, call: Call) -> Answer:
+    async def disable(self, call: Call) -> Response:
         job_type = await self._allowed(call, Action.MANAGE_TYPES)
         await self._jobs.switches.disable_type(job_type.name)
         return self._state(job_type.name)
 
-    async def enable(self, call: Call) -> Answer:
+    async def enable(self, call: Call) -> Response:
         job_type = await self._allowed(call, Action.MANAGE_TYPES)
         await self._jobs.switches.disable_type(job_type.name, disabled=False)
         return self._state(job_type.name)
 
-    async def pause(self, call: Call) -> Answer:
+    async def pause(self, call: Call) -> Response:
         job_type = await self._allowed(call, Action.MANAGE_TYPES)
         await self._jobs.switches.pause_type(job_type.name)
         return self._state(job_type.name)
 
-    async def resume(self, call: Call) -> Answer:
+    async def resume(self, call: Call) -> Response:
         job_type = await self._allowed(call, Action.MANAGE_TYPES)
         await self._jobs.switches.pause_type(job_type.name, paused=False)
         return self._state(job_type.name)
 
     async def _allowed(self, call: Call, action: Action) -> DeclaredJob:
-        asked = call.value("job_type")
+        asked = call.path_params["job_type"]
         job_type = self._jobs.find_type(asked)
         name = job_type.name if job_type else asked[:128]  # rights are for a type, not its aliases
         await self._access.target(call, action, _target(call, name), what=f"type:{name}")
@@ -100,14 +58,14 @@ class JobTypes:
             raise Refused(ApiCode.NOT_FOUND, "There is no such job type.")
         return job_type
 
-    def _state(self, name: str) -> Answer:
+    def _state(self, name: str) -> Response:
         switches = self._jobs.switches
         state = JobTypeState(
             job_type=name,
             disabled=name in switches.disabled_types,
             paused=name in switches.paused_types,
         )
-        return json_answer(200, state)
+        return JsonResponse(200, state)
 
     def _document(self, job_type: DeclaredJob) -> JobTypeDocument:
         handler, switches = job_type.handler, self._jobs.switches

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from gantline.api.answer import Answer, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import QueueDocument, QueuesDocument, QueueState
-from gantline.api.operation import Operation
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode, invalid_parameter
+from gantline.api.json_response import JsonResponse
+from gantline.api.operation import Parts
+from gantline.api.problems import invalid_parameter
 from gantline.api.sent import DepthCap, QueuesQuery
 from gantline.api.tallies import fullness, summed
 from gantline.auth.action import Action
@@ -24,54 +25,7 @@ class Queues:
         self._jobs = parts.jobs
         self._access = parts.access
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="listQueues",
-                method="GET",
-                path="/api/queues",
-                tag="queues",
-                summary="List queues with the tenant's jobs in them, and how they are switched.",
-                run=self.listed,
-                query=QueuesQuery,
-                answers={200: QueuesDocument},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="pauseQueue",
-                method="POST",
-                path="/api/queues/{queue:path}/pause",
-                tag="queues",
-                summary="Start nothing more out of a queue, for all tenants; what runs goes on.",
-                run=self.pause,
-                answers={200: QueueState},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="resumeQueue",
-                method="POST",
-                path="/api/queues/{queue:path}/resume",
-                tag="queues",
-                summary="Start jobs out of a queue again.",
-                run=self.resume,
-                answers={200: QueueState},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="capQueue",
-                method="PUT",
-                path="/api/queues/{queue:path}/depth-cap",
-                tag="queues",
-                summary="Refuse new jobs while so many wait in a queue; null takes the cap away.",
-                run=self.cap,
-                body=DepthCap,
-                answers={200: QueueState},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-        ]
-
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         query: QueuesQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
         switches, store = self._jobs.switches, self._jobs.store
@@ -94,7 +48,7 @@ class Queues:
             )
             for queue in sorted(fullest[: query.limit])
         ]
-        return json_answer(200, QueuesDocument(items=items, omitted=len(wanted) - len(items)))
+        return JsonResponse(200, QueuesDocument(items=items, omitted=len(wanted) - len(items)))
 
     async def _switched(self, call: Call, tenant_id: str) -> Set[str]:
         """Queues that are paused or capped, whoever has jobs in them.
@@ -109,25 +63,25 @@ class Queues:
         known = await self._access.told(call, Action.READ_TYPES, tenant_id, declared)
         return switched & {handler.queue for handler in known}
 
-    async def pause(self, call: Call) -> Answer:
+    async def pause(self, call: Call) -> Response:
         queue = await self._managed(call)
         await self._jobs.switches.pause_queue(queue)
         return self._state(queue)
 
-    async def resume(self, call: Call) -> Answer:
+    async def resume(self, call: Call) -> Response:
         queue = await self._managed(call)
         await self._jobs.switches.pause_queue(queue, paused=False)
         return self._state(queue)
 
-    async def cap(self, call: Call) -> Answer:
-        asked: DepthCap = call.body
+    async def cap(self, call: Call) -> Response:
+        asked: DepthCap = call.sent
         queue = await self._managed(call, {"maxDepth": asked.max_depth})
         await self._jobs.switches.cap_queue(queue, asked.max_depth)
         return self._state(queue)
 
     async def _managed(self, call: Call, details: Mapping[str, Any] | None = None) -> str:
         """The queue of the path, if the caller may switch queues."""
-        queue = call.value("queue")
+        queue: str = call.path_params["queue"]
         if problem := name_problem(queue, _NAME_LIMIT) or (not queue and "is empty"):
             raise invalid_parameter("queue", problem)
         target = Target(tenant_id=call.principal.tenant_id)
@@ -136,11 +90,11 @@ class Queues:
         )
         return queue
 
-    def _state(self, queue: str) -> Answer:
+    def _state(self, queue: str) -> Response:
         switches = self._jobs.switches
         state = QueueState(
             queue=queue,
             paused=queue in switches.paused_queues,
             max_depth=switches.depth_caps.get(queue),
         )
-        return json_answer(200, state)
+        return JsonResponse(200, state)

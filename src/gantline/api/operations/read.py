@@ -1,21 +1,20 @@
 """Reading jobs: status, the whole job, lists, history and attempts."""
 
-from typing import Final, TypedDict
+from typing import TypedDict
 
-from gantline.api.answer import PRIVATE, Answer, Header, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import (
     AttemptsDocument,
     HistoryDocument,
-    JobDocument,
     JobPage,
-    StatusDocument,
 )
-from gantline.api.headers import entity_tags
-from gantline.api.operation import Operation, RequestHeader
-from gantline.api.paging import cursor_text, next_link, read_cursor
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode, invalid_parameter
+from gantline.api.headers import is_known
+from gantline.api.json_response import PRIVATE, JsonResponse
+from gantline.api.operation import Parts
+from gantline.api.paging import cursor_text, page_response, read_cursor
+from gantline.api.problems import invalid_parameter
 from gantline.api.sent import JobQuery
 from gantline.api.views import (
     attempts_of,
@@ -28,15 +27,10 @@ from gantline.api.views import (
 )
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
-from gantline.contract.errors import Code, InvalidInput
+from gantline.contract.errors import InvalidInput
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
-
-IF_NONE_MATCH: Final = RequestHeader(
-    "If-None-Match", "Answer 304 while the ETag is still this one.", {"type": "string"}
-)
-JOB_PROBLEMS: Final = (Code.JOB_NOT_FOUND, ApiCode.JOB_PURGED)
 
 
 class _Shown(TypedDict):
@@ -46,89 +40,29 @@ class _Shown(TypedDict):
     with_error_type: bool
 
 
-class Reading:
+class JobReading:
     def __init__(self, parts: Parts) -> None:
         self._jobs = parts.jobs
         self._access = parts.access
         self._responses = parts.responses
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="getStatus",
-                method="GET",
-                path="/api/jobs/{job_id}/status",
-                tag="jobs",
-                summary="Tell where a job stands.",
-                run=self.status,
-                headers=(IF_NONE_MATCH,),
-                answers={200: StatusDocument, 304: None},
-                problems=JOB_PROBLEMS,
-            ),
-            Operation(
-                name="getJob",
-                method="GET",
-                path="/api/jobs/{job_id}",
-                tag="jobs",
-                summary="Show all of a job; its payload to those who may read it.",
-                run=self.job,
-                headers=(IF_NONE_MATCH,),
-                answers={200: JobDocument, 304: None},
-                problems=JOB_PROBLEMS,
-            ),
-            Operation(
-                name="listJobs",
-                method="GET",
-                path="/api/jobs",
-                tag="jobs",
-                summary="List jobs, newest first; only those that the caller may see.",
-                run=self.listed,
-                query=JobQuery,
-                answers={200: JobPage},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="getHistory",
-                method="GET",
-                path="/api/jobs/{job_id}/history",
-                tag="jobs",
-                summary="Tell what happened to a job, oldest first.",
-                run=self.history,
-                answers={200: HistoryDocument},
-                problems=JOB_PROBLEMS,
-            ),
-            Operation(
-                name="getAttempts",
-                method="GET",
-                path="/api/jobs/{job_id}/attempts",
-                tag="jobs",
-                summary="List the runs of a job, oldest first; the last may be going on.",
-                run=self.attempts,
-                answers={200: AttemptsDocument},
-                problems=JOB_PROBLEMS,
-            ),
-        ]
-
-    async def status(self, call: Call) -> Answer:
+    async def status(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
         now = self._jobs.clock.now()
         tag = entity_tag(job, now)
-        headers = etag_headers(tag)
-        if is_known(call, tag):
-            return Answer(304, headers=(PRIVATE, *headers))
-        return self._responses.status(status_document(job, now), headers)
+        return unchanged(call, tag) or self._responses.status(
+            status_document(job, now), {"etag": tag}
+        )
 
-    async def job(self, call: Call) -> Answer:
+    async def job(self, call: Call) -> Response:
         return await self.whole(call, await self._access.job(call, Action.READ))
 
-    async def whole(self, call: Call, job: JobSnapshot) -> Answer:
+    async def whole(self, call: Call, job: JobSnapshot) -> Response:
         """Answer all of a job that the caller may read."""
         now = self._jobs.clock.now()
         tag = entity_tag(job, now)
-        headers = etag_headers(tag)
-        if is_known(call, tag):
-            return Answer(304, headers=(PRIVATE, *headers))
+        if known := unchanged(call, tag):
+            return known
         with_payload = await self._access.may(call, Action.READ_PAYLOAD, Target.of(job.job))
         document = job_document(
             job,
@@ -136,9 +70,9 @@ class Reading:
             with_payload=with_payload,
             with_error_type=await self._shows_error_type(call, job),
         )
-        return json_answer(200, document, *headers, cache=PRIVATE)
+        return JsonResponse(200, document, {"etag": tag}, cache=PRIVATE)
 
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         query: JobQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
         wanted = JobFilter(
@@ -158,7 +92,7 @@ class Reading:
 
     async def page(
         self, call: Call, wanted: JobFilter, *, limit: int, cursor: str | None
-    ) -> Answer:
+    ) -> Response:
         """Answer a page. The filter is narrowed already; asking for each job is the second line."""
         after = None if cursor is None else read_cursor(cursor)
         page = await self._jobs.store.find(wanted, limit=limit, after=after)
@@ -169,23 +103,20 @@ class Reading:
             if await self._access.may(call, Action.READ, Target.of(job.job))
         ]
         further = None if page.next is None else cursor_text(page.next)
-        links: list[Header] = []
-        if further is not None:
-            links.append((b"link", next_link(call.path, call.parameters, further)))
-        return json_answer(200, JobPage(items=items, next_cursor=further), *links)
+        return page_response(call, JobPage(items=items, next_cursor=further))
 
-    async def history(self, call: Call) -> Answer:
+    async def history(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         shown = await self._shown(call, job)
         entries = [history_entry(row, **shown) for row in rows]
-        return json_answer(200, HistoryDocument(items=entries))
+        return JsonResponse(200, HistoryDocument(items=entries))
 
-    async def attempts(self, call: Call) -> Answer:
+    async def attempts(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         shown = await self._shown(call, job)
-        return json_answer(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))
+        return JsonResponse(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))
 
     async def _shown(self, call: Call, job: JobSnapshot) -> _Shown:
         """The names of workers are those of hosts, which are not every submitter's business."""
@@ -202,16 +133,11 @@ class Reading:
         return await self._access.may(call, Action.READ_ERRORS, Target.of(job.job))
 
 
-def etag_headers(tag: str) -> list[Header]:
-    return [(b"etag", tag.encode("ascii"))]
-
-
-def is_known(call: Call, tag: str) -> bool:
-    """Whether If-None-Match names this state; weak comparison, as for any GET."""
-    tags = entity_tags(call.headers, "if-none-match")
-    if tags is None:
-        return False
-    return tags == ["*"] or tag in [one.removeprefix("W/") for one in tags]
+def unchanged(call: Call, tag: str) -> Response | None:
+    """304 where the caller has this state already."""
+    if not is_known(call.joined_headers, tag):
+        return None
+    return Response(status_code=304, headers={"cache-control": PRIVATE, "etag": tag})
 
 
 def _statuses(names: "list[str]") -> frozenset[JobStatus]:

@@ -1,21 +1,19 @@
 """Schedules: listing, making, changing, pausing, running and removing them."""
 
 import asyncio
-from typing import Final
 
-from gantline.api.answer import PRIVATE, Answer, Header, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import AcceptedDocument
 from gantline.api.headers import entity_tags
-from gantline.api.operation import Operation, RequestHeader
-from gantline.api.operations.read import IF_NONE_MATCH, etag_headers, is_known
-from gantline.api.paging import name_cursor_text, next_link, read_name_cursor
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode
+from gantline.api.json_response import PRIVATE, Headers, JsonResponse
+from gantline.api.operation import Parts
+from gantline.api.operations.read import unchanged
+from gantline.api.paging import name_cursor_text, page_response, read_name_cursor
 from gantline.api.schedule_documents import (
     NewSchedule,
     NextQuery,
-    RunsToCome,
     ScheduleDocument,
     ScheduleSent,
     SchedulesPage,
@@ -24,27 +22,14 @@ from gantline.api.schedule_documents import (
     runs_to_come,
     schedule_document,
 )
-from gantline.api.sent import JobToSubmit, TenantQuery
+from gantline.api.sent import JobToSubmit
 from gantline.api.views import status_url
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
-from gantline.contract.errors import Code, NotThere, VersionMismatch
+from gantline.contract.errors import NotThere, VersionMismatch
 from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.status import JobStatus
 from gantline.manager.schedules import StoredSchedule
-
-_TAG: Final = "schedules"
-_IF_MATCH: Final = RequestHeader(
-    "If-Match", "Do it only while the ETag is still this one; else 412.", {"type": "string"}
-)
-_SENT_PROBLEMS: Final = (
-    ApiCode.NOT_FOUND,
-    Code.SCHEDULE_CONFLICT,
-    Code.PAYLOAD_TOO_LARGE,
-    ApiCode.UNKNOWN_JOB_TYPE,
-    Code.STORE_CLOSED,
-)
-_NAMED: Final = "/api/schedules/{schedule}"
 
 
 class ScheduleOperations:
@@ -54,184 +39,65 @@ class ScheduleOperations:
         self._submitter = parts.submitter
         self._settings = parts.settings
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="listSchedules",
-                method="GET",
-                path="/api/schedules",
-                tag=_TAG,
-                summary="List schedules by name; only those of types that the caller may see.",
-                run=self.listed,
-                query=SchedulesQuery,
-                answers={200: SchedulesPage},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="createSchedule",
-                method="POST",
-                path="/api/schedules",
-                tag=_TAG,
-                summary="Make a schedule; its jobs are submitted in the name of who makes it.",
-                run=self.create,
-                body=NewSchedule,
-                answers={201: ScheduleDocument},
-                problems=_SENT_PROBLEMS,
-            ),
-            Operation(
-                name="getSchedule",
-                method="GET",
-                path=_NAMED,
-                tag=_TAG,
-                summary="Show a schedule, its last and its next runs.",
-                run=self.get,
-                query=TenantQuery,
-                headers=(IF_NONE_MATCH,),
-                answers={200: ScheduleDocument, 304: None},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="replaceSchedule",
-                method="PUT",
-                path=_NAMED,
-                tag=_TAG,
-                summary="Change a schedule; its pause stays, and its place unless times change.",
-                run=self.replace,
-                query=TenantQuery,
-                body=ScheduleSent,
-                headers=(_IF_MATCH,),
-                answers={200: ScheduleDocument},
-                problems=(*_SENT_PROBLEMS, Code.VERSION_MISMATCH),
-            ),
-            Operation(
-                name="deleteSchedule",
-                method="DELETE",
-                path=_NAMED,
-                tag=_TAG,
-                summary="Remove a schedule; the jobs that it has submitted stay.",
-                run=self.delete,
-                query=TenantQuery,
-                headers=(_IF_MATCH,),
-                answers={204: None},
-                problems=(
-                    ApiCode.NOT_FOUND,
-                    Code.SCHEDULE_CONFLICT,
-                    Code.VERSION_MISMATCH,
-                    Code.STORE_CLOSED,
-                ),
-            ),
-            *(
-                Operation(
-                    name=f"{verb}Schedule",
-                    method="POST",
-                    path=f"{_NAMED}/{verb}",
-                    tag=_TAG,
-                    summary=summary,
-                    run=run,
-                    query=TenantQuery,
-                    headers=(_IF_MATCH,),
-                    answers={200: ScheduleDocument},
-                    problems=(ApiCode.NOT_FOUND, Code.VERSION_MISMATCH, Code.STORE_CLOSED),
-                )
-                for verb, summary, run in (
-                    ("pause", "Submit nothing more until it is resumed.", self.pause),
-                    ("resume", "Go on with the first run from now.", self.resume),
-                )
-            ),
-            Operation(
-                name="runSchedule",
-                method="POST",
-                path=f"{_NAMED}/run",
-                tag=_TAG,
-                summary="Submit a job of it now, in the name of who asks; its own runs stay.",
-                run=self.run_now,
-                query=TenantQuery,
-                answers={202: AcceptedDocument},
-                problems=(
-                    ApiCode.NOT_FOUND,
-                    Code.JOB_TYPE_DISABLED,
-                    Code.QUEUE_FULL,
-                    Code.STORE_CLOSED,
-                ),
-            ),
-            Operation(
-                name="nextRuns",
-                method="GET",
-                path=f"{_NAMED}/next",
-                tag=_TAG,
-                summary="Tell the next runs, in UTC and as clocks in its zone show them.",
-                run=self.next_runs,
-                query=NextQuery,
-                answers={200: RunsToCome},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-        ]
-
     # -- reading ----------------------------------------------------------------------------------
 
-    async def listed(self, call: Call) -> Answer:
+    async def listed(self, call: Call) -> Response:
         query: SchedulesQuery = call.query
         tenant_id = await self._access.tenant(call, Action.READ_SCHEDULES, query.tenant_id)
         after = "" if query.cursor is None else read_name_cursor(query.cursor)
         page = await self._jobs.schedules.page(tenant_id, after=after, limit=query.limit)
         items: list[ScheduleDocument] = []
         for one in page:
-            if await self._access.may(call, Action.READ_SCHEDULES, _target(one)):
+            if await self._access.may(call, Action.READ_SCHEDULES, _target(one.record.schedule)):
                 items.append(schedule_document(one.record, with_payload=False))
                 await asyncio.sleep(0)  # rare times take a while to be found
-        links: list[Header] = []
-        further = None
-        if len(page) == query.limit:
-            further = name_cursor_text(page[-1].record.schedule.name)
-            links.append((b"link", next_link(call.path, call.parameters, further)))
-        return json_answer(200, SchedulesPage(items=items, next_cursor=further), *links)
+        is_full = len(page) == query.limit
+        further = name_cursor_text(page[-1].record.schedule.name) if is_full else None
+        return page_response(call, SchedulesPage(items=items, next_cursor=further))
 
-    async def get(self, call: Call) -> Answer:
+    async def get(self, call: Call) -> Response:
         stored = await self._found(call, Action.READ_SCHEDULES)
-        if is_known(call, _tag(stored)):
-            return Answer(304, headers=(PRIVATE, *etag_headers(_tag(stored))))
-        return await self._shown(call, stored)
+        return unchanged(call, _tag(stored)) or await self._shown(call, stored)
 
-    async def next_runs(self, call: Call) -> Answer:
+    async def next_runs(self, call: Call) -> Response:
         query: NextQuery = call.query
         stored = await self._found(call, Action.READ_SCHEDULES)
-        return json_answer(200, runs_to_come(stored.record, query.count), cache=PRIVATE)
+        return JsonResponse(200, runs_to_come(stored.record, query.count), cache=PRIVATE)
 
     # -- changing ---------------------------------------------------------------------------------
 
-    async def create(self, call: Call) -> Answer:
-        sent: NewSchedule = call.body
+    async def create(self, call: Call) -> Response:
+        sent: NewSchedule = call.sent
         tenant_id = sent.tenant_id or call.principal.tenant_id
         schedule = await self._schedule(call, sent, sent.name, tenant_id, is_new=True)
         stored = await self._jobs.schedules.create(schedule, origin="api")
-        location = f"{call.root}/api/schedules/{sent.name}".encode("ascii")
-        return await self._shown(call, stored, (b"location", location), status=201)
+        headers = {"location": f"{call.root}/api/schedules/{sent.name}"}
+        return await self._shown(call, stored, headers, status=201)
 
-    async def replace(self, call: Call) -> Answer:
+    async def replace(self, call: Call) -> Response:
         found = await self._found(call, Action.MANAGE_SCHEDULES)
         tenant_id, name = found.record.schedule.tenant_id, found.record.schedule.name
-        schedule = await self._schedule(call, call.body, name, tenant_id, is_new=False)
+        schedule = await self._schedule(call, call.sent, name, tenant_id, is_new=False)
         stored = await self._jobs.schedules.replace(
             schedule, origin="api", version=_version(call, found)
         )
         return await self._shown(call, stored)
 
-    async def delete(self, call: Call) -> Answer:
+    async def delete(self, call: Call) -> Response:
         found = await self._found(call, Action.MANAGE_SCHEDULES)
         schedule = found.record.schedule
         await self._jobs.schedules.delete(
             schedule.tenant_id, schedule.name, origin="api", version=_version(call, found)
         )
-        return Answer(204, headers=(PRIVATE,))
+        return Response(status_code=204, headers={"cache-control": PRIVATE})
 
-    async def pause(self, call: Call) -> Answer:
+    async def pause(self, call: Call) -> Response:
         return await self._switch(call, paused=True)
 
-    async def resume(self, call: Call) -> Answer:
+    async def resume(self, call: Call) -> Response:
         return await self._switch(call, paused=False)
 
-    async def _switch(self, call: Call, *, paused: bool) -> Answer:
+    async def _switch(self, call: Call, *, paused: bool) -> Response:
         found = await self._found(call, Action.MANAGE_SCHEDULES)
         schedule = found.record.schedule
         stored = await self._jobs.schedules.pause(
@@ -239,10 +105,10 @@ class ScheduleOperations:
         )
         return await self._shown(call, stored)
 
-    async def run_now(self, call: Call) -> Answer:
+    async def run_now(self, call: Call) -> Response:
         found = await self._found(call, Action.MANAGE_SCHEDULES)
         schedule = found.record.schedule
-        await self._access.target(call, Action.SUBMIT, _submitting(call, schedule))
+        await self._access.target(call, Action.SUBMIT, _target(schedule, owner=call.principal.id))
         submitted = await self._jobs.schedules.run(
             schedule.tenant_id, schedule.name, owner=call.principal.id
         )
@@ -255,22 +121,22 @@ class ScheduleOperations:
             status=JobStatus.QUEUED,
             duplicate=submitted.duplicate,
         )
-        retry_after = (b"retry-after", b"%d" % self._settings.retry_after_seconds)
-        return json_answer(202, accepted, (b"location", url.encode("ascii")), retry_after)
+        headers = {"location": url, "retry-after": str(self._settings.retry_after_seconds)}
+        return JsonResponse(202, accepted, headers)
 
     # -- what they share --------------------------------------------------------------------------
 
     async def _found(self, call: Call, action: Action) -> StoredSchedule:
         """The schedule of the path, if the caller may do this to it."""
         tenant_id = call.query.tenant_id or call.principal.tenant_id
-        name = call.value("schedule")
+        name = call.path_params["schedule"]
         try:
             found = await self._jobs.schedules.get(tenant_id, name)
         except NotThere:
             target = Target(tenant_id=tenant_id)
             await self._access.target(call, action, target, what=_what(name))
             raise
-        await self._access.target(call, action, _target(found), what=_what(name))
+        await self._access.target(call, action, _target(found.record.schedule), what=_what(name))
         return found
 
     async def _schedule(
@@ -319,29 +185,27 @@ class ScheduleOperations:
         )
 
     async def _shown(
-        self, call: Call, stored: StoredSchedule, *headers: Header, status: int = 200
-    ) -> Answer:
-        may_read = await self._access.may(call, Action.READ_PAYLOAD, _target(stored))
+        self,
+        call: Call,
+        stored: StoredSchedule,
+        headers: Headers | None = None,
+        *,
+        status: int = 200,
+    ) -> Response:
+        may_read = await self._access.may(
+            call, Action.READ_PAYLOAD, _target(stored.record.schedule)
+        )
         document = schedule_document(stored.record, with_payload=may_read)
-        return json_answer(status, document, *headers, *etag_headers(_tag(stored)), cache=PRIVATE)
+        every = {**(headers or {}), "etag": _tag(stored)}
+        return JsonResponse(status, document, every, cache=PRIVATE)
 
 
-def _target(stored: StoredSchedule) -> Target:
-    schedule = stored.record.schedule
+def _target(schedule: Schedule, *, owner: str | None = None) -> Target:
     return Target(
         tenant_id=schedule.tenant_id,
         job_type=schedule.job_type,
         subject_id=schedule.subject_id,
-        owner=schedule.owner,
-    )
-
-
-def _submitting(call: Call, schedule: Schedule) -> Target:
-    return Target(
-        tenant_id=schedule.tenant_id,
-        job_type=schedule.job_type,
-        subject_id=schedule.subject_id,
-        owner=call.principal.id,
+        owner=schedule.owner if owner is None else owner,
     )
 
 
@@ -356,7 +220,7 @@ def _tag(stored: StoredSchedule) -> str:
 
 def _version(call: Call, found: StoredSchedule) -> int | None:
     """The version that must not have moved since, where the caller named a state."""
-    tags = entity_tags(call.headers, "if-match")
+    tags = entity_tags(call.joined_headers, "if-match")
     if tags in (None, ["*"]):
         return None
     if _tag(found) in (tags or ()):

@@ -1,11 +1,11 @@
 """Statistics: the jobs of a tenant in numbers, and what an autoscaler needs."""
 
-from gantline.api.answer import Answer, json_answer
+from starlette.responses import Response
+
 from gantline.api.call import Call
 from gantline.api.documents import LaneDocument, ScaleDocument, StatisticsDocument
-from gantline.api.operation import Operation
-from gantline.api.parts import Parts
-from gantline.api.problems import ApiCode
+from gantline.api.json_response import JsonResponse
+from gantline.api.operation import Parts
 from gantline.api.sent import ScaleQuery, StatisticsQuery
 from gantline.api.tallies import fullness, oldest_age_seconds, summed
 from gantline.auth.action import Action
@@ -17,34 +17,7 @@ class Statistics:
         self._jobs = parts.jobs
         self._access = parts.access
 
-    @property
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="getStatistics",
-                method="GET",
-                path="/api/stats",
-                tag="statistics",
-                summary="Count the jobs of a tenant by where they are, in all and by lane.",
-                run=self.all,
-                query=StatisticsQuery,
-                answers={200: StatisticsDocument},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-            Operation(
-                name="getScale",
-                method="GET",
-                path="/api/stats/scale",
-                tag="statistics",
-                summary="Tell how much work there is, for an autoscaler such as KEDA.",
-                run=self.scale,
-                query=ScaleQuery,
-                answers={200: ScaleDocument},
-                problems=(ApiCode.NOT_FOUND,),
-            ),
-        ]
-
-    async def all(self, call: Call) -> Answer:
+    async def all(self, call: Call) -> Response:
         query: StatisticsQuery = call.query
         lanes = await self._lanes(call, query)
         now = await self._jobs.store.ping()
@@ -58,9 +31,9 @@ class Statistics:
             lanes_omitted=len(lanes) - len(told),
             **summed(lanes, now),
         )
-        return json_answer(200, document)
+        return JsonResponse(200, document)
 
-    async def scale(self, call: Call) -> Answer:
+    async def scale(self, call: Call) -> Response:
         lanes = await self._lanes(call, call.query)
         backlog = sum(lane.queued - lane.scheduled for lane in lanes)
         running = sum(lane.running for lane in lanes)
@@ -70,7 +43,7 @@ class Statistics:
             demand=backlog + running,
             oldest_age_seconds=oldest_age_seconds(lanes, await self._jobs.store.ping()) or 0.0,
         )
-        return json_answer(200, document)
+        return JsonResponse(200, document)
 
     async def _lanes(self, call: Call, query: ScaleQuery) -> list[LaneCounts]:
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)

@@ -1,23 +1,43 @@
 """Following: what one client is told, from where its jobs stand to the end of its stream."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from gantline.api.answer import encode
+import msgspec
+
+from gantline.api.call import Call, Identify
 from gantline.api.documents import ResetDocument
+from gantline.api.json_response import encode
 from gantline.api.port import Jobs
+from gantline.api.settings import StreamSettings
 from gantline.api.streams.feed import Feed
-from gantline.api.streams.guard import Guard
-from gantline.api.streams.happening import Happening
-from gantline.api.streams.opening import Opening
-from gantline.api.streams.settings import StreamSettings
-from gantline.api.streams.subscription import End, Subscription
-from gantline.api.streams.wire import RETRY, event_text, ping_text, position_text
+from gantline.api.streams.opening import StreamOpening
+from gantline.api.streams.subscription import (
+    RETRY,
+    End,
+    Happening,
+    Subscription,
+    Wanted,
+    event_text,
+    ping_text,
+    position_text,
+)
 from gantline.api.views import entity_tag, status_document
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Authorizer, Target
+from gantline.auth.principal import Principal
+from gantline.contract.clock import Clock
+from gantline.contract.errors import GantlineError, NotAuthenticated
+from gantline.contract.job import Job
 from gantline.contract.snapshot import JobSnapshot
 
+_log = logging.getLogger("gantline.api")
+
+# A store or an identity provider may be away for a moment; who it is was known a moment ago.
+_UNKNOWN_FOR_SECONDS: Final = 30.0
 STATE: Final = "state"
 """Where a job stands: at first, and when that changes without an event."""
 PROGRESS: Final = "progress"
@@ -27,7 +47,7 @@ _TOO_OLD: Final = encode(
 )
 
 
-class _Shown(NamedTuple):
+class _Told(NamedTuple):
     """What the client was told last of a job."""
 
     version: int
@@ -37,7 +57,7 @@ class _Shown(NamedTuple):
     has_ended: bool
 
     @classmethod
-    def of(cls, job: JobSnapshot, tag: str) -> "_Shown":
+    def of(cls, job: JobSnapshot, tag: str) -> "_Told":
         fence = job.fence if job.run else None
         return cls(job.version, _logged(job), tag, fence, job.status.is_terminal)
 
@@ -54,8 +74,8 @@ class Following:
         jobs: Jobs,
         feed: Feed,
         subscription: Subscription,
-        guard: Guard,
-        opening: Opening,
+        guard: "StreamGuard",
+        opening: StreamOpening,
         *,
         settings: StreamSettings,
     ) -> None:
@@ -67,7 +87,7 @@ class Following:
         self._settings = settings
         self._position = opening.position
         self._told_position = opening.position
-        self._shown: dict[UUID, _Shown] = {}
+        self._shown: dict[UUID, _Told] = {}
         self._time = asyncio.get_running_loop().time
         self._check_at = self._time() + settings.check_seconds
 
@@ -129,7 +149,7 @@ class Following:
         is_heard = shown is not None
         now = self._jobs.clock.now()
         data = encode(status_document(job, now))
-        self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+        self._shown[job.job.job_id] = _Told.of(job, entity_tag(job, now))
         told = [(STATE, data)] if not (is_end and is_heard) else []
         if is_end and self._end_with(job.job.job_id) and job.last is not None and not is_heard:
             told.append((job.last.event, data))
@@ -159,7 +179,7 @@ class Following:
             name = self._news(job)
             if name is not None and await self._guard.may_be_told(job.job):
                 now = self._jobs.clock.now()
-                self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+                self._shown[job.job.job_id] = _Told.of(job, entity_tag(job, now))
                 yield event_text(name, encode(status_document(job, now)), number=None)
 
     async def _may_be_told(self, happening: Happening) -> bool:
@@ -173,7 +193,7 @@ class Following:
         job_id, version = happening.job.job_id, happening.version
         if job_id in self._subscription.wanted.job_ids:
             fence = happening.fence
-            self._shown[job_id] = _Shown(version, version, happening.tag, fence, happening.ends)
+            self._shown[job_id] = _Told(version, version, happening.tag, fence, happening.ends)
 
     def _is_shown(self, happening: Happening) -> bool:
         shown = self._shown.get(happening.job.job_id)
@@ -231,3 +251,49 @@ class Following:
             return None
         self._told_position = self._position
         return self._position
+
+
+class StreamGuard:
+    """Who follows a stream, asked anew every few seconds, and what he may be told.
+
+    Nothing is told on the strength of what was true when the stream was opened.
+    """
+
+    def __init__(
+        self, call: Call, identify: Identify, authorizer: Authorizer, *, clock: Clock
+    ) -> None:
+        self._call = call
+        self._identify = identify
+        self._authorizer = authorizer
+        self._clock = clock
+        self._known_at = clock.monotonic()
+        self.principal: Principal = call.principal
+        self.can_ask = not call.is_told
+        """Whether it can be asked anew who follows."""
+
+    async def is_still_known(self) -> bool:
+        """Ask anew who follows, by the very credentials that opened the stream."""
+        if not self.can_ask:
+            return True
+        try:
+            principal = await self._identify(self._call)
+        except NotAuthenticated:
+            return False
+        except GantlineError as error:
+            _log.warning("cannot tell now who follows a stream: %s", error)
+            return self._clock.monotonic() - self._known_at < _UNKNOWN_FOR_SECONDS
+        if principal is None or self._is_another(principal):
+            return False
+        self.principal, self._known_at = principal, self._clock.monotonic()
+        return True
+
+    def _is_another(self, principal: Principal) -> bool:
+        return (principal.tenant_id, principal.id) != (self.principal.tenant_id, self.principal.id)
+
+    async def may_be_told(self, job: Job) -> bool:
+        return await self._authorizer.may(self.principal, Action.READ, Target.of(job))
+
+    def narrowed(self, wanted: Wanted) -> Wanted:
+        """What is wanted, by what may be seen now."""
+        scope = self._authorizer.scope(self.principal, Action.READ)
+        return msgspec.structs.replace(wanted, visible_to=scope)

@@ -3,9 +3,8 @@
 from typing import Final
 from uuid import UUID
 
-from gantline.api.answer import Header
 from gantline.api.call import Call
-from gantline.api.served import parameters
+from gantline.api.parsing import parameters
 from gantline.auth.authenticator import Authenticator, is_revoked
 from gantline.auth.principal import Principal
 from gantline.auth.stream_tokens import StreamTokens
@@ -43,7 +42,7 @@ class Identity:
         ]
         if in_url:
             return await self._by_token(in_url[0], stream)
-        in_cookie = call.credentials.cookies.get(COOKIE)
+        in_cookie = call.cookies.get(COOKIE)
         if in_cookie is None:
             return await self._authenticator.authenticate(call.credentials)
         try:
@@ -66,12 +65,12 @@ class Identity:
         return principal
 
 
-def cookie_header(token: str, *, path: str, seconds: int, is_secure: bool) -> Header | None:
+def cookie_text(token: str, *, path: str, seconds: int, is_secure: bool) -> str | None:
     """A cookie that is sent to one stream only, and never shown to scripts; None if too long."""
     if len(token) > _LONGEST_COOKIE:
         return None
     text = f"{COOKIE}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
-    return (b"set-cookie", (text + ("; Secure" if is_secure else "")).encode("ascii"))
+    return text + ("; Secure" if is_secure else "")
 
 
 def stream_path(root: str, job_id: UUID | None) -> str:

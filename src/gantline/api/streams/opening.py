@@ -5,19 +5,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
-from gantline.api.streams.feed import Feed
-from gantline.api.streams.happening import Happening
-from gantline.api.streams.replay import Replay
-from gantline.api.streams.subscription import Subscription
-from gantline.api.streams.tail import TooOld
-from gantline.api.streams.wanted import Wanted
+from gantline.api.streams.feed import Feed, TooOld
+from gantline.api.streams.subscription import Happening, Subscription, Wanted
 from gantline.contract.errors import JobNotFound
-from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 
 _MOST_LIVING: Final = 100
+_PAGE: Final = 100
 
 
-class Opening(NamedTuple):
+class StreamOpening(NamedTuple):
     """What a stream begins with."""
 
     position: int
@@ -38,11 +35,10 @@ class Opener:
     def __init__(self, jobs: Jobs, feed: Feed) -> None:
         self._jobs = jobs
         self._feed = feed
-        self._replay = Replay(jobs, feed.tail)
 
     async def of_job(
         self, subscription: Subscription, job_id: UUID, last: int | None
-    ) -> Opening | None:
+    ) -> StreamOpening | None:
         """None where the client, by `last`, has heard all up to the end of the job."""
         position = await self._feed.follow(subscription)
         (job,) = await self._jobs.store.get([job_id], tenant_id=None)
@@ -51,29 +47,29 @@ class Opener:
         if job.status.is_terminal or last is not None:
             position = await self._feed.caught_up()
         if last is None:
-            return Opening(position, [job])
+            return StreamOpening(position, [job])
         try:
-            pages = await self._replay.missed(subscription.wanted, after=last, upto=position)
+            pages = await self._missed(subscription.wanted, after=last, upto=position)
         except TooOld:
-            return Opening(position, [job], is_reset=True)
+            return StreamOpening(position, [job], is_reset=True)
         missed = [happening async for page in pages for happening in page]
         if job.status.is_terminal and not missed:
             return None
-        return Opening(position, [job], _once(missed))
+        return StreamOpening(position, [job], _once(missed))
 
-    async def of_many(self, subscription: Subscription, last: int | None) -> Opening:
+    async def of_many(self, subscription: Subscription, last: int | None) -> StreamOpening:
         position, wanted = await self._feed.follow(subscription), subscription.wanted
         states = await self._states(wanted)
         if last is None:
-            return Opening(position, states)
+            return StreamOpening(position, states)
         position = await self._feed.caught_up()
         try:
-            pages = await self._replay.missed(wanted, after=last, upto=position)
+            pages = await self._missed(wanted, after=last, upto=position)
         except TooOld:
-            return Opening(position, states, is_reset=True)
+            return StreamOpening(position, states, is_reset=True)
         # Their progress may have gone on; how others ended is among what was missed.
         named = [job for job in states if wanted.job_ids and not job.status.is_terminal]
-        return Opening(position, named, pages)
+        return StreamOpening(position, named, pages)
 
     async def _states(self, wanted: Wanted) -> list[JobSnapshot]:
         """The jobs that are named; where none is, the newest of those that have not ended."""
@@ -82,6 +78,50 @@ class Opener:
             return list(page.items)
         found = await self._jobs.store.get(sorted(wanted.job_ids), tenant_id=None)
         return [job for job in found if job is not None and wanted.admits(job.job)]
+
+    # -- what a client has missed, read anew ------------------------------------------------------
+
+    async def _missed(
+        self, wanted: Wanted, *, after: int, upto: int
+    ) -> AsyncIterator[list[Happening]]:
+        """Find the events behind `after`, to be read in order, a little at a time; raise TooOld."""
+        numbers = await self._feed.tail.numbers(wanted, after=after, upto=upto)
+        return self._pages(wanted, numbers)
+
+    async def _pages(self, wanted: Wanted, numbers: list[int]) -> AsyncIterator[list[Happening]]:
+        for first in range(0, len(numbers), _PAGE):
+            yield await self._read(wanted, numbers[first : first + _PAGE])
+
+    async def _read(self, wanted: Wanted, numbers: list[int]) -> list[Happening]:
+        events = await self._events(numbers)
+        ids = list({event.entry.job_id for event in events})
+        jobs = dict(zip(ids, await self._jobs.store.get(ids, tenant_id=None), strict=True))
+        now = self._jobs.clock.now()
+        return [
+            Happening(event, job, now)
+            for event in events
+            if (job := jobs[event.entry.job_id]) is not None
+            and event.is_of(job)
+            and wanted.admits(job.job)
+        ]
+
+    async def _events(self, numbers: list[int]) -> list[LoggedEvent]:
+        """Read these events; those next to each other at once, few others between them."""
+        found: dict[int, LoggedEvent] = {}
+        for first, last in _runs(numbers):
+            for event in await self._jobs.store.events(after=first - 1, limit=last - first + 1):
+                found[event.sequence] = event
+        return [found[number] for number in numbers if number in found]
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number - runs[-1][1] <= _PAGE // 10:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
 
 
 async def _once(page: list[Happening]) -> AsyncIterator[list[Happening]]:

@@ -1,27 +1,34 @@
 """All event streams of a process: opened, counted, and ended when the server stops."""
 
 import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from typing import Final
 from uuid import UUID
 
-from gantline.api.answer import NO_STORE, Answer
-from gantline.api.call import Call
-from gantline.api.operation import Identify
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gantline.api.call import Call, Identify
+from gantline.api.json_response import NO_STORE
 from gantline.api.port import Jobs
+from gantline.api.problems import ApiCode, Refused
+from gantline.api.settings import StreamSettings
 from gantline.api.streams.feed import Feed
-from gantline.api.streams.following import Following
-from gantline.api.streams.guard import Guard
-from gantline.api.streams.opening import Opener, Opening
-from gantline.api.streams.places import Places
-from gantline.api.streams.server_watch import IsStopping, stopping_of
-from gantline.api.streams.settings import StreamSettings
-from gantline.api.streams.stream import EventStream
-from gantline.api.streams.subscription import End, Subscription
-from gantline.api.streams.wanted import Wanted
-from gantline.api.streams.watch import Watch
+from gantline.api.streams.following import Following, StreamGuard
+from gantline.api.streams.opening import Opener, StreamOpening
+from gantline.api.streams.subscription import End, Subscription, Wanted
+from gantline.api.streams.watch import IsStopping, Watch, stopping_of
 from gantline.auth.authorizer import Authorizer
+from gantline.auth.principal import Principal
+from gantline.contract.errors import GantlineError
+
+_log = logging.getLogger("gantline.api")
 
 _LOOK_AT_THE_SERVER_SECONDS: Final = 0.25
+# Where the response is never sent, what it holds is let go after this time.
+_SENT_WITHIN_SECONDS: Final = 60.0
 
 
 class Streams:
@@ -31,10 +38,10 @@ class Streams:
         self._jobs = jobs
         self._authorizer = authorizer
         self._settings = settings
-        self._places = Places(most=settings.most, most_of_one=settings.most_of_one)
         self._feed = Feed(jobs, most_missed=settings.most_missed)
         self._opener = Opener(jobs, self._feed)
         self._watch = Watch(jobs, every_seconds=settings.progress_seconds)
+        self._owners: dict[Subscription, tuple[str, str]] = {}
         self._open: dict[Subscription, IsStopping] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -46,38 +53,49 @@ class Streams:
         *,
         last: int | None,
         ends_with: UUID | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Answer with a stream, or with 204 where the client has heard all there will be.
 
         `last` is what it has heard; `ends_with` is the job whose end is the end of the stream. A
         browser's EventSource comes back after every end, and only a 204 stops it.
         """
-        place = self._places.take(call.principal)
         settings = self._settings
         subscription = Subscription(
             wanted, most_bytes=settings.most_waiting_bytes, ends_with=ends_with
         )
 
-        def close() -> None:
-            self._let_go(subscription)
-            place.give_back()
-
+        self._count(subscription, call.principal)
         try:
             opening = await self._opening(subscription, last)
             if opening is None:
-                close()
-                return Answer(204, headers=(NO_STORE,))
-            guard = Guard(call, identify, self._authorizer, clock=self._jobs.clock)
+                self._let_go(subscription)
+                return Response(status_code=204, headers={"cache-control": NO_STORE})
+            guard = StreamGuard(call, identify, self._authorizer, clock=self._jobs.clock)
             following = Following(
                 self._jobs, self._feed, subscription, guard, opening, settings=settings
             )
         except BaseException:
-            close()
+            self._let_go(subscription)
             raise
         self._keep(subscription, stopping_of(call.scope))
         return EventStream(
-            following.texts(), subscription, close=close, stall_seconds=settings.stall_seconds
+            following.texts(),
+            subscription,
+            close=lambda: self._let_go(subscription),
+            stall_seconds=settings.stall_seconds,
         )
+
+    def _count(self, subscription: Subscription, principal: Principal) -> None:
+        """Raise Refused where there are too many."""
+        settings, owner = self._settings, (principal.tenant_id, principal.id)
+        if sum(one == owner for one in self._owners.values()) >= settings.most_of_one:
+            raise Refused(
+                ApiCode.TOO_MANY_STREAMS,
+                f"You have {settings.most_of_one} event streams open, and may not have more.",
+            )
+        if len(self._owners) >= settings.most:
+            raise Refused(ApiCode.TOO_MANY_STREAMS, "All event streams of this server are taken.")
+        self._owners[subscription] = owner
 
     def look(self) -> None:
         """Something was done here that leaves an event; those who follow it need not wait."""
@@ -97,7 +115,7 @@ class Streams:
         await self._watch.close()
         await self._feed.close()
 
-    async def _opening(self, subscription: Subscription, last: int | None) -> Opening | None:
+    async def _opening(self, subscription: Subscription, last: int | None) -> StreamOpening | None:
         if subscription.ends_with is None:
             return await self._opener.of_many(subscription, last)
         return await self._opener.of_job(subscription, subscription.ends_with, last)
@@ -109,6 +127,7 @@ class Streams:
             self._looking = asyncio.create_task(self._look_at_the_server())
 
     def _let_go(self, subscription: Subscription) -> None:
+        self._owners.pop(subscription, None)
         self._open.pop(subscription, None)
         self._feed.leave(subscription)
         self._watch.remove(subscription)
@@ -121,3 +140,68 @@ class Streams:
                     subscription.finish(End.STOPPING)
             await asyncio.sleep(_LOOK_AT_THE_SERVER_SECONDS)
         self._looking = None
+
+
+class EventStream(Response):
+    """Send texts until there are no more, the client is gone, or takes nothing any more.
+
+    Starlette's StreamingResponse knows neither the last nor how to let go what was never sent.
+    """
+
+    def __init__(
+        self,
+        texts: AsyncGenerator[bytes, None],
+        subscription: Subscription,
+        *,
+        close: Callable[[], None],
+        stall_seconds: float,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(
+            {
+                "content-type": "text/event-stream",
+                # Whoever is in between must neither keep nor pack nor hold back what is sent.
+                "cache-control": "no-store, no-transform",
+                "x-accel-buffering": "no",
+            }
+        )
+        self._texts = texts
+        self._subscription = subscription
+        self._close = close
+        self._stall_seconds = stall_seconds
+        self._closing = asyncio.get_running_loop().call_later(_SENT_WITHIN_SECONDS, close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._closing.cancel()
+        try:
+            headers = self.raw_headers
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            if scope["method"] != "HEAD":
+                await self._send_texts(send, receive)
+            async with asyncio.timeout(self._stall_seconds):
+                await send({"type": "http.response.body", "body": b""})
+        except (TimeoutError, OSError):
+            _log.info("an event stream was dropped: its client takes nothing")
+        finally:
+            self._close()
+
+    async def _send_texts(self, send: Send, receive: Receive) -> None:
+        leaving = asyncio.create_task(self._until_gone(receive))
+        try:
+            async with aclosing(self._texts) as texts:
+                async for text in texts:
+                    async with asyncio.timeout(self._stall_seconds):
+                        message = {"type": "http.response.body", "body": text, "more_body": True}
+                        await send(message)
+        except GantlineError as error:
+            _log.warning("an event stream has ended, for its client to come back: %s", error)
+        finally:
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+
+    async def _until_gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._subscription.drop(End.CLIENT_GONE)

@@ -1,14 +1,153 @@
-"""A subscription: what waits to be sent to one stream, bounded."""
+"""A subscription: which events one stream is about, and what waits to be sent to it, bounded."""
 
 import asyncio
 from collections import deque
 from contextlib import suppress
+from datetime import datetime
 from enum import Enum, auto
+from typing import Final
 from uuid import UUID
 
-from gantline.api.streams.happening import Happening
-from gantline.api.streams.wanted import Wanted
-from gantline.contract.snapshot import JobSnapshot
+import msgspec
+
+from gantline.api.documents import StatusDocument
+from gantline.api.json_response import encode
+from gantline.api.views import status_document
+from gantline.contract.job import Job
+from gantline.contract.query import JobFilter, Visibility
+from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.status import ON_REQUEST, Event, JobStatus
+
+_BACK_AFTER_A_FAILURE: Final = (Event.RETRIED, Event.CRASHED)
+RETRY: Final = b"retry: 3000\n\n"
+_PING: Final = b": ping\n"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Every given field must match; nothing is seen that `visible_to` does not admit."""
+
+    tenant_id: str
+    job_ids: frozenset[UUID] = frozenset()
+    job_types: frozenset[str] = frozenset()
+    subject_id: str | None = None
+    visible_to: Visibility
+
+    def may_concern(self, event: LoggedEvent) -> bool:
+        """Whether an event may be wanted, as far as it tells by itself."""
+        return (
+            event.tenant_id == self.tenant_id
+            and (not self.job_ids or event.entry.job_id in self.job_ids)
+            and (not self.job_types or event.job_type in self.job_types)
+        )
+
+    def admits(self, job: Job) -> bool:
+        """Whether a job is asked for and may be seen."""
+        return (
+            job.tenant_id == self.tenant_id
+            and (not self.job_ids or job.job_id in self.job_ids)
+            and (not self.job_types or job.job_type in self.job_types)
+            and self.subject_id in (None, job.subject_id)
+            and self.visible_to.admits(job)
+        )
+
+    @property
+    def living(self) -> JobFilter:
+        """The jobs that are meant and have not ended."""
+        return JobFilter(
+            tenant_id=self.tenant_id,
+            statuses=frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
+            job_types=self.job_types,
+            subject_id=self.subject_id,
+            visible_to=self.visible_to,
+        )
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+class Happening:
+    """One event of one job, written once for all streams that it goes to.
+
+    It has the job's status document as it stood right after it.
+    """
+
+    __slots__ = ("ends", "fence", "is_on_request", "job", "number", "tag", "text", "version")
+
+    def __init__(self, event: LoggedEvent, job: JobSnapshot, now: datetime) -> None:
+        entry, document = event.entry, document_after(event.entry, job, now)
+        self.number = event.sequence
+        self.job = job.job
+        self.version = entry.version
+        self.ends = entry.status.is_terminal
+        self.is_on_request = entry.event in ON_REQUEST
+        goes_on = self.is_on_request and entry.status is JobStatus.RUNNING
+        self.fence = entry.fence if goes_on else None
+        """Of the run that it tells of, and that goes on."""
+        self.tag = f'"{entry.job_id}-{entry.version}-{document.state}"'
+        """As `entity_tag` makes it of the job at that time."""
+        self.text = event_text(entry.event, encode(document), number=self.number)
+
+
+def document_after(entry: LogEntry, job: JobSnapshot, now: datetime) -> StatusDocument:
+    """Where the job stood after this row of its log; it may have moved on since."""
+    if job.version == entry.version:
+        return status_document(job, now)
+    run: CurrentRun | None = None
+    last: LogEntry | None = entry
+    if entry.status is JobStatus.RUNNING:
+        since = entry.started_at or entry.at
+        run = CurrentRun(
+            session="",
+            started_at=since,
+            lease_until=since,
+            percent=entry.percent or 0.0,
+            phase=entry.phase,
+            cancel_requested=entry.event is Event.CANCEL_REQUESTED,
+        )
+    if entry.event in ON_REQUEST:
+        # What the outcome before was is known as long as there is no newer one.
+        is_older = job.last is not None and job.last.version < entry.version
+        last = job.last if is_older else None
+    then = msgspec.structs.replace(
+        job,
+        status=entry.status,
+        version=entry.version,
+        attempt=entry.attempt,
+        run=run,
+        last=last,
+        run_at=_run_at(entry, job),
+    )
+    # The log does not say until when it was put off.
+    return msgspec.structs.replace(status_document(then, now), scheduled_at=job.job.scheduled_at)
+
+
+def _run_at(entry: LogEntry, job: JobSnapshot) -> datetime | None:
+    if entry.event is Event.SUBMITTED:
+        return job.job.scheduled_at
+    return entry.at if entry.event in _BACK_AFTER_A_FAILURE else None
+
+
+# -- how events are written, as WHATWG's server-sent events have it -------------------------------
+
+
+def event_text(name: str, data: bytes, *, number: int | None) -> bytes:
+    """An event; one without a number leaves the client's Last-Event-ID as it is."""
+    lines = b"\ndata: ".join(data.splitlines())
+    head = b"" if number is None else b"id: %d\n" % number
+    return b"%sevent: %s\ndata: %s\n\n" % (head, name.encode("ascii"), lines)
+
+
+def position_text(number: int) -> bytes:
+    """Move the client's Last-Event-ID without an event."""
+    return b"id: %d\n\n" % number
+
+
+def ping_text(number: int | None) -> bytes:
+    """A comment that keeps the connection, with the position reached, if there is a new one."""
+    return _PING + (b"\n" if number is None else position_text(number))
+
+
+# -- what waits -----------------------------------------------------------------------------------
 
 
 class End(Enum):

@@ -1,8 +1,10 @@
-"""The watch: looks at the jobs that streams name, for what leaves no event: a start, progress."""
+"""What streams must look at, since no event tells it: progress of jobs, a server that stops."""
 
 import asyncio
 import logging
-from typing import Final
+import signal
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final
 from uuid import UUID
 
 from gantline.api.port import Jobs
@@ -11,6 +13,9 @@ from gantline.api.views import entity_tag
 
 _log = logging.getLogger("gantline.api")
 
+IsStopping = Callable[[], bool]
+
+_EXTENSION: Final = "gantline.stopping"
 _PAGE: Final = 500
 _SHARE_OF_TIME: Final = 9
 """However many jobs are watched, that takes a tenth of the time at most."""
@@ -71,3 +76,25 @@ class Watch:
             took = loop.time() - began
             await asyncio.sleep(max(self._every_seconds, _SHARE_OF_TIME * took))
         self._looking = None
+
+
+# -- the server around us: when it is about to stop, streams must end, or it waits for them -------
+
+
+def tell_stopping(scope: MutableMapping[str, Any], is_stopping: IsStopping) -> None:
+    """For a server of ours: let those who serve this request ask whether it is stopping."""
+    scope.setdefault("extensions", {})[_EXTENSION] = is_stopping
+
+
+def stopping_of(scope: Mapping[str, Any]) -> IsStopping:
+    told: IsStopping | None = (scope.get("extensions") or {}).get(_EXTENSION)
+    return told or _uvicorn_is_stopping
+
+
+def _uvicorn_is_stopping() -> bool:
+    """See it from uvicorn's own handler of SIGTERM; ASGI has no word for it before it is done.
+
+    uvicorn waits for open responses, and tells the application only when there are none left.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
