@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from gantline.auth.action import Action
-from gantline.cli.confirm import confirm
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.command import command, confirm
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.contract.errors import GantlineError, NotThere
 from gantline.contract.store import JobStore

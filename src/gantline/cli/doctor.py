@@ -10,10 +10,11 @@ import click
 
 from gantline.app import Gantline
 from gantline.app.settings import Value
-from gantline.cli.choice import StoreChoice, choose_store, place_of
-from gantline.cli.output import say
-from gantline.cli.session import FAILED, Cli, command, pass_cli
+from gantline.cli.command import FAILED, command
+from gantline.cli.session import Cli, pass_cli
+from gantline.cli.store_choice import StoreChoice, choose_store, place_of
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
 from gantline.contract.query import LaneCounts
 from gantline.contract.store import JobStore

@@ -1,8 +1,8 @@
-"""The store as the keeper of the schedules, for who can reach it."""
+"""The schedules of a store, for who can reach it: a part of StoreBackend."""
 
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import msgspec
 
@@ -16,8 +16,8 @@ from gantline.api.schedule_documents import (
 )
 from gantline.app.settings import most_schedules
 from gantline.auth.action import Action
-from gantline.cli.audited import CliAudit
-from gantline.cli.output import say
+from gantline.cli.backend import Submitted
+from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job
 from gantline.contract.schedule import NAME_LIMIT, Schedule
@@ -27,7 +27,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules, all_schedules, tenant_prefix
 
 if TYPE_CHECKING:
-    from gantline.cli.session import Cli
+    from gantline.cli.session import Cli, CliAudit
 
 _NULL = msgspec.Raw(b"null")
 
@@ -35,30 +35,31 @@ _NULL = msgspec.Raw(b"null")
 class StoreSchedules:
     """Reads and decides here; acts as the user of this host."""
 
-    def __init__(self, cli: "Cli", store: JobStore, manager: JobManager, audit: CliAudit) -> None:
-        self._cli = cli
-        self._audit = audit
-        self._store = store
-        self._manager = manager
+    _cli: "Cli"
+    _store: JobStore
+    _manager: JobManager
+    _audit: "CliAudit"
 
     @cached_property
     def _schedules(self) -> Schedules:
         """Made when it is needed: a bad setting of schedules is no harm to other commands."""
         return Schedules(self._store, self._manager, most=most_schedules(self._cli.settings))
 
-    async def all(self) -> list[ScheduleDocument]:
-        prefix = tenant_prefix(self._cli.tenant)
-        return [
-            schedule_document(stored.record, with_payload=True)
-            async for stored in all_schedules(self._store, prefix=prefix)
-        ]
+    async def schedules(self) -> AsyncIterator[ScheduleDocument]:
+        async for stored in all_schedules(self._store, prefix=tenant_prefix(self._cli.tenant)):
+            yield schedule_document(stored.record, with_payload=True)
 
-    async def get(self, name: str) -> ScheduleDocument:
+    async def schedule(self, name: str, /) -> ScheduleDocument:
         stored = await self._schedules.get(self._cli.tenant, name)
         return schedule_document(stored.record, with_payload=True)
 
-    async def add(self, new: NewSchedule) -> ScheduleDocument:
-        job = self._declared(new) if self._cli.settings["app"] else self._undeclared(new)
+    async def next_runs(self, name: str, count: int, /) -> RunsToCome:
+        stored = await self._schedules.get(self._cli.tenant, name)
+        return runs_to_come(stored.record, count)
+
+    async def add_schedule(self, new: NewSchedule, /) -> ScheduleDocument:
+        is_declared = bool(self._cli.settings["app"])
+        job = self._declared_run(new) if is_declared else self._undeclared_run(new)
         schedule = Schedule(
             name=new.name,
             tenant_id=job.tenant_id,
@@ -84,7 +85,7 @@ class StoreSchedules:
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    def _declared(self, new: NewSchedule) -> Job:
+    def _declared_run(self, new: NewSchedule) -> Job:
         """A job as its declaration makes it: checked, with its subject and queue."""
         declared = self._cli.app().find_type(new.job_type)
         if declared is None:
@@ -99,7 +100,7 @@ class StoreSchedules:
             max_attempts=new.max_attempts,
         ).job
 
-    def _undeclared(self, new: NewSchedule) -> Job:
+    def _undeclared_run(self, new: NewSchedule) -> Job:
         say("No application is named (--app), so the payload is not checked.")
         return Job(
             job_type=new.job_type,
@@ -112,26 +113,28 @@ class StoreSchedules:
             max_attempts=new.max_attempts or DEFAULT_MAX_ATTEMPTS,
         )
 
-    async def pause(self, name: str, *, paused: bool) -> ScheduleDocument:
-        await self._audited("pauseSchedule" if paused else "resumeSchedule", name)
+    async def pause_schedule(self, name: str, /) -> ScheduleDocument:
+        return await self._pause(name, "pauseSchedule", paused=True)
+
+    async def resume_schedule(self, name: str, /) -> ScheduleDocument:
+        return await self._pause(name, "resumeSchedule", paused=False)
+
+    async def _pause(self, name: str, operation: str, *, paused: bool) -> ScheduleDocument:
+        await self._audited(operation, name)
         stored = await self._schedules.pause(self._cli.tenant, name, paused=paused)
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    async def run(self, name: str) -> UUID:
+    async def run_schedule(self, name: str, /) -> Submitted:
         await self._audited("runSchedule", name)
         submitted = await self._schedules.run(self._cli.tenant, name, owner=self._cli.actor)
         await self._cli.hint(self._store)
-        return submitted.job_id
+        return submitted
 
-    async def delete(self, name: str) -> None:
+    async def delete_schedule(self, name: str, /) -> None:
         await self._audited("deleteSchedule", name)
         await self._schedules.delete(self._cli.tenant, name, origin="cli")
         await self._hint()
-
-    async def next_runs(self, name: str, count: int) -> RunsToCome:
-        stored = await self._schedules.get(self._cli.tenant, name)
-        return runs_to_come(stored.record, count)
 
     async def _audited(self, operation: str, name: str) -> None:
         await self._audit.done(operation, Action.MANAGE_SCHEDULES, f"schedule:{name[:NAME_LIMIT]}")

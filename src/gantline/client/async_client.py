@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx2
@@ -92,7 +92,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         """Let the connections go."""
         await self._http.close()
 
-    async def __aenter__(self) -> "AsyncClient":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
