@@ -7,7 +7,7 @@ from gantline.contract.store import JobStore
 
 
 class Advice(NamedTuple):
-    """One thing that was looked at, whether it is as it should be, and what to do if not."""
+    """What was found, whether it is as it should be, and what to do if not."""
 
     what: str
     is_good: bool
