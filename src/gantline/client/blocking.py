@@ -48,18 +48,9 @@ def _iterate(
     @wraps(verb)
     def iterate(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         loop, client = self._started()
-        return _items(loop, verb(client, *args, **kwargs))
+        return self._items(loop, verb(client, *args, **kwargs))
 
     return iterate
-
-
-def _items(loop: LoopThread, items: Items[T]) -> Generator[T, None, None]:
-    try:
-        while (part := _wait(loop, lambda: anext(items.parts, None))) is not None:
-            yield from part
-    finally:
-        # Not waited for: the garbage collector may close this in any thread, the loop's too.
-        loop.start(items.parts.aclose)
 
 
 def _wait(loop: LoopThread, make: Callable[[], Awaitable[R]]) -> R:
@@ -109,7 +100,7 @@ class Client:
         """Once in each process: neither threads nor connections survive a fork."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._lock = threading.Lock()
+            self._lock = threading.RLock()
             self._client = self._make()
             self._loop: LoopThread | None = None
 
@@ -124,6 +115,15 @@ class Client:
                 stop = weakref.finalize(self, self._loop.stop, self._client.close)
                 stop.atexit = False
             return self._loop, self._client
+
+    def _items(self, loop: LoopThread, items: Items[T]) -> Generator[T, None, None]:
+        """A method, so that whoever iterates keeps this client alive."""
+        try:
+            while (part := _wait(loop, lambda: anext(items.parts, None))) is not None:
+                yield from part
+        finally:
+            # Not waited for: the garbage collector may close this in any thread, the loop's too.
+            loop.start(items.parts.aclose)
 
     def submit_many(
         self, jobs: Iterable[JobToSubmit], *, request_key: str | None = None
