@@ -59,9 +59,8 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
         raise InvalidInput("The payload is not text in UTF-8.") from None
     if options["delay"] is not None:
         options["delay"] = timedelta(seconds=options["delay"])
-    said = {name: value for name, value in options.items() if value is not None}
     async with cli.backend(create=True) as backend:
-        submitted = await backend.submit(job_type, msgspec.Raw(body), **said)
+        submitted = await backend.submit(job_type, msgspec.Raw(body), **options)
         cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
 
 

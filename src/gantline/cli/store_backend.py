@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -20,17 +19,16 @@ from gantline.api.documents import (
 )
 from gantline.api.tallies import summed
 from gantline.api.views import history_entry, job_document, listed_job, status_document
-from gantline.app.job_type import JobType
 from gantline.audit.chain import AuditChains, Unreadable
 from gantline.audit.event import AuditEvent
 from gantline.audit.wanted import EVERYTHING, AuditFilter
 from gantline.auth.action import Action
 from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, Submitted, TypeSeen
+from gantline.cli.prepare import prepare
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
-from gantline.cli.talk import say, told_when_slow
-from gantline.contract.errors import GantlineError, InvalidInput, JobNotFound
-from gantline.contract.job import Job
+from gantline.cli.talk import told_when_slow
+from gantline.contract.errors import GantlineError, JobNotFound
 from gantline.contract.query import Cursor, JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.store import JobStore
@@ -38,7 +36,6 @@ from gantline.contract.wakeup import Hint
 from gantline.manager.manager import Acted as ManagerActed
 from gantline.manager.manager import JobManager
 from gantline.manager.sessions import live_sessions
-from gantline.manager.submitter import Submission
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -71,42 +68,12 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     # -- jobs -------------------------------------------------------------------------------------
 
     async def submit(self, job_type: str, payload: msgspec.Raw, /, **options: Any) -> Submitted:
-        if self._cli.settings["app"]:
-            submission = self._declared(job_type, payload, options)
-        else:
-            say("No application is named (--app), so the payload is not checked.")
-            submission = self._undeclared(job_type, payload, options)
+        submission = prepare(self._cli, job_type, payload, **options)
         (answer,) = await self._manager.submit([submission])
         if isinstance(answer, GantlineError):
             raise answer
         await self._cli.hint(self._store)
         return answer
-
-    def _declared(self, name: str, payload: msgspec.Raw, options: dict[str, Any]) -> Submission:
-        """The job as its declaration makes it: checked, with its subject, key and queue."""
-        known = {one.name: one for one in self._cli.app().job_types}
-        if name not in known:
-            raise InvalidInput(
-                f"The application declares no job {name!r}.",
-                next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
-            )
-        declared = known[name]
-        made = declared.prepare(
-            _decoded(declared, bytes(payload)), tenant=self._cli.tenant, **options
-        )
-        return Submission(made.job, made.delay)
-
-    def _undeclared(self, name: str, payload: msgspec.Raw, options: dict[str, Any]) -> Submission:
-        delay = options.pop("delay", timedelta(0))
-        job = Job(
-            job_type=name,
-            payload=payload,
-            tenant_id=self._cli.tenant,
-            subject_id=options.pop("subject", ""),
-            created_at=self._cli.clock.now(),
-            **options,
-        )
-        return Submission(job, delay)
 
     async def job(self, job_id: UUID, /) -> JobDocument:
         found, now = await self._get(job_id), self._cli.clock.now()
@@ -296,22 +263,6 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
             for lane in await self._store.counts(tenant_id=self._cli.tenant)
         ]
-
-
-def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
-    codec = declared.handler.codec
-    try:
-        return codec.decode(body)
-    except InvalidInput as error:
-        fields = ", ".join(_fields_of(codec.schema()))
-        next_step = f"It has the fields {fields}." if fields else ""
-        raise InvalidInput(error.cause, next_step=next_step) from None
-
-
-def _fields_of(schema: dict[str, Any]) -> list[str]:
-    """The fields as they are called in JSON, in their order; none where it is no object."""
-    name = schema.get("$ref", "").rpartition("/")[2]
-    return list(schema.get("$defs", {}).get(name, schema).get("properties", {}))
 
 
 def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:

@@ -17,9 +17,7 @@ from gantline.api.schedule_documents import (
 from gantline.app.settings import most_schedules
 from gantline.auth.action import Action
 from gantline.cli.backend import Submitted
-from gantline.cli.talk import say
-from gantline.contract.errors import InvalidInput
-from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job
+from gantline.cli.prepare import prepare
 from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
@@ -58,8 +56,17 @@ class StoreSchedules:
         return runs_to_come(stored.record, count)
 
     async def add_schedule(self, new: NewSchedule, /) -> ScheduleDocument:
-        is_declared = bool(self._cli.settings["app"])
-        job = self._declared_run(new) if is_declared else self._undeclared_run(new)
+        payload = new.payload if isinstance(new.payload, msgspec.Raw) else _NULL
+        job = prepare(
+            self._cli,
+            new.job_type,
+            payload,
+            owner=self._cli.actor,
+            subject=new.subject_id,
+            queue=new.queue,
+            priority=new.priority,
+            max_attempts=new.max_attempts,
+        ).job
         schedule = Schedule(
             name=new.name,
             tenant_id=job.tenant_id,
@@ -84,34 +91,6 @@ class StoreSchedules:
         stored = await self._schedules.create(schedule, origin="cli")
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
-
-    def _declared_run(self, new: NewSchedule) -> Job:
-        """A job as its declaration makes it: checked, with its subject and queue."""
-        declared = self._cli.app().find_type(new.job_type)
-        if declared is None:
-            raise InvalidInput(f"The application declares no job {new.job_type!r}.")
-        return declared.prepare(
-            declared.handler.codec.decode(bytes(_payload(new))),
-            tenant=self._cli.tenant,
-            owner=self._cli.actor,
-            subject=new.subject_id,
-            queue=new.queue,
-            priority=new.priority,
-            max_attempts=new.max_attempts,
-        ).job
-
-    def _undeclared_run(self, new: NewSchedule) -> Job:
-        say("No application is named (--app), so the payload is not checked.")
-        return Job(
-            job_type=new.job_type,
-            payload=_payload(new),
-            tenant_id=self._cli.tenant,
-            created_by=self._cli.actor,
-            subject_id=new.subject_id or "",
-            queue=new.queue or DEFAULT_QUEUE,
-            priority=DEFAULT_PRIORITY if new.priority is None else new.priority,
-            max_attempts=new.max_attempts or DEFAULT_MAX_ATTEMPTS,
-        )
 
     async def pause_schedule(self, name: str, /) -> ScheduleDocument:
         return await self._pause(name, "pauseSchedule", paused=True)
@@ -141,7 +120,3 @@ class StoreSchedules:
 
     async def _hint(self) -> None:
         await self._cli.hint(self._store, Hint.SCHEDULED)
-
-
-def _payload(new: NewSchedule) -> msgspec.Raw:
-    return new.payload if isinstance(new.payload, msgspec.Raw) else _NULL
