@@ -21,7 +21,7 @@ from gantline.cli.options import Recycle, Seconds, parse_queues, parse_recycle
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import StoreChoice, place_of
-from gantline.cli.supervision.parent_pipe import PARENT_PIPE, stop_with_parent
+from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
 from gantline.cli.supervision.reloader import Reloader
 from gantline.cli.talk import Say, log_as, told_when_slow
 from gantline.telemetry.address import Address, parse_address
