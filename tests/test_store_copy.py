@@ -367,7 +367,7 @@ async def has_worker(bench: Bench) -> None:
 
 async def test_workers_on_the_target_are_refused(source: Bench, target: Bench) -> None:
     await has_worker(target)
-    with pytest.raises(GantlineError, match="1 workers run on the new place"):
+    with pytest.raises(GantlineError, match="1 worker runs on the new place"):
         await copied(source.store, target.store)
 
 

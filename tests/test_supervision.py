@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from gantline.cli.supervision import parent_pipe
-from gantline.cli.supervision.parent_pipe import ParentPipe
+from gantline.cli.supervision import children
+from gantline.cli.supervision.children import Escalation, ParentPipe
 from gantline.cli.supervision.reloader import Reloader
-from gantline.cli.supervision.stop_signals import Escalation
 from gantline.cli.supervision.supervisor import Supervisor
 from gantline.testing.clock import FakeClock
 
@@ -58,7 +57,7 @@ class StoppedAtTheStart:
 
 def test_a_stop_while_a_worker_is_started_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     popen = StoppedAtTheStart(start=2)
-    monkeypatch.setattr(parent_pipe, "Popen", popen)
+    monkeypatch.setattr(children, "Popen", popen)
     assert Supervisor(2, CHILD, drain=DRAIN).run() == 0
     assert popen.ends == [-signal.SIGTERM, -signal.SIGTERM]
 
@@ -76,7 +75,7 @@ def test_a_worker_that_cannot_be_started_does_not_orphan_the_others(
             raise BlockingIOError("Resource temporarily unavailable")
         return popen(*args, **kwargs)
 
-    monkeypatch.setattr(parent_pipe, "Popen", refuse_the_second)
+    monkeypatch.setattr(children, "Popen", refuse_the_second)
     assert Supervisor(2, CHILD, drain=DRAIN).run() == 0
     assert popen.ends == [-signal.SIGTERM]
     assert "temporarily unavailable" in caplog.text
@@ -86,7 +85,7 @@ def test_a_stop_while_the_reloader_starts_its_child_reaches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     popen = StoppedAtTheStart(start=1)
-    monkeypatch.setattr(parent_pipe, "Popen", popen)
+    monkeypatch.setattr(children, "Popen", popen)
     assert Reloader(tmp_path, CHILD, drain=DRAIN).run() == 0
     assert popen.ends == [-signal.SIGTERM]
 
@@ -101,7 +100,7 @@ def test_a_stop_while_the_reloader_starts_its_child_anew_reaches_it(
         os.utime(tmp_path / "app.py", (0, len(popen.children)))
         return popen(*args, **kwargs)
 
-    monkeypatch.setattr(parent_pipe, "Popen", change_the_code)
+    monkeypatch.setattr(children, "Popen", change_the_code)
     assert Reloader(tmp_path, CHILD, drain=DRAIN).run() == 0
     assert popen.ends == [-signal.SIGTERM, -signal.SIGTERM]
 
@@ -116,7 +115,7 @@ def ignore_signals() -> None:
 def deaf(monkeypatch: pytest.MonkeyPatch) -> StoppedAtTheStart:
     """Starts a child that ignores signals."""
     popen = StoppedAtTheStart(start=1)
-    monkeypatch.setattr(parent_pipe, "Popen", partial(popen, preexec_fn=ignore_signals))
+    monkeypatch.setattr(children, "Popen", partial(popen, preexec_fn=ignore_signals))
     return popen
 
 
@@ -143,7 +142,7 @@ def test_a_stopped_worker_is_woken_to_hear_the_signal(monkeypatch: pytest.Monkey
         child.send_signal(signal.SIGSTOP)
         return child
 
-    monkeypatch.setattr(parent_pipe, "Popen", stopped)
+    monkeypatch.setattr(children, "Popen", stopped)
     assert Supervisor(1, CHILD, drain=DRAIN).run() == 0
     assert popen.ends == [-signal.SIGTERM]
 
@@ -160,7 +159,7 @@ def test_a_place_whose_worker_ends_at_once_does_not_delay_the_others(
         starts[place] += 1
         return popen(programs[place], **kwargs)
 
-    monkeypatch.setattr(parent_pipe, "Popen", count)
+    monkeypatch.setattr(children, "Popen", count)
     Supervisor(2, ["place"], drain=DRAIN, options_of=lambda place: [str(place)]).run()
     bad, good = starts
     assert bad < good
@@ -195,7 +194,7 @@ def test_signals_that_came_together_are_two_steps() -> None:
 ORPHAN = """
 import signal, subprocess, sys
 from datetime import timedelta
-from gantline.cli.supervision.parent_pipe import stop_with_parent
+from gantline.cli.supervision.children import stop_with_parent
 
 signal.alarm(30)
 pipe = int(sys.argv[-1])

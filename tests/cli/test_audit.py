@@ -174,7 +174,7 @@ def test_tenants_are_told_apart(place: Place) -> None:
     result = place.run("audit", "verify", "--all-tenants")
     assert result.exit_code == 0
     assert "The tenant 'default': 2 events (1 to 2), unbroken." in result.stderr
-    assert "The tenant 'shop': 1 events (1 to 1), unbroken." in result.stderr
+    assert "The tenant 'shop': 1 event (1 to 1), unbroken." in result.stderr
 
 
 # -- proving ---------------------------------------------------------------------------------------

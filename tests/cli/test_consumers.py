@@ -68,7 +68,7 @@ def test_one_that_a_worker_runs_is_not_forgotten(empty_store: Place) -> None:
     a_consumer(empty_store, "webhooks")
     a_worker_with(empty_store, "webhooks")
     result = empty_store.run("consumer", "delete", "webhooks", "--yes")
-    assert_refused(result, 1, "1 live workers")
+    assert_refused(result, 1, "1 live worker.")
     assert len(empty_store.json("consumer", "list")) == 1
 
 

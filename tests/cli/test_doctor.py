@@ -150,6 +150,18 @@ def test_a_job_that_no_live_worker_would_take_is_told(
     assert row["advice"] == ("" if result == "ok" else "No live worker serves index in docs.")
 
 
+def test_what_is_wrong_is_told_as_what_was_found(place: Place) -> None:
+    place.submit("index", "1", "--queue", "docs")
+    place.run("queue", "pause", "docs")
+    lines = place.run("doctor").stdout.splitlines()
+    found = [line.split("  ") for line in lines if line.startswith(("bad", "warn"))]
+    assert [[part.strip() for part in row if part.strip()][:2] for row in found] == [
+        ["bad", "no live worker"],
+        ["bad", "1 waiting job without a worker"],
+        ["warn", "a switch holds waiting jobs back"],
+    ]
+
+
 def test_of_many_jobs_without_a_worker_a_few_are_named(place: Place) -> None:
     for number in range(7):
         place.submit(f"type-{number}", "1")

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from gantline.cli import watched
+from gantline.cli.health import supervise
 from gantline.contract.errors import InvalidInput
 from gantline.telemetry.health_server import parse_address
 from tests.cli.conftest import Place, Program, assert_refused
@@ -283,8 +283,6 @@ def test_several_processes_without_a_temporary_folder_are_told_what_to_do(
     def none_can_be_written(**options: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(watched, "TemporaryDirectory", none_can_be_written)
+    monkeypatch.setattr("gantline.cli.health.TemporaryDirectory", none_can_be_written)
     with pytest.raises(InvalidInput, match="TMPDIR"):
-        watched.supervise(
-            2, [], parse_address("127.0.0.1:0"), drain=timedelta(0), say=lambda text: None
-        )
+        supervise(2, [], parse_address("127.0.0.1:0"), drain=timedelta(0), say=lambda text: None)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gantline.cli.interruption import run_interruptible
+from gantline.cli.command import run_interruptible
 
 
 def test_a_signal_wakes_a_loop_that_is_about_to_sleep() -> None:

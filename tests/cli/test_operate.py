@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import NOBODY, UNCHECKED, Place, assert_refused
 
 COUNTED = {"queued", "scheduled", "running", "completed", "failed", "poisoned", "cancelled"}
-CHECKS = {"check", "result", "advice"}
+CHECKS = {"check", "found", "result", "advice"}
 
 
 def test_queues_are_listed_with_their_counts(place: Place) -> None:
@@ -20,7 +20,7 @@ def test_queues_are_listed_with_their_counts(place: Place) -> None:
     place.dead()
     rows = {row["queue"]: row for row in place.json("queue", "list")}
     assert rows.keys() == {"docs", "default"}
-    assert rows["docs"].keys() == COUNTED | {"queue", "paused"}
+    assert rows["docs"].keys() == COUNTED | {"queue", "paused", "maxDepth"}
     assert (rows["docs"]["queued"], rows["docs"]["scheduled"]) == (2, 1)  # of the queued
     assert (rows["default"]["failed"], rows["default"]["paused"]) == (1, False)
 
@@ -36,6 +36,27 @@ def test_a_queue_stays_paused_until_it_is_resumed(empty_store: Place) -> None:
     assert [row["paused"] for row in empty_store.json("queue", "list")] == [True]
     assert not switched("resume")
     assert empty_store.json("queue", "list") == []
+
+
+def test_a_queue_is_capped_until_the_cap_is_taken_away(empty_store: Place) -> None:
+    capped = empty_store.json("queue", "cap", "docs", "1")
+    assert capped == {"queue": "docs", "maxDepth": 1, "seen": False}
+    (row,) = empty_store.json("queue", "list")
+    assert (row["queue"], row["maxDepth"], row["paused"]) == ("docs", 1, False)
+    empty_store.submit("index", "1", "--queue", "docs")
+    full = empty_store.run("job", "submit", "index", "1", "--queue", "docs")
+    assert_refused(full, 1, "may wait in the queue 'docs'")
+    free = empty_store.json("queue", "cap", "docs", "none")
+    assert free == {"queue": "docs", "maxDepth": None, "seen": True}
+    empty_store.submit("index", "1", "--queue", "docs")
+    events = empty_store.json("audit", "list", "--action", "capQueue")
+    assert [one["payload"]["details"]["maxDepth"] for one in events] == [None, 1]
+
+
+@pytest.mark.parametrize("cap", ["", "x", "-1", "1.5", "٣", "9" * 30])
+def test_a_cap_that_is_no_number_of_jobs_is_refused(place: Place, cap: str) -> None:
+    refused = place.run("queue", "cap", "docs", "--", cap)
+    assert (refused.exit_code, "no number of jobs" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["", "q" * 10_000, "a\nb", "\x00"], ids=repr)

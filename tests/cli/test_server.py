@@ -191,6 +191,12 @@ def test_queues_and_types_are_switched(served: Served) -> None:
     rows = told(served.run(*served.on_store, "-o", "json", "queue", "list"))
     assert [row["paused"] for row in rows if row["queue"] == "default"] == [True]
     assert told(served.run(*server, "queue", "resume", "default"))["paused"] is False
+    assert told(served.run(*server, "queue", "cap", "default", "1"))["maxDepth"] == 1
+    for where in (server, (*served.on_store, "-o", "json")):
+        rows = told(served.run(*where, "queue", "list"))
+        assert [row["maxDepth"] for row in rows if row["queue"] == "default"] == [1]
+    assert_refused(served.run(*server, "job", "submit", "sweep"), 1, "may wait in the queue")
+    assert told(served.run(*server, "queue", "cap", "default", "none"))["maxDepth"] is None
     unseen = served.run(*server, "queue", "pause", "nobody's")
     assert told(unseen)["seen"] is False
     assert 'There is no job of the queue "nobody\'s" that can be seen here.' in unseen.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gantline.cli import waiting
+from gantline.cli import talk
 from tests.cli.conftest import Place
 from tests.servers.postgres import PostgresServer, free_port
 
@@ -20,7 +20,7 @@ COMMANDS = ["job list", "dead list", "queue list", "stats", "sessions", "db stat
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for two seconds here."""
-    monkeypatch.setattr(waiting, "NOTICE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(talk, "NOTICE_AFTER_SECONDS", 0.0)
 
 
 @pytest.fixture

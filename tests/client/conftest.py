@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from gantline.client import AsyncClient, Client, Retries
+from gantline.client.async_client import AsyncClient
+from gantline.client.blocking import Client
+from gantline.client.exchange import Retries
 from tests.servers.http_api import ApiProcess
 
 HASTY = Retries(first_pause_seconds=0.01, longest_pause_seconds=2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gantline.client import Client
+from gantline.client.blocking import Client
 from tests.servers.http_api import ApiProcess
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from gantline.client import Client, Retries
+from gantline.client.blocking import Client
+from gantline.client.exchange import Retries
 from gantline.contract.errors import Forbidden, InvalidCredentials, JobNotFound, RateLimited
 from gantline.contract.status import JobStatus
 from tests.servers.http_api import ApiProcess

@@ -1,5 +1,6 @@
 """What is tried again and what is not, told by playing the server by hand."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -10,8 +11,8 @@ import pytest
 from gantline.api.documents import ProblemDocument
 from gantline.api.problems import KINDS, Kind
 from gantline.client.exchange import Retries, exchange
+from gantline.client.http import Reply, Request, Unanswered
 from gantline.client.refusals import error_of, refusal
-from gantline.client.steps import Pause, Reply, Request, Send, Unanswered
 from gantline.contract.errors import (
     BadAnswer,
     Forbidden,
@@ -68,23 +69,21 @@ def play(
     sent: Request, answers: Sequence[Reply | Unanswered], **retries: Any
 ) -> tuple[Reply | GantlineError, list[float], int]:
     """What comes out, the pauses, and how often it was sent; the last answer is for ever."""
-    flow = exchange(sent, Retries(**retries), chance=lambda: 1.0)
     pauses: list[float] = []
     times = 0
-    answer: Reply | Unanswered | None = None
+
+    async def send(request: Request) -> Reply | Unanswered:
+        nonlocal times
+        assert request is sent  # the same key, the same correlation id
+        times += 1
+        return answers[min(times, len(answers)) - 1]
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    flow = exchange(sent, Retries(**retries), send, pause=pause, chance=lambda: 1.0)
     try:
-        while True:
-            step = flow.send(answer)
-            match step:
-                case Send():
-                    assert step.request is sent  # the same key, the same correlation id
-                    answer = answers[min(times, len(answers) - 1)]
-                    times += 1
-                case Pause():
-                    pauses.append(step.seconds)
-                    answer = None
-    except StopIteration as end:
-        return end.value, pauses, times
+        return asyncio.run(flow), pauses, times
     except GantlineError as error:
         return error, pauses, times
 

@@ -9,7 +9,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from gantline.client import Retries, new_job
+from gantline.client import new_job
+from gantline.client.exchange import Retries
 from gantline.contract.errors import (
     BadAnswer,
     GantlineError,
@@ -115,10 +116,9 @@ async def test_a_server_that_is_stuck_is_given_up(kind: str, serve: Serve, act: 
             await ask("statistics")
 
 
-async def test_a_head_without_end_is_given_up(serve: Serve) -> None:
-    """The blocking client can only measure the time between two pieces of a head."""
+async def test_a_head_without_end_is_given_up(kind: str, serve: Serve) -> None:
     server = serve(dripping(b"HTTP/1.1 200 OK\r\n", b"x-more: x\r\n"))
-    async with asking("awaiting", server.url, timeout_seconds=0.3, retries=ONCE) as ask:
+    async with asking(kind, server.url, timeout_seconds=0.3, retries=ONCE) as ask:
         with pytest.raises(ServerUnreachable):
             await ask("statistics")
 
@@ -150,7 +150,7 @@ async def test_nonsense_is_told_as_such_and_not_asked_for_again(
 async def test_an_answer_that_is_far_too_large_is_not_read(
     kind: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantline.client.wire._LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr("gantline.client.http._LARGEST_ANSWER", 100_000)
     server = serve(answering("200 OK", b" " * 1_000_000))
     async with asking(kind, server.url, retries=ONCE) as ask:
         with pytest.raises(ServerUnreachable, match="too large"):

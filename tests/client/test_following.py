@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantline.client import AsyncClient, Client, JobEvent, Retries
-from gantline.client.event_reader import EventReader, SentEvent
+from gantline.client.async_client import AsyncClient
+from gantline.client.blocking import Client
+from gantline.client.event_stream import EventReader, SentEvent, StreamEvent
+from gantline.client.exchange import Retries
 from gantline.contract.errors import (
     BadAnswer,
     Forbidden,
@@ -97,16 +99,16 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
         server.stop()
 
 
-async def followed(kind: str, url: str, **options: Any) -> list[JobEvent]:
+async def followed(kind: str, url: str, **options: Any) -> list[StreamEvent]:
     async with asking(kind, url, retries=options.pop("retries", QUICK)) as ask:
         verb = options.pop("verb", "follow")
         options = options or ({"job_id": uuid4()} if verb == "follow" else {})
-        found: list[JobEvent] = await ask.listed(verb, **options)
+        found: list[StreamEvent] = await ask.listed(verb, **options)
         return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_stream_that_breaks_off_is_opened_behind_its_last_event(
+async def test_a_stream_that_breaks_off_is_opened_after_its_last_event(
     kind: str, serve: Callable[..., ScriptedServer]
 ) -> None:
     server = serve(
@@ -195,7 +197,7 @@ async def test_a_job_is_followed_to_its_end_across_a_restart(place: ApiProcess) 
         make_jobs(place.store) as jobs,
     ):
         accepted = await client.submit("mail", "a@example.com")
-        events: list[JobEvent] = []
+        events: list[StreamEvent] = []
         async with aclosing(client.follow(accepted.job_id)) as following:
             async for one in following:
                 events.append(one)

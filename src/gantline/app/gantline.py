@@ -13,7 +13,6 @@ import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
 from gantline.app.job_type import JobType
-from gantline.app.loop_thread import LoopThread
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
 from gantline.app.settings import CODE, most_schedules, named_in
@@ -38,6 +37,7 @@ from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
+from gantline.loop_thread import LoopThread
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager

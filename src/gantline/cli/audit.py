@@ -21,12 +21,12 @@ from gantline.audit.verification import (
     read_events,
     verify_chain,
 )
-from gantline.cli.confirm import confirm
-from gantline.cli.keeper import Keeper
-from gantline.cli.output import say
-from gantline.cli.session import FAILED, Cli, command, pass_cli
-from gantline.cli.span import span
+from gantline.cli.backend import Backend
+from gantline.cli.command import FAILED, command, confirm
+from gantline.cli.options import span
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import counted, say
 from gantline.contract.errors import InvalidInput
 
 _COLUMNS: Final = Columns(
@@ -81,10 +81,10 @@ async def list_(
     """List what was done and refused, newest first."""
     wanted = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
     found: list[AuditEvent] = []
-    async with cli.keeper() as keeper:
-        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
-            found += await _first(keeper.audit_events(tenant_id, wanted), wanted, limit)
-        whose = keeper.whose
+    async with cli.backend() as backend:
+        for tenant_id in await backend.audited_tenants(everywhere=everywhere):
+            found += await _first(backend.audit_trail(tenant_id, wanted), wanted, limit)
+        whose = backend.whose
     found.sort(key=lambda event: (event.time, event.version), reverse=True)
     rows = [_row(event) for event in found[:limit]]
     cli.output.rows(rows, _COLUMNS, empty=f"The audit trail of {whose} has nothing of this.")
@@ -127,27 +127,31 @@ async def verify(
     if files:
         results = _verified_files(files, known, everywhere=everywhere)
     else:
-        async with cli.keeper() as keeper:
-            results = await _verified_chains(keeper, known, everywhere=everywhere)
+        async with cli.backend() as backend:
+            results = await _verified_chains(backend, known, everywhere=everywhere)
     _report(cli, results)
 
 
 async def _verified_chains(
-    keeper: Keeper, known: dict[str, Checkpoint], *, everywhere: bool
+    backend: Backend, known: dict[str, Checkpoint], *, everywhere: bool
 ) -> list[ChainReport]:
-    tenants = await keeper.audited_tenants(everywhere=everywhere)
+    tenants = await backend.audited_tenants(everywhere=everywhere)
     if everywhere or not tenants:  # one whose chain is gone altogether is not among them
         tenants = [*tenants, *sorted(set(known) - set(tenants))]
-    return [await _verified_chain(keeper, tenant_id, known.get(tenant_id)) for tenant_id in tenants]
+    return [
+        await _verified_chain(backend, tenant_id, known.get(tenant_id)) for tenant_id in tenants
+    ]
 
 
-async def _verified_chain(keeper: Keeper, tenant_id: str, known: Checkpoint | None) -> ChainReport:
+async def _verified_chain(
+    backend: Backend, tenant_id: str, known: Checkpoint | None
+) -> ChainReport:
     """What is found is looked at once more: old events may have been pruned while they were read,
     and the event that says so was not there yet."""
     for is_last in (False, True):
         result = await verify_chain(
             tenant_id,
-            keeper.audit_events(tenant_id),
+            backend.audit_trail(tenant_id),
             checkpoint=known,
             progress=_telling("verified"),
         )
@@ -182,8 +186,8 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
     findings = [finding for one in results for finding in one.findings]
     for one in results:
         versions = f"{one.first_version} to {one.last_version}" if one.events else "none"
-        judgement = f"{len(one.findings)} findings" if one.findings else "unbroken"
-        say(f"{_named(one.tenant_id)}: {one.events} events ({versions}), {judgement}.")
+        judgement = counted(len(one.findings), "finding") if one.findings else "unbroken"
+        say(f"{_named(one.tenant_id)}: {counted(one.events, 'event')} ({versions}), {judgement}.")
         if gone := one.removed:
             before = f"{gone.before:%Y-%m-%d %H:%M}"
             say(f"  What was older than {before} has been removed by {gone.actor!r}.")
@@ -204,10 +208,10 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
 @command
 async def export(cli: Cli, /, everywhere: bool) -> None:
     """Print all of it as JSON lines, newest first, for `verify --file` and other programs."""
-    async with cli.keeper() as keeper:
+    async with cli.backend() as backend:
         tell, count, unreadable = _telling("exported"), 0, 0
-        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
-            async for event in keeper.audit_events(tenant_id):
+        for tenant_id in await backend.audited_tenants(everywhere=everywhere):
+            async for event in backend.audit_trail(tenant_id):
                 if isinstance(event, UnreadableEntry):
                     unreadable += 1
                     _warn(event)
@@ -215,7 +219,7 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
                 click.echo(encode_line(event), nl=False)
                 count += 1
                 tell(count)
-    say(f"{count} events.")
+    say(f"{counted(count, 'event')}.")
     if unreadable:
         sys.exit(FAILED)
 
@@ -226,9 +230,9 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
 @command
 async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
     """Print how far the chains have come; keep it elsewhere, for `verify --checkpoint`."""
-    async with cli.keeper() as keeper:
-        for tenant_id in await keeper.audited_tenants(everywhere=everywhere):
-            newest = await _first(keeper.audit_events(tenant_id), EVERYTHING, 1)
+    async with cli.backend() as backend:
+        for tenant_id in await backend.audited_tenants(everywhere=everywhere):
+            newest = await _first(backend.audit_trail(tenant_id), EVERYTHING, 1)
             for event in newest:
                 made = Checkpoint(
                     tenant_id=tenant_id, version=event.version, hash=event.hash, time=event.time

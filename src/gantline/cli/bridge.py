@@ -6,11 +6,12 @@ import sys
 import click
 
 from gantline.app import Gantline
-from gantline.cli.choice import place_of
+from gantline.cli.command import exiting
+from gantline.cli.health import watched
 from gantline.cli.serve import stop_on_signals
-from gantline.cli.session import Cli, exiting, pass_cli, warn_of
-from gantline.cli.talking import Say, log_as
-from gantline.cli.watched import watched
+from gantline.cli.session import Cli, pass_cli, warn_of
+from gantline.cli.store_choice import place_of
+from gantline.cli.talk import Say, log_as
 from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.tuning import run_tuned
 
@@ -27,7 +28,7 @@ def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | N
     """
 
     def run() -> int:
-        tell = log_as(cli, log_format, "INFO")
+        tell = log_as(cli.settings, log_format, "INFO")
         text = cli.settings["health"] if health is None else health
         app, choice = cli.app_to_run(target)
         warn_of(choice, app.store, tell=tell)

@@ -6,9 +6,10 @@ import click
 import msgspec
 
 from gantline.auth.action import Action
-from gantline.cli.confirm import confirm
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.command import command, confirm
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import counted
 from gantline.contract.errors import GantlineError, NotThere
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import ConsumerStatus, consumers, delete_cursor
@@ -48,7 +49,9 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
     async with cli.opened() as store:
         found = await _retired(store, name)
         if not yes:
-            await confirm(f"forget the consumer {name!r}, which has {found.lag} events to read")
+            await confirm(
+                f"forget the consumer {name!r}, which has {counted(found.lag, 'event')} to read"
+            )
         await _retired(store, name)
         await cli.audit(store).done(
             "deleteConsumer", Action.MANAGE_QUEUES, f"consumer:{name}", {"lag": found.lag}
@@ -61,7 +64,7 @@ async def _retired(store: JobStore, name: str) -> ConsumerStatus:
     for one in await consumers(store):
         if one.name == name and one.run_by:
             raise GantlineError(
-                f"The consumer {name!r} is run by {one.run_by} live workers.",
+                f"The consumer {name!r} is run by {counted(one.run_by, 'live worker')}.",
                 next_step="Take it out of the application and start the workers anew first.",
             )
         if one.name == name:

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import click
 
-from gantline.cli.output import say
-from gantline.cli.session import NOT_FOUND, Cli, command, pass_cli
+from gantline.cli.command import NOT_FOUND, command
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.stores.migrations import AppliedMigration, Migration, plan
 
 _COLUMNS: Final = Columns(("number", "name", "applied", "checksum"), expendable=("checksum",))

@@ -6,12 +6,13 @@ from uuid import UUID
 
 import click
 
-from gantline.cli.confirm import confirm
-from gantline.cli.jobs import get, parse_id, show_jobs
-from gantline.cli.keeper import Keeper
-from gantline.cli.output import say
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.backend import Backend
+from gantline.cli.command import command, confirm
+from gantline.cli.jobs import get, show_jobs
+from gantline.cli.options import parse_id
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import counted, say
 from gantline.contract.errors import IllegalTransition, InvalidInput
 from gantline.contract.query import JobFilter
 from gantline.contract.status import DEAD, JobStatus
@@ -75,15 +76,15 @@ def choosing(function: F) -> F:
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Queue dead letters again: by id, by type or reason, or all."""
     wanted = _wanted(**chosen_by)
-    async with cli.keeper() as keeper:
-        chosen = await wanted.find(keeper)
+    async with cli.backend() as backend:
+        chosen = await wanted.find(backend)
         # What is named and can be undone needs no question.
         if not await _confirmed(cli, "redrive", chosen, dry_run=dry_run, yes=yes or wanted.by_id):
             return
         redriven = 0
         for start in range(0, len(chosen), _PAGE):
             page = chosen[start : start + _PAGE]
-            redriven += await keeper.redrive_dead(page, wanted.chosen_by)
+            redriven += await backend.redrive_dead(page, wanted.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
         cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
 
@@ -97,11 +98,11 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Delete dead letters with all that is known of them."""
     wanted = _wanted(**chosen_by)
-    async with cli.keeper() as keeper:
-        chosen = await wanted.find(keeper)
+    async with cli.backend() as backend:
+        chosen = await wanted.find(backend)
         if not await _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
             return
-        discarded = await keeper.delete(chosen)
+        discarded = await backend.delete_each(chosen)
         cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
 
 
@@ -125,15 +126,15 @@ class _Wanted(NamedTuple):
         named = {"jobTypes": types, "reasons": reasons}
         return {name: value for name, value in named.items() if value} or {"all": True}
 
-    async def find(self, keeper: Keeper) -> list[UUID]:
+    async def find(self, backend: Backend) -> list[UUID]:
         if self.by_id:
-            return [await _dead(keeper, job_id) for job_id in self.job_ids]
-        found = await keeper.find(self.filter, self.limit)
+            return [await _dead(backend, job_id) for job_id in self.job_ids]
+        found = await backend.find(self.filter, self.limit)
         return [job.job_id for job in found.jobs]
 
 
-async def _dead(keeper: Keeper, job_id: UUID) -> UUID:
-    status = (await keeper.status(job_id)).status
+async def _dead(backend: Backend, job_id: UUID) -> UUID:
+    status = (await backend.status(job_id)).status
     if status not in DEAD:
         is_cancelled = status is JobStatus.CANCELLED
         advice = "`gantline job redrive` queues it again." if is_cancelled else ""
@@ -164,5 +165,5 @@ async def _confirmed(cli: Cli, verb: str, chosen: list[UUID], *, dry_run: bool, 
         cli.output.one({"matching": len(chosen)})
         return False
     if not yes:
-        await confirm(f"{verb} {len(chosen)} dead letter{'' if len(chosen) == 1 else 's'}")
+        await confirm(f"{verb} {counted(len(chosen), 'dead letter')}")
     return True

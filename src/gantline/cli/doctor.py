@@ -10,10 +10,11 @@ import click
 
 from gantline.app import Gantline
 from gantline.app.settings import Value
-from gantline.cli.choice import StoreChoice, choose_store, place_of
-from gantline.cli.output import say
-from gantline.cli.session import FAILED, Cli, command, pass_cli
+from gantline.cli.command import FAILED, command
+from gantline.cli.session import Cli, pass_cli
+from gantline.cli.store_choice import StoreChoice, choose_store, place_of
 from gantline.cli.table import Columns
+from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError
 from gantline.contract.query import LaneCounts
 from gantline.contract.store import JobStore
@@ -25,7 +26,7 @@ from gantline.manager.sessions import Session, live_sessions
 from gantline.manager.switches import Closed, Switches
 from gantline.stores.diagnostics import advice_of, software_of
 
-_COLUMNS: Final = Columns(("result", "check", "advice"), prose="advice")
+_COLUMNS: Final = Columns(("result", "found", "advice"), prose="advice")
 _TOLERATED_SECONDS: Final = 5
 _MOST_NAMED: Final = 5
 _MOVED_WITHIN: Final = timedelta(minutes=1)
@@ -51,7 +52,7 @@ async def doctor(cli: Cli) -> None:
             checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
         checks += await _outbox(cli, app)
     checks += [
-        _check(f"{name} is a setting", False, f"Is {meant} meant?", result="warn")
+        _bad(f"{name} is a setting", f"{name} is no setting", f"Is {meant} meant?", result="warn")
         for name, meant in cli.settings.misspelt().items()
     ]
     cli.output.rows(checks, _COLUMNS, empty="")
@@ -65,11 +66,16 @@ def _application(cli: Cli) -> tuple[Gantline | None, list[Check]]:
     try:
         app = cli.app()
     except GantlineError as error:
-        return None, [_check("the application imports", False, str(error))]
+        return None, [
+            _bad("the application imports", "the application cannot be imported", str(error))
+        ]
     names = [one.name for one in app.job_types]
     return app, [
         _check(
-            f"the application declares {_counted(len(names), 'job')}", bool(names), "Declare one."
+            f"the application declares {counted(len(names), 'job')}",
+            bool(names),
+            "the application declares no job",
+            "Declare one.",
         )
     ]
 
@@ -78,25 +84,30 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
     capabilities = store.capabilities
     drift = abs((await store.ping() - cli.clock.now()).total_seconds())
     software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
-    checks = [_check(f"jobs are kept in {place_of(store, choice)} ({choice.why})", True)]
+    checks = [_good(f"jobs are kept in {place_of(store, choice)} ({choice.why})")]
     if choice.warning:
-        checks.append(_check("one store is named", False, choice.warning, result="warn"))
+        two = "two stores are named"
+        checks.append(_bad("one store is named", two, choice.warning, result="warn"))
     if software:
-        checks.append(_check(f"the store is {software}", True))
+        checks.append(_good(f"the store is {software}"))
+    durability = f"durability is {capabilities.durability}"
+    clocks = f"the clocks of store and host differ by {drift:.1f} s"
     return [
         *checks,
         _check(
-            f"durability is {capabilities.durability}",
+            durability,
             capabilities.survives("power_loss"),
+            durability,
             f"An answered write can be lost by {capabilities.ack_lost_on}.",
         ),
         *(
-            _check(one.what, one.is_good, one.next_step, result="warn")
+            _check(one.what, one.is_good, one.what, one.next_step, result="warn")
             for one in await advice_of(store)
         ),
         _check(
-            f"the clocks of store and host differ by {drift:.1f} s",
+            clocks,
             drift < _TOLERATED_SECONDS,
+            clocks,
             "The store's clock rules; set this host's by NTP, or delays and ages look wrong here.",
         ),
     ]
@@ -108,22 +119,27 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
     await switches.refresh()
     waiting = [lane for lane in await store.counts(tenant_id=None) if lane.queued]
     held = [lane for lane in waiting if _advice_for_held(lane, switches)]
-    orphaned = [f"{one.job_type} in {one.queue}" for one in waiting if not _is_served(one, alive)]
+    orphaned = [lane for lane in waiting if not _is_served(lane, alive)]
+    names = [f"{lane.job_type} in {lane.queue}" for lane in orphaned]
+    unserved = counted(sum(lane.queued for lane in orphaned), "waiting job")
     return [
         *_closed(switches.closed),
         _check(
-            _counted(len(alive), "worker") + " alive",
+            counted(len(alive), "live worker"),
             bool(alive),
+            "no live worker",
             f"Start one: {cli.worker_command}",
         ),
         _check(
             "every waiting job has a worker",
             not orphaned,
-            f"No live worker serves {_first(orphaned)}.",
+            f"{unserved} without a worker",
+            f"No live worker serves {_first(names)}.",
         ),
         _check(
             "no waiting job is held back by a switch",
             not held,
+            "a switch holds waiting jobs back",
             " ".join(_advice_for_held(lane, switches) for lane in held[:_MOST_NAMED]),
             result="warn",
         ),
@@ -142,7 +158,7 @@ def _closed(closed: Closed | None) -> list[Check]:
             f"{closed.by} copies it to {closed.copied_to} since {closed.since:%Y-%m-%d %H:%M}. If "
             f"that copy is not running any more, run it again, or: gantline store reopen."
         )
-    return [_check("the store is open", False, told)]
+    return [_bad("the store is open", "the store is closed", told)]
 
 
 async def _retention(store: JobStore) -> Check:
@@ -150,6 +166,7 @@ async def _retention(store: JobStore) -> Check:
     return _check(
         "old jobs are removed in time",
         lag < _REMOVED_WITHIN,
+        "old jobs are removed too late",
         f"The oldest should have been gone {lag // timedelta(minutes=1)} minutes ago. A live "
         "worker removes them, but none that a consumer of events has still to read: "
         "gantline consumer list.",
@@ -167,6 +184,7 @@ async def _consumers(store: JobStore) -> list[Check]:
         _check(
             "every consumer of events has a worker",
             not left,
+            f"{counted(len(left), 'consumer')} of events without a worker",
             f"No live worker runs {_first(left)}: nothing that they have not read is removed. "
             "Start a worker that does, or: gantline consumer delete NAME.",
             result="warn",
@@ -174,6 +192,7 @@ async def _consumers(store: JobStore) -> list[Check]:
         _check(
             "no consumer of events fails",
             not failing,
+            "a consumer of events fails",
             " ".join(f"{one.name}: {one.last_error}." for one in failing[:_MOST_NAMED]),
             result="warn",
         ),
@@ -191,20 +210,22 @@ async def _outbox(cli: Cli, app: Gantline | None) -> list[Check]:
             lanes = [one for one in await outbox.counts(tenant_id=None) if one.job_type == OUTBOX]
             place, now = place_of(outbox, choice), await outbox.ping()
     except GantlineError as error:
-        return [_check("the outbox can be opened", False, str(error))]
+        return [_bad("the outbox can be opened", "the outbox cannot be opened", str(error))]
     waiting, dead = sum(one.queued for one in lanes), sum(one.failed for one in lanes)
     is_stuck = any(one.oldest_due_at and now - one.oldest_due_at > _MOVED_WITHIN for one in lanes)
     return [
         _check(
             f"jobs leave the outbox {place}",
             not is_stuck,
-            f"{_counted(waiting, 'job')} there: workers of the application move them. Start one: "
+            f"jobs stay in the outbox {place}",
+            f"{counted(waiting, 'job')} there: workers of the application move them. Start one: "
             f"{cli.worker_command}",
         ),
         _check(
             "all that left the outbox was taken",
             not dead,
-            f"{_counted(dead, 'job')} could not be moved: gantline --store OUTBOX dead list",
+            "the store refused jobs of the outbox",
+            f"{counted(dead, 'job')} could not be moved: gantline --store OUTBOX dead list",
             result="warn",
         ),
     ]
@@ -216,7 +237,7 @@ def _is_served(lane: LaneCounts, alive: Sequence[Session]) -> bool:
 
 def _advice_for_held(lane: LaneCounts, switches: Switches) -> str:
     """What to do about a lane that a switch stops; empty where none does."""
-    jobs = f"{lane.queued} job{'' if lane.queued == 1 else 's'}"
+    jobs = counted(lane.queued, "job")
     if lane.queue in switches.paused_queues:
         return f"{jobs} in the paused queue {lane.queue}: gantline queue resume {lane.queue}."
     if lane.job_type in switches.paused_types:
@@ -234,15 +255,21 @@ def _first(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _check(
-    what: str, good: bool, advice: str = "", *, result: Literal["warn", "bad"] = "bad"
+    what: str,
+    is_good: bool,
+    otherwise: str,
+    advice: str,
+    *,
+    result: Literal["warn", "bad"] = "bad",
 ) -> Check:
-    return {
-        "check": what,
-        "result": "ok" if good else result,
-        "advice": "" if good else advice,
-    }
+    """`what` names the check and what should be found; `otherwise` is what was found instead."""
+    return _good(what) if is_good else _bad(what, otherwise, advice, result=result)
+
+
+def _good(what: str) -> Check:
+    return {"check": what, "result": "ok", "found": what, "advice": ""}
+
+
+def _bad(what: str, found: str, advice: str, *, result: Literal["warn", "bad"] = "bad") -> Check:
+    return {"check": what, "result": result, "found": found, "advice": advice}

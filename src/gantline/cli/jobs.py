@@ -7,12 +7,15 @@ from typing import Any, Final
 from uuid import UUID
 
 import click
+import msgspec
 
-from gantline.cli.keeper import Acted, Keeper, NewJob
-from gantline.cli.output import job_row, log_row, say
-from gantline.cli.seconds import Seconds
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.backend import Acted, Backend
+from gantline.cli.command import command
+from gantline.cli.options import Seconds, parse_id
+from gantline.cli.output import job_row, log_row
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.query import JobFilter
 from gantline.contract.retry import MAX_DELAY
@@ -39,9 +42,9 @@ def job() -> None:
 @click.argument("payload", default="null")
 @click.option("--queue")
 @click.option("--priority", type=click.IntRange(0, 3))
-@click.option("--delay", "delay_seconds", type=Seconds(_LONGEST_DELAY_SECONDS), default=0)
+@click.option("--delay", type=Seconds(_LONGEST_DELAY_SECONDS))
 @click.option("--key", "idempotency_key", help="Idempotency key.")
-@click.option("--subject", "subject_id")
+@click.option("--subject")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
 @pass_cli
 @command
@@ -54,9 +57,10 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
         body = (sys.stdin.read() if payload == "-" else payload).strip().encode()
     except UnicodeError:
         raise InvalidInput("The payload is not text in UTF-8.") from None
-    delay = timedelta(seconds=options.pop("delay_seconds"))
-    async with cli.keeper(create=True) as keeper:
-        submitted = await keeper.submit(NewJob(job_type, body, delay, **options))
+    if options["delay"] is not None:
+        options["delay"] = timedelta(seconds=options["delay"])
+    async with cli.backend(create=True) as backend:
+        submitted = await backend.submit(job_type, msgspec.Raw(body), **options)
         cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
 
 
@@ -67,13 +71,13 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
 async def get(cli: Cli, job_id: str) -> None:
     """Show a job and what has happened to it."""
     wanted = parse_id(job_id)
-    async with cli.keeper() as keeper:
-        job, history = await keeper.job(wanted)
+    async with cli.backend() as backend:
+        job, log = await backend.job(wanted), await backend.log(wanted)
     row = job_row(job, cli.clock.now())
     if job.result is not None:
         row["result"] = job.result
     row["payload"] = job.payload
-    cli.output.one_with(row, "history", [log_row(*one) for one in history], LOG_COLUMNS)
+    cli.output.one_with(row, "history", [log_row(*one) for one in log], LOG_COLUMNS)
 
 
 @job.command(name="list")
@@ -108,9 +112,9 @@ async def list_(
 
 
 async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -> None:
-    async with cli.keeper() as keeper:
-        jobs, has_more = await keeper.find(wanted, limit)
-        empty = f"No jobs found for {keeper.whose}."
+    async with cli.backend() as backend:
+        jobs, has_more = await backend.find(wanted, limit)
+        empty = f"No jobs found for {backend.whose}."
     now = cli.clock.now()
     rows = [job_row(job, now) for job in jobs]
     cli.output.rows(rows, columns, empty=empty)
@@ -125,8 +129,8 @@ async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -
 async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Cancel jobs: at once while they wait, by asking the run while they run."""
     ids = [parse_id(job_id) for job_id in job_ids]
-    async with cli.keeper() as keeper:
-        report(cli, await keeper.cancel(ids))
+    async with cli.backend() as backend:
+        report(cli, await backend.cancel_each(ids))
 
 
 @job.command()
@@ -136,8 +140,8 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Queue jobs again that failed, were poisoned or cancelled."""
     ids = [parse_id(job_id) for job_id in job_ids]
-    async with cli.keeper() as keeper:
-        report(cli, await keeper.redrive(ids))
+    async with cli.backend() as backend:
+        report(cli, await backend.redrive_each(ids))
 
 
 @job.command()
@@ -148,33 +152,26 @@ async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
     wanted = parse_id(job_id)
-    async with cli.keeper() as keeper, asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, keeper, wanted)
+    async with cli.backend() as backend, asyncio.timeout(timeout_seconds):
+        status = await _follow(cli, backend, wanted)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 
 
-async def _follow(cli: Cli, keeper: Keeper, job_id: UUID) -> JobStatus:
+async def _follow(cli: Cli, backend: Backend, job_id: UUID) -> JobStatus:
     seen = 0
     while True:
-        status = await keeper.status(job_id)
+        status = await backend.status(job_id)
         if status.version != seen:
             seen = status.version
             is_running = status.status is JobStatus.RUNNING
             done = f" {status.progress:g} % {status.phase or ''}" if is_running else ""
             say(f"{status.state}, attempt {status.attempt}/{status.max_attempts}{done}")
         if status.status.is_terminal:
-            whole = await keeper.job(job_id)
-            cli.output.one(job_row(whole.job, cli.clock.now()))
-            return whole.job.status
-        await asyncio.sleep(keeper.look_again_seconds)
-
-
-def parse_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidInput(f"{text[:64]!r} is not a job id.", next_step="It is a UUID.") from None
+            job = await backend.job(job_id)
+            cli.output.one(job_row(job, cli.clock.now()))
+            return job.status
+        await asyncio.sleep(backend.look_again_seconds)
 
 
 def report(cli: Cli, answers: list[Acted | GantlineError]) -> None:

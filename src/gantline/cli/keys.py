@@ -15,12 +15,11 @@ from gantline.auth.api_keys import MAX_AGE_SECONDS, ApiKeys
 from gantline.auth.peppers import Peppers, new_pepper
 from gantline.auth.principal import Role
 from gantline.auth.rate_limit import read_rate_limit
-from gantline.cli.audited import CliAudit
-from gantline.cli.confirm import confirm
-from gantline.cli.output import say
-from gantline.cli.session import Cli, command, pass_cli
-from gantline.cli.span import span
+from gantline.cli.command import command, confirm
+from gantline.cli.options import span
+from gantline.cli.session import Cli, CliAudit, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
 
 _COLUMNS: Final = Columns(

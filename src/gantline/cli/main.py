@@ -8,10 +8,12 @@ import click
 from gantline.app.settings import Settings
 from gantline.cli.audit import audit
 from gantline.cli.bridge import bridge
+from gantline.cli.command import exiting
 from gantline.cli.consumers import consumer
 from gantline.cli.db import db
 from gantline.cli.dead import dead
 from gantline.cli.doctor import doctor
+from gantline.cli.job_types import type_
 from gantline.cli.jobs import job
 from gantline.cli.keys import key
 from gantline.cli.operate import config, sessions, stats
@@ -19,9 +21,8 @@ from gantline.cli.output import Output
 from gantline.cli.queues import queue
 from gantline.cli.schedules import schedule
 from gantline.cli.serve import api
-from gantline.cli.session import Cli, exiting
+from gantline.cli.session import Cli
 from gantline.cli.store import store as store_group
-from gantline.cli.types import type_
 from gantline.cli.webhooks import webhook
 from gantline.cli.work import dev, worker
 from gantline.contract.version import __version__
@@ -30,7 +31,7 @@ _SHARED: Final = frozenset({"--store", "--url", "--app", "--tenant", "-o", "--ou
 
 
 class EverywhereGroup(click.Group):
-    """Takes the options that all commands share before or behind the command."""
+    """Takes the options that all commands share before or after the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _shared_first(args))

@@ -7,10 +7,11 @@ import click
 import msgspec
 
 from gantline.app.settings import CODE, FLAG, SETTINGS, Value
-from gantline.cli.output import say
+from gantline.cli.command import command
 from gantline.cli.queues import COUNTED, RARELY_ASKED
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
 from gantline.manager.sessions import live_sessions
 
@@ -30,8 +31,8 @@ _CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", e
 @command
 async def stats(cli: Cli) -> None:
     """Count jobs per queue and type."""
-    async with cli.keeper() as keeper:
-        lanes, whose = await keeper.lanes(), keeper.whose
+    async with cli.backend() as backend:
+        lanes, whose = await backend.lanes(), backend.whose
     rows = []
     for lane in lanes:
         age = lane.oldest_age_seconds
@@ -58,7 +59,7 @@ async def sessions(cli: Cli) -> None:
 
 
 def _as_typed(queues: Mapping[str, int]) -> str:
-    """As one would type them behind -q."""
+    """As one would type them after -q."""
     return ",".join(f"{name}:{slots}" for name, slots in queues.items())
 
 

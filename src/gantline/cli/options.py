@@ -1,8 +1,57 @@
-"""Options with a little language of their own: queues with slots, limits for recycling."""
+"""What is typed in: seconds, spans of time, queues with slots, limits for recycling, names."""
 
-from typing import NamedTuple
+import math
+import re
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import click
 
 from gantline.contract.errors import InvalidInput
+from gantline.contract.text import name_problem
+
+_SPAN: Final = re.compile(r"(\d{1,6})([dhms])", re.ASCII)
+_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+class Seconds(click.FloatRange):
+    """A finite number of seconds from 0 on. A plain FloatRange lets nan through."""
+
+    name = "seconds"
+
+    def __init__(self, most: float | None = None) -> None:
+        super().__init__(0, most)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return seconds
+
+
+def span(text: str) -> timedelta:
+    """Read a whole number and its unit: 90d, 12h, 30m, 45s."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no span of time; write 90d, 12h, 30m or 45s.")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidInput for what can be no name of a queue or a type."""
+    if not name or (problem := name_problem(name, 128)):
+        raise InvalidInput(f"{name[:64]!r} is not a {kind}: it {problem if name else 'is empty'}.")
+
+
+def parse_id(text: str, *, what: str = "a job id") -> UUID:
+    """Read the id of a job, a webhook or a delivery."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:64]!r} is not {what}.", next_step="It is a UUID.") from None
 
 
 def parse_queues(text: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What the command line prints: data to stdout as table or JSON, talk to stderr."""
+"""What the command line prints: data to stdout as table or JSON."""
 
 import os
 import re
@@ -13,6 +13,7 @@ import msgspec
 
 from gantline.api.documents import HistoryEntry, ListedJob
 from gantline.cli.table import Columns, table_lines
+from gantline.cli.talk import say
 from gantline.contract.clock import as_utc
 
 Row = Mapping[str, Any]
@@ -80,11 +81,6 @@ _FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves", "happen
 
 def _data(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _FOR_TABLES_ONLY}
-
-
-def say(text: str) -> None:
-    """Talk to the person; never mixed into data."""
-    click.echo(text, err=True)
 
 
 def _json(value: Any) -> str:

@@ -1,12 +1,18 @@
-"""gantline queue: looking at queues, pausing and resuming them."""
+"""gantline queue: looking at queues, pausing, resuming and capping them."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import click
+import msgspec
 
-from gantline.cli.names import check_name, say_if_unseen
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.api.documents import QueueState
+from gantline.cli.backend import Backend
+from gantline.cli.command import command
+from gantline.cli.options import check_name
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 
 COUNTED: Final = (
     "queued",
@@ -18,28 +24,41 @@ COUNTED: Final = (
     "cancelled",
 )
 RARELY_ASKED: Final = ("cancelled", "completed", "scheduled")
-_COLUMNS: Final = Columns(("queue", *COUNTED, "paused"), expendable=RARELY_ASKED)
+# As the API has it.
+_LARGEST_CAP: Final = 10**9
+_COLUMNS: Final = Columns(("queue", *COUNTED, "paused", "maxDepth"), expendable=RARELY_ASKED)
+
+
+def _max_depth(text: str) -> int | None:
+    """Read a number of jobs, or `none`."""
+    if text.lower() == "none":
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > _LARGEST_CAP:
+        raise click.BadParameter(f"{text!r} is no number of jobs; write 10000, or none.")
+    return int(text)
 
 
 @click.group()
 def queue() -> None:
-    """Look at queues, pause and resume them."""
+    """Look at queues, pause, resume and cap them."""
 
 
 @queue.command(name="list")
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List queues with the tenant's jobs in them. Paused is a queue for all tenants."""
-    async with cli.keeper() as keeper:
-        rows = [
-            {"queue": one.queue, **{name: getattr(one, name) for name in COUNTED}}
-            | {"paused": one.paused}
-            for one in await keeper.queues()
-        ]
-        whose = keeper.whose
-    empty = f"There are no jobs of {whose} in any queue, and none is paused."
+    """List queues with the tenant's jobs in them. Pause and cap (maxDepth) hold for all tenants."""
+    async with cli.backend() as backend:
+        found, whose = await backend.queues(), backend.whose
+    rows = [
+        {"queue": one.queue, **{name: getattr(one, name) for name in COUNTED}}
+        | {"paused": one.paused, "maxDepth": one.max_depth}
+        for one in found.items
+    ]
+    empty = f"There are no jobs of {whose} in any queue, and none is paused or capped."
     cli.output.rows(rows, _COLUMNS, empty=empty)
+    if found.omitted:
+        say(f"There are {found.omitted} more queues; these are the fullest.")
 
 
 @queue.command()
@@ -48,7 +67,7 @@ async def list_(cli: Cli) -> None:
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Claim nothing more from a queue; what runs goes on."""
-    await _switch(cli, name, paused=True)
+    await _switch(cli, name, "paused", lambda backend: backend.pause_queue(name))
 
 
 @queue.command()
@@ -57,13 +76,25 @@ async def pause(cli: Cli, name: str) -> None:
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Claim from a queue again."""
-    await _switch(cli, name, paused=False)
+    await _switch(cli, name, "paused", lambda backend: backend.resume_queue(name))
 
 
-async def _switch(cli: Cli, name: str, *, paused: bool) -> None:
+@queue.command()
+@click.argument("name")
+@click.argument("cap", metavar="N|none", type=_max_depth)
+@pass_cli
+@command
+async def cap(cli: Cli, name: str, cap: int | None) -> None:
+    """Refuse new jobs while N of them wait in a queue; `none` takes the cap away."""
+    await _switch(cli, name, "maxDepth", lambda backend: backend.cap_queue(name, cap))
+
+
+async def _switch(
+    cli: Cli, name: str, shown: str, switch: Callable[[Backend], Awaitable[QueueState]]
+) -> None:
     check_name("queue", name)
-    async with cli.keeper() as keeper:
-        state = await keeper.pause_queue(name, paused=paused)
-        known = await keeper.known("queue")
-    cli.output.one({"queue": state.queue, "paused": state.paused, "seen": name in known.seen})
-    say_if_unseen("queue", name, known)
+    async with cli.backend() as backend:
+        state = msgspec.to_builtins(await switch(backend))
+        known = await backend.known("queue")
+    cli.output.one({"queue": name, shown: state[shown], "seen": name in known.seen})
+    known.say_if_unseen("queue", name)

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from gantline.api.schedule_documents import NewSchedule, ScheduleDocument
-from gantline.cli.confirm import confirm
-from gantline.cli.session import Cli, command, pass_cli
-from gantline.cli.span import span
+from gantline.cli.command import command, confirm
+from gantline.cli.options import span
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.contract.errors import InvalidInput
 from gantline.contract.schedule import (
@@ -60,7 +60,7 @@ def schedule() -> None:
 @click.option("--subject", "subject_id", help="What its jobs are about.")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
 @click.option("--start", type=_instant, metavar="INSTANT", help="No run before it.")
-@click.option("--end", type=_instant, metavar="INSTANT", help="No run behind it.")
+@click.option("--end", type=_instant, metavar="INSTANT", help="No run after it.")
 @click.option("--jitter", type=span, help="By how much a run may be put off.")
 @click.option(
     "--misfire",
@@ -100,8 +100,8 @@ async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: An
         if given is not None:
             options[f"{spans}_seconds"] = given.total_seconds()
     new = NewSchedule(name=name, job_type=job_type, payload=_json(text), **options)
-    async with cli.keeper(create=True) as keeper:
-        _show(cli, await keeper.schedules.add(new))
+    async with cli.backend(create=True) as backend:
+        _show(cli, await backend.add_schedule(new))
 
 
 @schedule.command(name="list")
@@ -109,9 +109,9 @@ async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: An
 @command
 async def list_(cli: Cli) -> None:
     """List the tenant's schedules by name."""
-    async with cli.keeper() as keeper:
-        rows = [_row(one) for one in await keeper.schedules.all()]
-        empty = f"There are no schedules of {keeper.whose}."
+    async with cli.backend() as backend:
+        rows = [_row(one) async for one in backend.schedules()]
+        empty = f"There are no schedules of {backend.whose}."
     cli.output.rows(rows, _COLUMNS, empty=empty)
 
 
@@ -121,8 +121,8 @@ async def list_(cli: Cli) -> None:
 @command
 async def show(cli: Cli, name: str) -> None:
     """Show a schedule, what became of its last runs, and the next five."""
-    async with cli.keeper() as keeper:
-        _show(cli, await keeper.schedules.get(name))
+    async with cli.backend() as backend:
+        _show(cli, await backend.schedule(name))
 
 
 @schedule.command()
@@ -131,8 +131,8 @@ async def show(cli: Cli, name: str) -> None:
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Submit nothing more until it is resumed."""
-    async with cli.keeper() as keeper:
-        _show(cli, await keeper.schedules.pause(name, paused=True))
+    async with cli.backend() as backend:
+        _show(cli, await backend.pause_schedule(name))
 
 
 @schedule.command()
@@ -141,8 +141,8 @@ async def pause(cli: Cli, name: str) -> None:
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Go on with the first run from now; those in between are no miss."""
-    async with cli.keeper() as keeper:
-        _show(cli, await keeper.schedules.pause(name, paused=False))
+    async with cli.backend() as backend:
+        _show(cli, await backend.resume_schedule(name))
 
 
 @schedule.command()
@@ -151,8 +151,8 @@ async def resume(cli: Cli, name: str) -> None:
 @command
 async def run(cli: Cli, name: str) -> None:
     """Submit a job of it now; its own runs stay."""
-    async with cli.keeper() as keeper:
-        job_id = await keeper.schedules.run(name)
+    async with cli.backend() as backend:
+        job_id = (await backend.run_schedule(name)).job_id
     cli.output.one({"name": name, "jobId": str(job_id)})
 
 
@@ -163,11 +163,11 @@ async def run(cli: Cli, name: str) -> None:
 @command
 async def delete(cli: Cli, name: str, yes: bool) -> None:
     """Remove a schedule; the jobs that it has submitted stay."""
-    async with cli.keeper() as keeper:
-        found = await keeper.schedules.get(name)
+    async with cli.backend() as backend:
+        found = await backend.schedule(name)
         if not yes:
             await confirm(f"delete the schedule {name} ({found.explanation})")
-        await keeper.schedules.delete(name)
+        await backend.delete_schedule(name)
     cli.output.one({"name": name, "deleted": True})
 
 
@@ -178,8 +178,8 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 @command
 async def next_(cli: Cli, name: str, count: int) -> None:
     """Tell the next runs, in UTC and as clocks in its zone show them."""
-    async with cli.keeper() as keeper:
-        told = await keeper.schedules.next_runs(name, count)
+    async with cli.backend() as backend:
+        told = await backend.next_runs(name, count)
     row = {"name": told.name, "explanation": told.explanation, "timezone": told.timezone}
     cli.output.one_with(row, "runs", [msgspec.to_builtins(one) for one in told.items], _RUNS)
 

@@ -18,9 +18,9 @@ from gantline.auth.authenticator import AllowAnonymous
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import read_rate_limit
-from gantline.cli.output import say
-from gantline.cli.session import Cli, exiting, load_target, pass_cli, warn_of
-from gantline.cli.talking import Say, log_as
+from gantline.cli.command import exiting
+from gantline.cli.session import Cli, load_target, pass_cli, warn_of
+from gantline.cli.talk import Say, log_as, say
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.worker.tuning import run_tuned
 
@@ -59,7 +59,7 @@ def api(
     """
 
     def run() -> int:
-        tell = log_as(cli, log_format, "INFO")
+        tell = log_as(cli.settings, log_format, "INFO")
         server_class = _server_class()
         found = load_target(target or cli.settings["app"])
         if not isinstance(found, Gantline):

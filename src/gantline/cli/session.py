@@ -1,15 +1,17 @@
-"""What every command starts with: settings, store, application, and errors as exit codes."""
+"""What every command starts with: settings, store or server, application, audit."""
 
+import asyncio
 import getpass
 import importlib
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import click
 
@@ -17,46 +19,64 @@ from gantline.app import Gantline
 from gantline.app.settings import DEFAULT, FLAG, Settings
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.audit.sinks import StoreAudit
-from gantline.cli.audited import CliAudit
-from gantline.cli.choice import StoreChoice, choose_store, place_of
-from gantline.cli.interruption import run_interruptible
-from gantline.cli.keeper import Keeper
-from gantline.cli.output import Output, say
-from gantline.cli.readiness import refuse_unless_ready
-from gantline.cli.store_keeper import StoreKeeper
-from gantline.cli.waiting import told_when_slow
-from gantline.contract.clock import SystemClock
-from gantline.contract.errors import (
-    AuthMisconfigured,
-    Forbidden,
-    GantlineError,
-    InvalidInput,
-    JobNotFound,
-    KeyNotFound,
-    NotAuthenticated,
-    NotThere,
-    ServerError,
-    ServerFailed,
-    StoreError,
-    StoreUnavailable,
-    WebhookNotFound,
-    WebhooksOff,
-)
+from gantline.auth.action import Action
+from gantline.cli.backend import Backend
+from gantline.cli.output import Output
+from gantline.cli.store_backend import StoreBackend
+from gantline.cli.store_choice import StoreChoice, choose_store, place_of, refuse_unless_ready
+from gantline.cli.talk import Say, say, told_when_slow
+from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
+from gantline.contract.clock import Clock, SystemClock
+from gantline.contract.errors import GantlineError, InvalidInput, StoreError
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.stores.migrations import Migrator, migrator_of
 from gantline.wakeups.local import Hub
 
-FAILED: Final = 1
-USAGE: Final = 2
-NOT_FOUND: Final = 3
-NO_RIGHT: Final = 4
-UNREACHABLE: Final = 5
-TIMED_OUT: Final = 124
-INTERRUPTED: Final = 130
+if TYPE_CHECKING:
+    from gantline.cli.server_backend import ServerBackend
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_CLIENT: Final = "cli"
+
+
+class CliAudit:
+    """The entries of the user of this host. Raising keeps the command from doing it."""
+
+    def __init__(self, sink: AuditSink, *, actor: str, tenant_id: str, clock: Clock) -> None:
+        self._sink = sink
+        self._actor = actor
+        self._tenant_id = tenant_id
+        self._clock = clock
+
+    async def jobs(self, operation: str, action: Action, job_ids: Sequence[UUID]) -> None:
+        """One entry for each job; they are written together."""
+        await asyncio.gather(
+            *(self._record(operation, action, job_id=job_id) for job_id in job_ids)
+        )
+
+    async def done(
+        self,
+        operation: str,
+        action: Action,
+        what: str,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        await self._record(operation, action, what=what, details=details or {})
+
+    async def _record(self, operation: str, action: Action, **about: Any) -> None:
+        await self._sink.record(
+            AuditEntry(
+                at=self._clock.now(),
+                actor=self._actor,
+                actor_tenant=self._tenant_id,
+                action=action,
+                operation=operation,
+                outcome=ALLOWED,
+                tenant_id=self._tenant_id,
+                client=_CLIENT,
+                **about,
+            )
+        )
 
 
 class Cli:
@@ -80,7 +100,7 @@ class Cli:
             user = str(os.getuid())
         return f"cli:{user}@{socket.gethostname()}"
 
-    def audit(self, store: JobStore) -> "CliAudit":
+    def audit(self, store: JobStore) -> CliAudit:
         """Where what this command does is written down, before it is done."""
         is_settled = self.settings.value("store").source == FLAG
         asks_app = self.settings["app"] and not is_settled
@@ -88,16 +108,21 @@ class Cli:
         return CliAudit(sink, actor=self.actor, tenant_id=self.tenant, clock=self.clock)
 
     @asynccontextmanager
-    async def keeper(self, *, create: bool = False) -> AsyncIterator[Keeper]:
+    async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:
         """Whoever keeps the jobs: the server that is named, else the store."""
         if server := self._server():
             named = self.settings.value("tenant")
             tenant = None if named.source == DEFAULT else named.text
-            async with _server_keeper()(server, tenant=tenant) as keeper:
-                yield keeper
+            async with _server_backend()(server, tenant=tenant) as backend:
+                yield backend
             return
+        async with self.store_backend(create=create) as backend:
+            yield backend
+
+    @asynccontextmanager
+    async def store_backend(self, *, create: bool = False) -> AsyncIterator[StoreBackend]:
         async with self.opened(create=create) as store:
-            yield StoreKeeper(self, store, place=place_of(store, self.choice))
+            yield StoreBackend(self, store, place=place_of(store, self.choice))
 
     def _server(self) -> str:
         """The URL of the server that is named; empty where a store is meant."""
@@ -199,18 +224,18 @@ class Cli:
         return target
 
 
-def _server_keeper() -> Any:
+def _server_backend() -> "type[ServerBackend]":
     try:
-        from gantline.cli.server_keeper import server_keeper  # only its users have the extra
+        from gantline.cli.server_backend import ServerBackend  # only its users have the extra
     except ModuleNotFoundError as error:
         raise GantlineError(
             f"Asking a server needs the module {error.name}, which is not installed.",
             next_step="Run `pip install 'gantline[client]'`.",
         ) from None
-    return server_keeper
+    return ServerBackend
 
 
-def warn_of(choice: StoreChoice, store: JobStore, *, tell: Callable[[str], None] = say) -> None:
+def warn_of(choice: StoreChoice, store: JobStore, *, tell: Say = say) -> None:
     """Say what people take for a fault of the jobs, and is one of the store's choice."""
     if choice.warning:
         tell(f"Warning: {choice.warning}")
@@ -263,52 +288,6 @@ def load_target(target: str) -> Any:
 def _only_app(module: Any) -> Gantline | None:
     apps = [value for value in vars(module).values() if isinstance(value, Gantline)]
     return apps[0] if len(apps) == 1 else None
-
-
-def command(
-    function: Callable[P, Coroutine[Any, Any, R]],
-) -> Callable[P, R]:
-    """Run an async command; turn errors into one line on stderr and an exit code."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return exiting(lambda: run_interruptible(function(*args, **kwargs)))
-
-    return run
-
-
-def exiting(call: Callable[[], R]) -> R:
-    """Call, and leave with the right exit code when it fails."""
-    try:
-        return call()
-    except GantlineError as error:
-        say(f"Error: {error}{_where_to_look(error)}")
-        sys.exit(exit_code(error))
-    except TimeoutError:
-        say("Error: the time is up.")
-        sys.exit(TIMED_OUT)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(INTERRUPTED)
-
-
-def _where_to_look(error: GantlineError) -> str:
-    """Of what is wrong with a server, more is in its log."""
-    is_there = isinstance(error, ServerFailed | StoreUnavailable) and error.correlation_id
-    return f" In the server's log it is {error.correlation_id}." if is_there else ""
-
-
-def exit_code(error: GantlineError) -> int:
-    match error:
-        case JobNotFound() | KeyNotFound() | NotThere() | WebhookNotFound():
-            return NOT_FOUND
-        case InvalidInput() | AuthMisconfigured() | WebhooksOff():
-            return USAGE
-        case NotAuthenticated() | Forbidden():
-            return NO_RIGHT
-        case StoreError() | ServerError():
-            return UNREACHABLE
-        case _:
-            return FAILED
 
 
 pass_cli = click.make_pass_decorator(Cli)

@@ -6,12 +6,11 @@ import click
 import msgspec
 
 from gantline.auth.action import Action
-from gantline.cli.choice import StoreChoice, place_of
-from gantline.cli.confirm import confirm
-from gantline.cli.output import say
-from gantline.cli.progress import ProgressLine
-from gantline.cli.seconds import Seconds
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.command import command, confirm
+from gantline.cli.options import Seconds
+from gantline.cli.session import Cli, pass_cli
+from gantline.cli.store_choice import StoreChoice, place_of
+from gantline.cli.talk import ProgressLine, say
 from gantline.contract.errors import InvalidInput
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint

@@ -11,12 +11,13 @@ from uuid import UUID
 import click
 import msgspec
 
-from gantline.cli.confirm import confirm
-from gantline.cli.keeper import Keeper
-from gantline.cli.output import say
-from gantline.cli.session import FAILED, Cli, command, pass_cli
-from gantline.cli.span import span
+from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
+from gantline.cli.backend import Backend
+from gantline.cli.command import FAILED, command, confirm
+from gantline.cli.options import parse_id, span
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
 from gantline.contract.webhook import (
     ALL_EVENTS,
@@ -25,8 +26,6 @@ from gantline.contract.webhook import (
     BodyFormat,
     DeliveryStatus,
     IssuedWebhook,
-    ReplayWanted,
-    WebhookSpec,
 )
 
 SECRET_VARIABLE: Final = "GANTLINE_WEBHOOK_SECRET"  # noqa: S105  # the name of a variable
@@ -89,7 +88,7 @@ async def add(
     concurrency: int,
 ) -> None:
     """Make a webhook of the tenant. Its secret is shown this once."""
-    spec = WebhookSpec(
+    webhook = WebhookToKeep(
         url=url,
         description=description,
         event_types=event_types or OUTCOMES,
@@ -100,8 +99,8 @@ async def add(
         retry_seconds=tuple(wait.total_seconds() for wait in waits) or None,
         concurrency=concurrency,
     )
-    async with cli.keeper(create=True) as keeper:
-        _show_issued(cli, await keeper.webhooks.create(_checked(spec)))
+    async with cli.backend(create=True) as backend:
+        _show_issued(cli, await backend.create_webhook(_checked(webhook)))
 
 
 @webhook.command(name="list")
@@ -109,9 +108,9 @@ async def add(
 @command
 async def list_(cli: Cli) -> None:
     """List webhooks, oldest first."""
-    async with cli.keeper() as keeper:
-        rows = [msgspec.to_builtins(one) for one in await keeper.webhooks.listed()]
-        empty = f"There are no webhooks of {keeper.whose}."
+    async with cli.backend() as backend:
+        rows = [msgspec.to_builtins(one) for one in await backend.webhooks()]
+        empty = f"There are no webhooks of {backend.whose}."
     cli.output.rows(rows, _COLUMNS, empty=empty)
 
 
@@ -121,8 +120,8 @@ async def list_(cli: Cli) -> None:
 @command
 async def show(cli: Cli, webhook_id: str) -> None:
     """Show a webhook. Its secret cannot be shown again."""
-    async with cli.keeper() as keeper:
-        cli.output.one(msgspec.to_builtins(await keeper.webhooks.get(_id(webhook_id))))
+    async with cli.backend() as backend:
+        cli.output.one(msgspec.to_builtins(await backend.webhook(_id(webhook_id))))
 
 
 @webhook.command()
@@ -132,24 +131,24 @@ async def show(cli: Cli, webhook_id: str) -> None:
 @command
 async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
     """Send a webhook a made-up event, once, and tell what was answered."""
-    async with cli.keeper() as keeper:
-        made = await keeper.webhooks.test(_id(webhook_id))
-        is_delivered = await _watch(cli, keeper, made.webhook_id, made.delivery_id, wait)
+    async with cli.backend() as backend:
+        made = await backend.test_webhook(_id(webhook_id))
+        is_delivered = await _watch(cli, backend, made.webhook_id, made.delivery_id, wait)
     if not is_delivered:
         sys.exit(FAILED)
 
 
 async def _watch(
-    cli: Cli, keeper: Keeper, webhook_id: UUID, delivery_id: UUID, wait: timedelta
+    cli: Cli, backend: Backend, webhook_id: UUID, delivery_id: UUID, wait: timedelta
 ) -> bool:
     """Wait until a delivery has ended; a worker makes it, so there must be one."""
     try:
         async with asyncio.timeout(wait.total_seconds()):
             while True:
-                found = await keeper.webhooks.delivery(webhook_id, delivery_id)
+                found = await backend.delivery(webhook_id, delivery_id)
                 if found.status is not DeliveryStatus.PENDING:
                     break
-                await asyncio.sleep(keeper.look_again_seconds)
+                await asyncio.sleep(backend.look_again_seconds)
     except TimeoutError:
         say(f"The delivery {delivery_id} is still pending. Does a worker run, with its key?")
         raise
@@ -170,16 +169,16 @@ async def deliveries(
     cli: Cli, webhook_id: str, status: str | None, delivery_id: str | None, limit: int
 ) -> None:
     """List deliveries to a webhook, newest first, or show one with its attempts."""
-    async with cli.keeper() as keeper:
+    async with cli.backend() as backend:
         if delivery_id is not None:
-            found = await keeper.webhooks.delivery(_id(webhook_id), _id(delivery_id))
+            found = await backend.delivery(_id(webhook_id), _id(delivery_id))
             row = msgspec.to_builtins(found)
             tries = row.pop("tries")
             cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
             return
         wanted = None if status is None else DeliveryStatus(status)
-        listed = await keeper.webhooks.deliveries(_id(webhook_id), wanted, limit)
-    rows = [msgspec.to_builtins(one) for one in listed]
+        listed = backend.deliveries(_id(webhook_id), status=wanted, limit=limit)
+        rows = [msgspec.to_builtins(one) async for one in listed]
     cli.output.rows(rows, _DELIVERY_COLUMNS, empty="There are no such deliveries.")
 
 
@@ -210,20 +209,20 @@ async def replay(
 ) -> None:
     """Make deliveries once more: those named, else the newest that failed."""
     named = [_id(one) for one in delivery_ids]
-    async with cli.keeper() as keeper:
-        webhooks, about = keeper.webhooks, _id(webhook_id)
+    async with cli.backend() as backend:
+        about = _id(webhook_id)
         if named:
-            made = [await webhooks.replay(about, one) for one in named]
+            made = [await backend.replay_delivery(about, one) for one in named]
             rows = [msgspec.to_builtins(one) for one in made]
             cli.output.rows(rows, _DELIVERY_COLUMNS, empty="")
             return
-        wanted = ReplayWanted(status=DeliveryStatus(status), limit=limit, dry_run=True)
-        report = await webhooks.replay_all(about, wanted)
+        wanted = DeliveriesToReplay(status=DeliveryStatus(status), limit=limit, dry_run=True)
+        report = await backend.replay_deliveries(about, wanted)
         if not dry_run and report.matching:
             if not yes:
-                await confirm(f"make {report.matching} deliveries once more")
+                await confirm(f"make {_counted(report.matching)} once more")
             sure = msgspec.structs.replace(wanted, dry_run=False)
-            report = await webhooks.replay_all(about, sure)
+            report = await backend.replay_deliveries(about, sure)
         cli.output.one(msgspec.to_builtins(report))
 
 
@@ -243,8 +242,8 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
     """Give a webhook a new secret, which is shown this once."""
     if not overlap and not yes:
         await confirm("end the old secret at once")
-    async with cli.keeper() as keeper:
-        _show_issued(cli, await keeper.webhooks.rotate(_id(webhook_id), overlap))
+    async with cli.backend() as backend:
+        _show_issued(cli, await backend.rotate_webhook(_id(webhook_id), overlap=overlap))
 
 
 @webhook.command()
@@ -253,12 +252,10 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
 async def rekey(cli: Cli) -> None:
     """Seal the secrets of all tenants' webhooks anew, by the first key of GANTLINE_WEBHOOK_KEY.
 
-    Afterwards the keys behind it can be taken away. It needs the store itself.
+    Afterwards the keys after it can be taken away. It needs the store itself.
     """
-    from gantline.cli.store_webhooks import StoreWebhooks
-
-    async with cli.opened() as store:
-        done = await StoreWebhooks(cli, store).rekey()
+    async with cli.store_backend() as backend:
+        done = await backend.rekey_webhooks()
     cli.output.one(msgspec.to_builtins(done))
     if done.unreadable:
         say("Those that cannot be opened need their old key; or rotate their secrets.")
@@ -271,8 +268,8 @@ async def rekey(cli: Cli) -> None:
 @command
 async def enable(cli: Cli, webhook_id: str) -> None:
     """Tell a webhook again what happens; what failed meanwhile can be replayed."""
-    async with cli.keeper() as keeper:
-        cli.output.one(msgspec.to_builtins(await keeper.webhooks.enable(_id(webhook_id))))
+    async with cli.backend() as backend:
+        cli.output.one(msgspec.to_builtins(await backend.enable_webhook(_id(webhook_id))))
 
 
 @webhook.command()
@@ -281,8 +278,8 @@ async def enable(cli: Cli, webhook_id: str) -> None:
 @command
 async def disable(cli: Cli, webhook_id: str) -> None:
     """Tell a webhook nothing more. What is pending is kept as failed."""
-    async with cli.keeper() as keeper:
-        cli.output.one(msgspec.to_builtins(await keeper.webhooks.disable(_id(webhook_id))))
+    async with cli.backend() as backend:
+        cli.output.one(msgspec.to_builtins(await backend.disable_webhook(_id(webhook_id))))
 
 
 @webhook.command()
@@ -292,11 +289,11 @@ async def disable(cli: Cli, webhook_id: str) -> None:
 @command
 async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
     """Delete a webhook; what is pending fails."""
-    async with cli.keeper() as keeper:
-        found = await keeper.webhooks.get(_id(webhook_id))
+    async with cli.backend() as backend:
+        found = await backend.webhook(_id(webhook_id))
         if not yes:
             await confirm(f"delete the webhook {found.webhook_id} to {found.url}")
-        await keeper.webhooks.delete(found.webhook_id)
+        await backend.delete_webhook(found.webhook_id)
         cli.output.one({"webhookId": str(found.webhook_id), "deleted": True})
 
 
@@ -331,19 +328,20 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _checked(spec: WebhookSpec) -> WebhookSpec:
+def _checked(webhook: WebhookToKeep) -> WebhookToKeep:
     """Hold it to the bounds that its type names, which only decoding does."""
     try:
-        return msgspec.convert(msgspec.to_builtins(spec), WebhookSpec)
+        return msgspec.convert(msgspec.to_builtins(webhook), WebhookToKeep)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{error}.") from None
 
 
 def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidInput(f"{text[:64]!r} is not an id.", next_step="It is a UUID.") from None
+    return parse_id(text, what="an id")
+
+
+def _counted(deliveries: int) -> str:
+    return "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
 
 
 def _show_issued(cli: Cli, issued: IssuedWebhook) -> None:

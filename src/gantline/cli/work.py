@@ -15,16 +15,15 @@ from typing import Final
 import click
 
 from gantline.app import Gantline
-from gantline.cli.choice import StoreChoice, place_of
-from gantline.cli.options import Recycle, parse_queues, parse_recycle
-from gantline.cli.seconds import Seconds
+from gantline.cli.command import exiting
+from gantline.cli.health import supervise, watched
+from gantline.cli.options import Recycle, Seconds, parse_queues, parse_recycle
 from gantline.cli.serve import open_api
-from gantline.cli.session import Cli, exiting, pass_cli, warn_of
-from gantline.cli.supervision.parent_pipe import PARENT_PIPE, stop_with_parent
+from gantline.cli.session import Cli, pass_cli, warn_of
+from gantline.cli.store_choice import StoreChoice, place_of
+from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
 from gantline.cli.supervision.reloader import Reloader
-from gantline.cli.talking import Say, log_as
-from gantline.cli.waiting import told_when_slow
-from gantline.cli.watched import supervise, watched
+from gantline.cli.talk import Say, log_as, told_when_slow
 from gantline.telemetry.health import require_broker
 from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.settings import WorkerSettings
@@ -79,7 +78,7 @@ def worker(
     """Run jobs of the application MODULE:APP until stopped."""
 
     def run() -> int:
-        tell = log_as(cli, log_format, log_level.upper())
+        tell = log_as(cli.settings, log_format, log_level.upper())
         drain = _drain(cli, drain_seconds)
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, drain)
@@ -240,7 +239,7 @@ def dev(
     """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
-        tell = log_as(cli, None, "INFO", text="%(levelname)s %(message)s")
+        tell = log_as(cli.settings, None, "INFO", text="%(levelname)s %(message)s")
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, _DRAIN_OF_DEV)
         elif reload:

@@ -6,26 +6,26 @@ Its answers are the API's own documents (`gantline.api.documents`), its errors t
 
 from gantline.api.schedule_documents import NewSchedule, ScheduleSent
 from gantline.api.sent import DeliveriesToReplay, JobToSubmit, RedriveByFilter, WebhookToKeep
-from gantline.client.exchange import Retries
-from gantline.client.following import JobEvent
 from gantline.client.submission import JobOptions, new_job
 from gantline.contract.extras import extra
 
 with extra("client"):
-    from gantline.client.awaiting import AsyncClient
+    from gantline.client.async_client import AsyncClient
     from gantline.client.blocking import Client
+    from gantline.client.event_stream import StreamEvent
+    from gantline.client.exchange import Retries
 
 __all__ = [
     "AsyncClient",
     "Client",
     "DeliveriesToReplay",
-    "JobEvent",
     "JobOptions",
     "JobToSubmit",
     "NewSchedule",
     "RedriveByFilter",
     "Retries",
     "ScheduleSent",
+    "StreamEvent",
     "WebhookToKeep",
     "new_job",
 ]

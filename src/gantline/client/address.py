@@ -1,9 +1,16 @@
-"""The server's address: https, or this very machine where that is what is named."""
+"""Where the server is and who asks: its URL and the API key, given or from the environment."""
 
-from typing import Final, NamedTuple
+import os
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from gantline.contract.errors import InvalidInput
+from gantline.contract.version import __version__
+
+URL_VARIABLE: Final = "GANTLINE_URL"
+KEY_VARIABLE: Final = "GANTLINE_API_KEY"
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -13,6 +20,39 @@ class Address(NamedTuple):
 
     url: str
     is_encrypted: bool
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Where to, and the arguments of an httpx2 client. They hold the API key: never show them."""
+
+    url: str
+    arguments: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Setup({self.url}, arguments hidden)"
+
+
+def setup(url: str | None, api_key: str | None) -> Setup:
+    """Read what was given, else the environment; raise InvalidInput."""
+    given = url or os.environ.get(URL_VARIABLE)
+    if not given:
+        raise InvalidInput("No server is named.", next_step=f"Give its URL, or set {URL_VARIABLE}.")
+    address = read_address(given)
+    headers = {
+        "accept": "application/json, application/problem+json",
+        # Not compressed, for a small answer could unfold into a large one.
+        "accept-encoding": "identity",
+        "user-agent": f"gantline-client/{__version__}",
+    }
+    if key := api_key or os.environ.get(KEY_VARIABLE):
+        headers["authorization"] = f"Bearer {_checked(key)}"
+    arguments = {
+        "headers": headers,
+        "follow_redirects": False,
+        # A proxy of the environment could read what goes unencrypted to this host.
+        "trust_env": address.is_encrypted,
+    }
+    return Setup(address.url, arguments)
 
 
 def read_address(url: str) -> Address:
@@ -39,3 +79,12 @@ def _unusable(why: str) -> InvalidInput:
         f"The server's URL cannot be used: {why}.",
         next_step="Write it as https://jobs.example.com, or http://localhost:8080 for this host.",
     )
+
+
+def _checked(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key.strip():
+        raise InvalidInput(
+            "The API key has characters that no key has.",
+            next_step="Is it all of the key, and nothing else?",
+        )
+    return key.strip()

@@ -1,7 +1,8 @@
 """Asking: how requests are made, sent until they are answered, and their answers read."""
 
-import random
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID, uuid4
@@ -9,15 +10,12 @@ from uuid import UUID, uuid4
 import msgspec
 
 from gantline.api.documents import StatusDocument
+from gantline.client.event_stream import StreamEvent, follow
 from gantline.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
-from gantline.client.following import JobEvent, follow
+from gantline.client.http import Http, Reply, Request
 from gantline.client.refusals import CORRELATION
-from gantline.client.steps import Feed, Flow, Give, Pause, Reply, Request
 from gantline.contract.clock import Clock
-from gantline.contract.errors import (
-    BadAnswer,
-    InvalidInput,
-)
+from gantline.contract.errors import BadAnswer, InvalidInput
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -41,23 +39,54 @@ class ListPage(Protocol[T_co]):
     def next_cursor(self) -> str | None: ...
 
 
+class Items(AsyncGenerator[T, None]):
+    """What a verb lists, item by item; `parts` are as many of them as came at once."""
+
+    def __init__(self, parts: AsyncGenerator[Sequence[T], None]) -> None:
+        self.parts = parts
+        self._each = _each(parts)
+
+    async def asend(self, value: None, /) -> T:
+        return await self._each.asend(value)
+
+    async def athrow(self, *error: Any) -> T:
+        return await self._each.athrow(*error)
+
+    async def aclose(self) -> None:
+        await self._each.aclose()
+
+
+async def _each(parts: AsyncGenerator[Sequence[T], None]) -> AsyncGenerator[T, None]:
+    async with aclosing(parts):
+        async for part in parts:
+            for item in part:
+                yield item
+
+
 class Asking:
     """What all verbs share: for which tenant, how patiently, and how an answer is read."""
 
     def __init__(
-        self, *, tenant: str | None, timeout_seconds: float, retries: Retries, clock: Clock
+        self,
+        http: Http,
+        *,
+        tenant: str | None,
+        timeout_seconds: float,
+        retries: Retries,
+        clock: Clock,
     ) -> None:
-        self.tenant = tenant
+        self._http = http
+        self._tenant = tenant
         self._timeout_seconds = timeout_seconds
         self._retries = retries
         self._clock = clock
 
     @property
-    def of_tenant(self) -> Mapping[str, str]:
+    def _of_tenant(self) -> Mapping[str, str]:
         """The parameter that names the tenant, where one is named."""
-        return {} if self.tenant is None else {"tenantId": self.tenant}
+        return {} if self._tenant is None else {"tenantId": self._tenant}
 
-    def request(
+    def _request(
         self,
         method: str,
         path: str,
@@ -88,62 +117,67 @@ class Asking:
             job_id=about,
         )
 
-    def reply_to(self, request: Request) -> Flow[Reply]:
-        return exchange(request, self._retries)
+    async def _reply_to(self, request: Request) -> Reply:
+        return await exchange(request, self._retries, self._http.send)
 
-    def ask(self, request: Request, document: type[D]) -> Flow[D]:
+    async def _ask(self, request: Request, document: type[D]) -> D:
         """Send a request and read the document that it is answered with."""
-        return decoded((yield from self.reply_to(request)), document)
+        return decoded(await self._reply_to(request), document)
 
-    def read(
+    async def _read(
         self,
         path: str,
         document: type[D],
         values: Values | None = None,
         *,
         job_id: JobId | None = None,
-    ) -> Flow[D]:
-        return self.ask(self.request("GET", path, values=values, job_id=job_id), document)
+    ) -> D:
+        return await self._ask(self._request("GET", path, values=values, job_id=job_id), document)
 
-    def pages(
+    def _list(
         self, path: str, values: Values, limit: int | None, *, page_of: type[ListPage[T]]
-    ) -> Feed[T, None]:
+    ) -> Items[T]:
         """Give the items of a list; a page is asked for when its first item is."""
+        return Items(self._pages(path, values, limit, page_of))
+
+    async def _pages(
+        self, path: str, values: Values, limit: int | None, page_of: type[ListPage[T]]
+    ) -> AsyncGenerator[Sequence[T], None]:
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            asked = {**values, **self.of_tenant, "limit": size, "cursor": cursor}
-            page = yield from self.read(path, page_of, asked)
-            for item in page.items:
-                yield Give(item)
+            asked = {**values, **self._of_tenant, "limit": size, "cursor": cursor}
+            page = await self._read(path, page_of, asked)
+            yield page.items
             left = None if left is None else left - len(page.items)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def events(
+    def _follow(
         self, request: Request, last_event_id: str, *, is_of_one_job: bool
-    ) -> Feed[JobEvent, None]:
+    ) -> Items[StreamEvent]:
         headers = {**request.headers, "accept": "text/event-stream"}
-        return follow(
+        events = follow(
+            self._http,
             msgspec.structs.replace(request, headers=headers),
             self._retries,
             last_event_id=last_event_id,
             is_of_one_job=is_of_one_job,
-            chance=random.random,
         )
+        return Items(_one_by_one(events))
 
-    def end_of(self, timeout: float | None) -> float | None:
+    def _end_of(self, timeout: float | None) -> float | None:
         """When the time will be up; None for never."""
         return None if timeout is None else self._clock.monotonic() + timeout
 
-    def until_ended(self, job_id: JobId, end: float | None) -> Flow[StatusDocument]:
+    async def _until_ended(self, job_id: JobId, end: float | None) -> StatusDocument:
         """Look until the job has ended: ever less often, and soon again when it has moved."""
         pause, known = _FIRST_LOOK_SECONDS, -1
         path = "/api/jobs/{job_id}/status"
         while True:
-            status = yield from self.read(path, StatusDocument, job_id=job_id)
+            status = await self._read(path, StatusDocument, job_id=job_id)
             if status.status.is_terminal:
                 return status
             left = _LONGEST_LOOK_SECONDS if end is None else end - self._clock.monotonic()
@@ -151,7 +185,13 @@ class Asking:
                 raise TimeoutError(f"Job {job_id} is still {status.state}.")
             pause = _FIRST_LOOK_SECONDS if status.version != known else 1.5 * pause
             known = status.version
-            yield Pause(min(pause, left, _LONGEST_LOOK_SECONDS))
+            await asyncio.sleep(min(pause, left, _LONGEST_LOOK_SECONDS))
+
+
+async def _one_by_one(events: AsyncGenerator[T, None]) -> AsyncGenerator[Sequence[T], None]:
+    async with aclosing(events):
+        async for event in events:
+            yield [event]
 
 
 def _uuid(job_id: JobId) -> UUID:

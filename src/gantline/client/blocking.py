@@ -1,67 +1,63 @@
-"""The blocking client."""
+"""The blocking client: the asynchronous one on an event loop in a thread."""
 
+import asyncio
+import os
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack
-from functools import wraps
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from concurrent.futures import CancelledError
+from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import httpx2
 
+from gantline.api.documents import BatchDocument
+from gantline.api.sent import JobToSubmit
+from gantline.client.asking import Items
+from gantline.client.async_client import AsyncClient, joined
 from gantline.client.exchange import Retries
-from gantline.client.steps import (
-    Answer,
-    Feed,
-    Flow,
-    Give,
-    Hear,
-    Heard,
-    Listen,
-    Opened,
-    Pause,
-    Reply,
-    Request,
-    Send,
-    Unanswered,
-)
-from gantline.client.verbs import Verbs
-from gantline.client.wire import (
-    Reading,
-    arguments_of,
-    is_event_stream,
-    setup,
-    timeout_of,
-    too_slow,
-    unanswered,
-)
-from gantline.contract.clock import Clock, SystemClock
+from gantline.contract.clock import Clock
+from gantline.loop_thread import LoopThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+_CLOSE_SECONDS: Final = 5.0
 
-def _run(verb: Callable[Concatenate[Verbs, P], Flow[R]]) -> Callable[Concatenate["Client", P], R]:
+
+def _run(
+    verb: Callable[Concatenate[AsyncClient, P], Awaitable[R]],
+) -> Callable[Concatenate["Client", P], R]:
     """A verb that blocks until it is done."""
 
     @wraps(verb)
     def run(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(verb(self._verbs, *args, **kwargs))
+        loop, client = self._started()
+        return _wait(loop, lambda: verb(client, *args, **kwargs))
 
     return run
 
 
 def _iterate(
-    verb: Callable[Concatenate[Verbs, P], Feed[T, None]],
+    verb: Callable[Concatenate[AsyncClient, P], Items[T]],
 ) -> Callable[Concatenate["Client", P], Generator[T, None, None]]:
     """A verb whose items are iterated over."""
 
     @wraps(verb)
     def iterate(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        return self._iterate(verb(self._verbs, *args, **kwargs))
+        loop, client = self._started()
+        return self._items(loop, verb(client, *args, **kwargs))
 
     return iterate
+
+
+def _wait(loop: LoopThread, make: Callable[[], Awaitable[R]]) -> R:
+    try:
+        return loop.run(make)
+    except CancelledError:
+        raise RuntimeError("The client has been closed.") from None
 
 
 class Client:
@@ -86,77 +82,121 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._verbs = Verbs(
+        self._make = partial(
+            AsyncClient,
+            url,
+            api_key=api_key,
             tenant=tenant,
             timeout_seconds=timeout_seconds,
-            retries=retries or Retries(),
-            clock=self._clock,
+            retries=retries,
+            transport=_asynchronous(transport),
+            clock=clock,
         )
-        chosen = setup(url, api_key)
-        self._url = chosen.url
-        self._http = httpx2.Client(transport=transport, **chosen.arguments)
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._process = 0
+        self._begin()
 
-    submit = _run(Verbs.submit)
-    submit_and_wait = _run(Verbs.submit_and_wait)
-    submit_many = _run(Verbs.submit_many)
-    status = _run(Verbs.status)
-    job = _run(Verbs.job)
-    history = _run(Verbs.history)
-    attempts = _run(Verbs.attempts)
-    wait = _run(Verbs.wait)
-    jobs = _iterate(Verbs.jobs)
-    follow = _iterate(Verbs.follow)
-    follow_jobs = _iterate(Verbs.follow_jobs)
-    cancel = _run(Verbs.cancel)
-    redrive = _run(Verbs.redrive)
-    redrive_edited = _run(Verbs.redrive_edited)
-    delete = _run(Verbs.delete)
-    dead_letters = _iterate(Verbs.dead_letters)
-    dead_letter = _run(Verbs.dead_letter)
-    dead_summary = _run(Verbs.dead_summary)
-    redrive_dead_letters = _run(Verbs.redrive_dead_letters)
-    queues = _run(Verbs.queues)
-    pause_queue = _run(Verbs.pause_queue)
-    resume_queue = _run(Verbs.resume_queue)
-    cap_queue = _run(Verbs.cap_queue)
-    job_types = _run(Verbs.job_types)
-    job_type = _run(Verbs.job_type)
-    pause_type = _run(Verbs.pause_type)
-    resume_type = _run(Verbs.resume_type)
-    disable_type = _run(Verbs.disable_type)
-    enable_type = _run(Verbs.enable_type)
-    audit_events = _iterate(Verbs.audit_events)
-    statistics = _run(Verbs.statistics)
-    scale = _run(Verbs.scale)
-    webhooks = _run(Verbs.webhooks)
-    webhook = _run(Verbs.webhook)
-    create_webhook = _run(Verbs.create_webhook)
-    update_webhook = _run(Verbs.update_webhook)
-    delete_webhook = _run(Verbs.delete_webhook)
-    rotate_webhook = _run(Verbs.rotate_webhook)
-    enable_webhook = _run(Verbs.enable_webhook)
-    disable_webhook = _run(Verbs.disable_webhook)
-    test_webhook = _run(Verbs.test_webhook)
-    deliveries = _iterate(Verbs.deliveries)
-    delivery = _run(Verbs.delivery)
-    replay_delivery = _run(Verbs.replay_delivery)
-    replay_deliveries = _run(Verbs.replay_deliveries)
-    schedules = _iterate(Verbs.schedules)
-    schedule = _run(Verbs.schedule)
-    next_runs = _run(Verbs.next_runs)
-    add_schedule = _run(Verbs.add_schedule)
-    replace_schedule = _run(Verbs.replace_schedule)
-    pause_schedule = _run(Verbs.pause_schedule)
-    resume_schedule = _run(Verbs.resume_schedule)
-    run_schedule = _run(Verbs.run_schedule)
-    delete_schedule = _run(Verbs.delete_schedule)
+    def _begin(self) -> None:
+        """Once in each process: neither threads nor connections survive a fork."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._lock = threading.RLock()
+            self._client = self._make()
+            self._loop: LoopThread | None = None
+
+    def _started(self) -> tuple[LoopThread, AsyncClient]:
+        self._begin()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("The client has been closed.")
+            if self._loop is None:
+                self._loop = LoopThread()
+                # Also for who forgets to close: a thread would stay for each client.
+                stop = weakref.finalize(self, self._loop.stop, self._client.close)
+                stop.atexit = False
+            return self._loop, self._client
+
+    def _items(self, loop: LoopThread, items: Items[T]) -> Generator[T, None, None]:
+        """A method, so that whoever iterates keeps this client alive."""
+        try:
+            while (part := _wait(loop, lambda: anext(items.parts, None))) is not None:
+                yield from part
+        finally:
+            # Not waited for: the garbage collector may close this in any thread, the loop's too.
+            loop.start(items.parts.aclose)
+
+    def submit_many(
+        self, jobs: Iterable[JobToSubmit], *, request_key: str | None = None
+    ) -> BatchDocument:
+        # Here, and not on the loop: `jobs` may be a generator that itself uses this client.
+        loop, client = self._started()
+        batches = client._batches(jobs, request_key)
+        return joined([_wait(loop, partial(client._ask, one, BatchDocument)) for one in batches])
+
+    submit_many.__doc__ = AsyncClient.submit_many.__doc__
+
+    submit = _run(AsyncClient.submit)
+    submit_and_wait = _run(AsyncClient.submit_and_wait)
+    status = _run(AsyncClient.status)
+    job = _run(AsyncClient.job)
+    history = _run(AsyncClient.history)
+    attempts = _run(AsyncClient.attempts)
+    wait = _run(AsyncClient.wait)
+    jobs = _iterate(AsyncClient.jobs)
+    follow = _iterate(AsyncClient.follow)
+    follow_jobs = _iterate(AsyncClient.follow_jobs)
+    cancel = _run(AsyncClient.cancel)
+    redrive = _run(AsyncClient.redrive)
+    redrive_edited = _run(AsyncClient.redrive_edited)
+    delete = _run(AsyncClient.delete)
+    dead_letters = _iterate(AsyncClient.dead_letters)
+    dead_letter = _run(AsyncClient.dead_letter)
+    dead_summary = _run(AsyncClient.dead_summary)
+    redrive_dead_letters = _run(AsyncClient.redrive_dead_letters)
+    queues = _run(AsyncClient.queues)
+    pause_queue = _run(AsyncClient.pause_queue)
+    resume_queue = _run(AsyncClient.resume_queue)
+    cap_queue = _run(AsyncClient.cap_queue)
+    job_types = _run(AsyncClient.job_types)
+    job_type = _run(AsyncClient.job_type)
+    pause_type = _run(AsyncClient.pause_type)
+    resume_type = _run(AsyncClient.resume_type)
+    disable_type = _run(AsyncClient.disable_type)
+    enable_type = _run(AsyncClient.enable_type)
+    audit_events = _iterate(AsyncClient.audit_events)
+    statistics = _run(AsyncClient.statistics)
+    scale = _run(AsyncClient.scale)
+    webhooks = _run(AsyncClient.webhooks)
+    webhook = _run(AsyncClient.webhook)
+    create_webhook = _run(AsyncClient.create_webhook)
+    update_webhook = _run(AsyncClient.update_webhook)
+    delete_webhook = _run(AsyncClient.delete_webhook)
+    rotate_webhook = _run(AsyncClient.rotate_webhook)
+    enable_webhook = _run(AsyncClient.enable_webhook)
+    disable_webhook = _run(AsyncClient.disable_webhook)
+    test_webhook = _run(AsyncClient.test_webhook)
+    deliveries = _iterate(AsyncClient.deliveries)
+    delivery = _run(AsyncClient.delivery)
+    replay_delivery = _run(AsyncClient.replay_delivery)
+    replay_deliveries = _run(AsyncClient.replay_deliveries)
+    schedules = _iterate(AsyncClient.schedules)
+    schedule = _run(AsyncClient.schedule)
+    next_runs = _run(AsyncClient.next_runs)
+    add_schedule = _run(AsyncClient.add_schedule)
+    replace_schedule = _run(AsyncClient.replace_schedule)
+    pause_schedule = _run(AsyncClient.pause_schedule)
+    resume_schedule = _run(AsyncClient.resume_schedule)
+    run_schedule = _run(AsyncClient.run_schedule)
+    delete_schedule = _run(AsyncClient.delete_schedule)
 
     def close(self) -> None:
-        """Let the connections go; pauses between attempts end at once."""
-        self._closed.set()
-        self._http.close()
+        """Let the connections go; calls of other threads end at once."""
+        self._begin()
+        with self._lock:
+            self._is_closed, loop = True, self._loop
+        if loop is not None:
+            loop.stop(self._client.close)
+            loop.join(_CLOSE_SECONDS)
 
     def __enter__(self) -> "Client":
         return self
@@ -170,91 +210,44 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Client {self._url}>"
-
-    def _run(self, flow: Flow[R]) -> R:
-        answer: Answer = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            answer = self._do(step)
-
-    def _iterate(self, feed: Feed[T, None]) -> Generator[T, None, None]:
-        answer: Answer = None
-        with _Stream(self) as stream:
-            while True:
-                try:
-                    step = feed.send(answer)
-                except StopIteration:
-                    return
-                match step:
-                    case Give():
-                        yield step.item
-                        answer = None
-                    case Listen() | Hear():
-                        answer = stream.do(step)
-                    case _:
-                        answer = self._do(step)
-
-    def _do(self, step: Send | Pause) -> Answer:
-        if isinstance(step, Pause):
-            self._closed.wait(step.seconds)
-            return None
-        request = step.request
-        end = self._clock.monotonic() + request.timeout_seconds
-        try:
-            with self._opened(request, timeout_of(request)) as response:
-                return self._read(request, response, end)
-        except httpx2.HTTPError as error:
-            return unanswered(error)
-
-    def _opened(
-        self, request: Request, timeout: httpx2.Timeout
-    ) -> AbstractContextManager[httpx2.Response]:
-        url = self._url + request.path
-        return self._http.stream(request.method, url, timeout=timeout, **arguments_of(request))
-
-    def _read(self, request: Request, response: httpx2.Response, end: float) -> Reply | Unanswered:
-        reading = Reading(response)
-        for part in response.iter_raw():
-            if failed := reading.add(part):
-                return failed
-            if self._clock.monotonic() > end:
-                return too_slow(request)
-        return reading.reply()
+        return f"<Client {self._client._http.url}>"
 
 
-class _Stream:
-    """The event stream of a feed, while it has one open."""
+def _asynchronous(
+    transport: httpx2.BaseTransport | None,
+) -> httpx2.AsyncBaseTransport | None:
+    if transport is None or isinstance(transport, httpx2.AsyncBaseTransport):
+        return transport
+    return _InThreads(transport)
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._held = ExitStack()
-        self._parts: Iterator[bytes] = iter(())
 
-    def __enter__(self) -> "_Stream":
-        return self
+class _InThreads(httpx2.AsyncBaseTransport):
+    """A transport that blocks, called in threads, so that the loop does not wait for it."""
 
-    def __exit__(self, *error: object) -> None:
-        self._held.close()
+    def __init__(self, transport: httpx2.BaseTransport) -> None:
+        self._transport = transport
 
-    def do(self, step: Listen | Hear) -> Answer:
-        try:
-            if isinstance(step, Hear):
-                return Heard(next(self._parts, b""))
-            return self._listen(step.request, step.silence_seconds)
-        except httpx2.HTTPError as error:
-            return unanswered(error)
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await asyncio.to_thread(self._transport.handle_request, request)
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_Body(response.stream),
+            extensions=response.extensions,
+        )
 
-    def _listen(self, request: Request, silence_seconds: float) -> Answer:
-        self._held.close()
-        end = self._client._clock.monotonic() + request.timeout_seconds
-        timeout = timeout_of(request, silence_seconds=silence_seconds)
-        response = self._held.enter_context(self._client._opened(request, timeout))
-        if not is_event_stream(response):
-            return self._client._read(request, response, end)
-        self._parts = response.iter_raw()
-        return Opened()
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._transport.close)
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts = iter(self._stream)
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            yield part
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._stream.close)

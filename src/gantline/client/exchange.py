@@ -1,13 +1,14 @@
 """An exchange: a request until its answer, repeated where that cannot do anything twice."""
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
+from gantline.client.http import Reply, Request, Unanswered
 from gantline.client.refusals import CORRELATION, problem_in, refusal, retry_after_seconds
-from gantline.client.steps import Flow, Pause, Reply, Request, Send, Unanswered
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
@@ -52,18 +53,22 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         return longest * (1 + chance) / 2
 
 
-def exchange(
-    request: Request, retries: Retries, *, chance: Callable[[], float] = random.random
-) -> Flow[Reply]:
+async def exchange(
+    request: Request,
+    retries: Retries,
+    send: Callable[[Request], Awaitable[Reply | Unanswered]],
+    *,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    chance: Callable[[], float] = random.random,
+) -> Reply:
     """Send until there is an answer that is no error; raise what the last one said."""
     attempt = 0
     while True:
         attempt += 1
-        answer = yield Send(request)
+        answer = await send(request)
         if isinstance(answer, Reply) and answer.status < 300:
             return answer
-        assert isinstance(answer, Reply | Unanswered)  # noqa: S101  # as drivers answer a Send
-        yield Pause(pause_before_again(request, answer, attempt, retries, chance()))
+        await pause(pause_before_again(request, answer, attempt, retries, chance()))
 
 
 def pause_before_again(

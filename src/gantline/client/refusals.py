@@ -10,7 +10,7 @@ import msgspec
 
 from gantline.api.documents import ProblemDocument
 from gantline.api.problems import ApiCode
-from gantline.client.steps import Reply, Request
+from gantline.client.http import Reply, Request
 from gantline.contract.errors import (
     BadAnswer,
     Code,

@@ -1,7 +1,6 @@
-"""The verbs of schedules as flows."""
+"""The verbs about schedules."""
 
 from collections.abc import Mapping
-from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,63 +13,53 @@ from gantline.api.schedule_documents import (
     ScheduleSent,
     SchedulesPage,
 )
-from gantline.client.asking import Asking
-from gantline.client.steps import Feed, Flow, Give, Request
+from gantline.client.asking import Asking, Items
+from gantline.client.http import Request
 from gantline.client.submission import encoded
 from gantline.contract.errors import InvalidInput
-
-D = TypeVar("D")
 
 
 class ScheduleVerbs(Asking):
     """What can be asked of a server about schedules."""
 
-    def schedules(self) -> Feed[ScheduleDocument, None]:
+    def schedules(self) -> Items[ScheduleDocument]:
         """List the schedules of the tenant by name, a page at a time."""
-        cursor: str | None = None
-        while True:
-            asked = {**self.of_tenant, "cursor": cursor}
-            page = yield from self.read("/api/schedules", SchedulesPage, asked)
-            for item in page.items:
-                yield Give(item)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._list("/api/schedules", {}, None, page_of=SchedulesPage)
 
-    def schedule(self, name: str) -> Flow[ScheduleDocument]:
+    async def schedule(self, name: str) -> ScheduleDocument:
         """Show a schedule, its last and its next runs."""
-        return self.ask(self._about("GET", name), ScheduleDocument)
+        return await self._ask(self._about("GET", name), ScheduleDocument)
 
-    def next_runs(self, name: str, count: int = 5) -> Flow[RunsToCome]:
+    async def next_runs(self, name: str, count: int = 5) -> RunsToCome:
         """Tell the next runs of a schedule, in UTC and as clocks in its zone show them."""
-        return self.ask(self._about("GET", name, "/next", count=count), RunsToCome)
+        return await self._ask(self._about("GET", name, "/next", count=count), RunsToCome)
 
-    def add_schedule(self, schedule: NewSchedule) -> Flow[ScheduleDocument]:
+    async def add_schedule(self, schedule: NewSchedule) -> ScheduleDocument:
         """Make a schedule; its jobs are submitted in the name of who makes it."""
-        if self.tenant is not None and schedule.tenant_id is None:
-            schedule = msgspec.structs.replace(schedule, tenant_id=self.tenant)
-        request = self.request("POST", "/api/schedules", body=encoded(schedule))
-        return self.ask(request, ScheduleDocument)
+        if self._tenant is not None and schedule.tenant_id is None:
+            schedule = msgspec.structs.replace(schedule, tenant_id=self._tenant)
+        request = self._request("POST", "/api/schedules", body=encoded(schedule))
+        return await self._ask(request, ScheduleDocument)
 
-    def replace_schedule(self, name: str, schedule: ScheduleSent) -> Flow[ScheduleDocument]:
+    async def replace_schedule(self, name: str, schedule: ScheduleSent) -> ScheduleDocument:
         """Change a schedule; its pause stays, and its place unless its times change."""
-        return self.ask(self._about("PUT", name, body=encoded(schedule)), ScheduleDocument)
+        return await self._ask(self._about("PUT", name, body=encoded(schedule)), ScheduleDocument)
 
-    def pause_schedule(self, name: str) -> Flow[ScheduleDocument]:
+    async def pause_schedule(self, name: str) -> ScheduleDocument:
         """Submit nothing more until it is resumed."""
-        return self.ask(self._about("POST", name, "/pause"), ScheduleDocument)
+        return await self._ask(self._about("POST", name, "/pause"), ScheduleDocument)
 
-    def resume_schedule(self, name: str) -> Flow[ScheduleDocument]:
+    async def resume_schedule(self, name: str) -> ScheduleDocument:
         """Go on with the first run from now."""
-        return self.ask(self._about("POST", name, "/resume"), ScheduleDocument)
+        return await self._ask(self._about("POST", name, "/resume"), ScheduleDocument)
 
-    def run_schedule(self, name: str) -> Flow[AcceptedDocument]:
+    async def run_schedule(self, name: str) -> AcceptedDocument:
         """Submit a job of a schedule now; its own runs stay."""
-        return self.ask(self._about("POST", name, "/run"), AcceptedDocument)
+        return await self._ask(self._about("POST", name, "/run"), AcceptedDocument)
 
-    def delete_schedule(self, name: str) -> Flow[None]:
+    async def delete_schedule(self, name: str) -> None:
         """Remove a schedule; the jobs that it has submitted stay."""
-        yield from self.reply_to(self._about("DELETE", name))
+        await self._reply_to(self._about("DELETE", name))
 
     def _about(
         self, method: str, name: str, part: str = "", *, body: bytes | None = None, **values: int
@@ -78,5 +67,5 @@ class ScheduleVerbs(Asking):
         if not name:
             raise InvalidInput("The name is empty.")
         path = f"/api/schedules/{quote(name, safe='')}{part}"
-        asked: Mapping[str, object] = {**self.of_tenant, **values}
-        return self.request(method, path, values=asked, body=body)
+        asked: Mapping[str, object] = {**self._of_tenant, **values}
+        return self._request(method, path, values=asked, body=body)

@@ -1,4 +1,4 @@
-"""The verbs about webhooks, as flows."""
+"""The verbs about webhooks."""
 
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -6,8 +6,7 @@ from uuid import UUID
 
 from gantline.api.documents import DeliveryPage, WebhooksDocument
 from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
-from gantline.client.asking import Asking, JobId
-from gantline.client.steps import Feed, Flow
+from gantline.client.asking import Asking, Items, JobId
 from gantline.client.submission import encoded
 from gantline.contract.errors import InvalidInput
 from gantline.contract.webhook import (
@@ -27,49 +26,49 @@ D = TypeVar("D")
 class WebhookVerbs(Asking):
     """What can be asked about webhooks; they are those of the client's tenant."""
 
-    def webhooks(self) -> Flow[list[WebhookEndpoint]]:
+    async def webhooks(self) -> list[WebhookEndpoint]:
         """List webhooks, oldest first."""
-        return (yield from self.read(_PATH, WebhooksDocument, self.of_tenant)).items
+        return (await self._read(_PATH, WebhooksDocument, self._of_tenant)).items
 
-    def webhook(self, webhook_id: JobId) -> Flow[WebhookEndpoint]:
+    async def webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Show a webhook, but for its secret."""
-        return self.read(_of(webhook_id), WebhookEndpoint, self.of_tenant)
+        return await self._read(_of(webhook_id), WebhookEndpoint, self._of_tenant)
 
-    def create_webhook(self, webhook: WebhookToKeep) -> Flow[IssuedWebhook]:
+    async def create_webhook(self, webhook: WebhookToKeep) -> IssuedWebhook:
         """Make a webhook; its secret is shown this once."""
         body = encoded(webhook)
-        request = self.request("POST", _PATH, body=body, values=self.of_tenant)
-        return self.ask(request, IssuedWebhook)
+        request = self._request("POST", _PATH, body=body, values=self._of_tenant)
+        return await self._ask(request, IssuedWebhook)
 
-    def update_webhook(self, webhook_id: JobId, webhook: WebhookToKeep) -> Flow[WebhookEndpoint]:
+    async def update_webhook(self, webhook_id: JobId, webhook: WebhookToKeep) -> WebhookEndpoint:
         """Replace what a webhook wants."""
         body = encoded(webhook)
-        request = self.request("PUT", _of(webhook_id), body=body, values=self.of_tenant)
-        return self.ask(request, WebhookEndpoint)
+        request = self._request("PUT", _of(webhook_id), body=body, values=self._of_tenant)
+        return await self._ask(request, WebhookEndpoint)
 
-    def delete_webhook(self, webhook_id: JobId) -> Flow[None]:
+    async def delete_webhook(self, webhook_id: JobId) -> None:
         """Delete a webhook; what is pending fails."""
-        yield from self.reply_to(self.request("DELETE", _of(webhook_id), values=self.of_tenant))
+        await self._reply_to(self._request("DELETE", _of(webhook_id), values=self._of_tenant))
 
-    def rotate_webhook(
+    async def rotate_webhook(
         self, webhook_id: JobId, *, overlap: timedelta = timedelta(days=1)
-    ) -> Flow[IssuedWebhook]:
+    ) -> IssuedWebhook:
         """Give a webhook a new secret; for `overlap` more, the old one signs as well."""
-        values = {"overlapSeconds": int(overlap.total_seconds()), **self.of_tenant}
-        request = self.request("POST", f"{_of(webhook_id)}/rotate", values=values)
-        return self.ask(request, IssuedWebhook)
+        values = {"overlapSeconds": int(overlap.total_seconds()), **self._of_tenant}
+        request = self._request("POST", f"{_of(webhook_id)}/rotate", values=values)
+        return await self._ask(request, IssuedWebhook)
 
-    def enable_webhook(self, webhook_id: JobId) -> Flow[WebhookEndpoint]:
+    async def enable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Tell a webhook again what happens."""
-        return self._post(f"{_of(webhook_id)}/enable", WebhookEndpoint)
+        return await self._post(f"{_of(webhook_id)}/enable", WebhookEndpoint)
 
-    def disable_webhook(self, webhook_id: JobId) -> Flow[WebhookEndpoint]:
+    async def disable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Tell a webhook nothing more."""
-        return self._post(f"{_of(webhook_id)}/disable", WebhookEndpoint)
+        return await self._post(f"{_of(webhook_id)}/disable", WebhookEndpoint)
 
-    def test_webhook(self, webhook_id: JobId) -> Flow[ListedDelivery]:
+    async def test_webhook(self, webhook_id: JobId) -> ListedDelivery:
         """Send a webhook a made-up event, once."""
-        return self._post(f"{_of(webhook_id)}/test", ListedDelivery)
+        return await self._post(f"{_of(webhook_id)}/test", ListedDelivery)
 
     def deliveries(
         self,
@@ -77,32 +76,32 @@ class WebhookVerbs(Asking):
         *,
         status: DeliveryStatus | None = None,
         limit: int | None = None,
-    ) -> Feed[ListedDelivery, None]:
+    ) -> Items[ListedDelivery]:
         """List what is to be, was and could not be delivered, newest first."""
         path = f"{_of(webhook_id)}/deliveries"
-        return self.pages(path, {"status": status}, limit, page_of=DeliveryPage)
+        return self._list(path, {"status": status}, limit, page_of=DeliveryPage)
 
-    def delivery(self, webhook_id: JobId, delivery_id: JobId) -> Flow[WebhookDelivery]:
+    async def delivery(self, webhook_id: JobId, delivery_id: JobId) -> WebhookDelivery:
         """Show all of a delivery: its body, and what was answered to each attempt."""
         path = _delivery(webhook_id, delivery_id)
-        return self.read(path, WebhookDelivery, self.of_tenant, job_id=delivery_id)
+        return await self._read(path, WebhookDelivery, self._of_tenant, job_id=delivery_id)
 
-    def replay_delivery(self, webhook_id: JobId, delivery_id: JobId) -> Flow[ListedDelivery]:
+    async def replay_delivery(self, webhook_id: JobId, delivery_id: JobId) -> ListedDelivery:
         """Make a delivery once more, with the same message id and body."""
         path = f"{_delivery(webhook_id, delivery_id)}/replay"
-        request = self.request("POST", path, values=self.of_tenant, job_id=delivery_id)
-        return self.ask(request, ListedDelivery)
+        request = self._request("POST", path, values=self._of_tenant, job_id=delivery_id)
+        return await self._ask(request, ListedDelivery)
 
-    def replay_deliveries(
+    async def replay_deliveries(
         self, webhook_id: JobId, chosen: DeliveriesToReplay
-    ) -> Flow[ReplayReport]:
+    ) -> ReplayReport:
         """Make the deliveries that match once more; a dry run only counts them."""
         path = f"{_of(webhook_id)}/replay"
-        request = self.request("POST", path, body=encoded(chosen), values=self.of_tenant)
-        return self.ask(request, ReplayReport)
+        request = self._request("POST", path, body=encoded(chosen), values=self._of_tenant)
+        return await self._ask(request, ReplayReport)
 
-    def _post(self, path: str, document: type[D]) -> Flow[D]:
-        return self.ask(self.request("POST", path, values=self.of_tenant), document)
+    async def _post(self, path: str, document: type[D]) -> D:
+        return await self._ask(self._request("POST", path, values=self._of_tenant), document)
 
 
 def _of(webhook_id: JobId) -> str:

@@ -123,8 +123,9 @@ class StoreCopy:
 
     async def _refuse_target(self, *, replace: bool) -> None:
         if sessions := await live_sessions(self._target):
+            workers = "1 worker runs" if len(sessions) == 1 else f"{len(sessions)} workers run"
             raise GantlineError(
-                f"{len(sessions)} workers run on {self._names.target}.",
+                f"{workers} on {self._names.target}.",
                 next_step="Stop them; start workers there when the copy is done.",
             )
         closed = await read_closing(self._target)

@@ -9,8 +9,14 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Final
 
-from gantline.cli.supervision.parent_pipe import ParentPipe
-from gantline.cli.supervision.stop_signals import GRACE, Escalation, StopSignals, exit_code_of, send
+from gantline.cli.supervision.children import (
+    GRACE,
+    Escalation,
+    ParentPipe,
+    StopSignals,
+    exit_code_of,
+    send,
+)
 
 _CHECK_SECONDS: Final = 0.5
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"})

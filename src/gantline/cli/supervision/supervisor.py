@@ -9,8 +9,14 @@ from datetime import timedelta
 from subprocess import Popen
 from typing import Final
 
-from gantline.cli.supervision.parent_pipe import ParentPipe
-from gantline.cli.supervision.stop_signals import GRACE, Escalation, StopSignals, exit_code_of, send
+from gantline.cli.supervision.children import (
+    GRACE,
+    Escalation,
+    ParentPipe,
+    StopSignals,
+    exit_code_of,
+    send,
+)
 
 _log = logging.getLogger("gantline.supervisor")
 

@@ -98,16 +98,19 @@ def _find_durability(server: Server | None, location: Location) -> tuple[Durabil
 
 
 def advice(server: Server, location: Location) -> Sequence[Advice]:
-    """Advise the operator about the configuration of the server."""
+    """What an operator should know of how the server is configured."""
+    keeps_jobs = server.evicts.startswith(_KEEPS_JOBS)
+    jobs = "no jobs" if keeps_jobs else "jobs"
+    kept, appends = ("kept", "yes") if server.appends else ("not kept", "no")
     looked_at = [
         Advice(
-            f"a full memory removes no jobs (maxmemory-policy is {server.evicts})",
-            server.evicts.startswith(_KEEPS_JOBS),
+            f"a full memory removes {jobs} (maxmemory-policy is {server.evicts})",
+            keeps_jobs,
             "Set maxmemory-policy noeviction, or Redis removes jobs without a word when its memory "
             "is full.",
         ),
         Advice(
-            f"writes are kept in a file (appendonly is {'yes' if server.appends else 'no'})",
+            f"writes are {kept} in a file (appendonly is {appends})",
             server.appends,
             "Set appendonly yes, or the server ends with all jobs since its last snapshot.",
         ),

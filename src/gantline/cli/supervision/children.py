@@ -1,20 +1,29 @@
-"""Signals to stop: those that a process with children gets, and those that it sends them."""
+"""Child processes: started with a pipe that ends when their parent does, and ended by signals.
+
+The parent alone has the writing end of the pipe, so the kernel closes it whatever the parent dies
+of.
+"""
 
 import logging
 import math
+import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from subprocess import Popen
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
-_log = logging.getLogger("gantline.supervisor")
-
+PARENT_PIPE: Final = "--parent-pipe"
 GRACE: Final = timedelta(seconds=5)
 """How long after its drain time a child may take to write down what became of its jobs."""
+_CHECK_SECONDS: Final = 0.2
 _KILLED_BY: Final = 128  # plus the signal's number: how a shell gives the end of a killed program
+
+_log = logging.getLogger("gantline.supervisor")
+_worker_log = logging.getLogger("gantline.worker")
 
 
 class StopSignals:
@@ -91,3 +100,43 @@ def exit_code_of(child: Popen[bytes]) -> int:
     if code == -signal.SIGTERM:
         return 0
     return code if code >= 0 else _KILLED_BY - code
+
+
+class ParentPipe:
+    """The parent's side. Nothing is ever written."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+
+    def start(self, command: Sequence[str], **options: Any) -> Popen[bytes]:
+        """Start a child that has the reading end, and is given its number as an option."""
+        return Popen(  # noqa: S603  # our own command line
+            [*command, PARENT_PIPE, str(self._reading)], pass_fds=(self._reading,), **options
+        )
+
+    def close(self) -> None:
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+def stop_with_parent(pipe: int, drain: timedelta) -> None:
+    """In a child: once the parent is gone, stop as if it had asked, and end in any case.
+
+    It is a thread that sends signals to its own process. So it works at any moment: also before
+    there is an event loop, and when that loop is blocked.
+    """
+    os.set_inheritable(pipe, False)  # programs that handlers start have no use for it
+    threading.Thread(
+        target=_stop_when_it_ends, args=(pipe, drain), name="gantline-parent-pipe", daemon=True
+    ).start()
+
+
+def _stop_when_it_ends(pipe: int, drain: timedelta) -> None:
+    while os.read(pipe, 1):
+        pass
+    _worker_log.warning("the process that started this one is gone: stopping")
+    escalation = Escalation(drain)
+    while True:
+        if number := escalation.next_signal(asked=1):
+            os.kill(os.getpid(), number)
+        time.sleep(_CHECK_SECONDS)  # noqa: TID251  # a thread of its own

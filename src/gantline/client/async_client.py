@@ -1,10 +1,12 @@
-"""The verbs of the API as flows: what is sent, and what is made of the answer."""
+"""The asynchronous client: every verb of the API, what is sent and what is made of the answer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar, Unpack
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
 from urllib.parse import quote
 
+import httpx2
 import msgspec
 from msgspec import UNSET
 
@@ -32,10 +34,12 @@ from gantline.api.documents import (
 )
 from gantline.api.sent import DepthCap, JobToSubmit, RedriveByFilter
 from gantline.audit.chain import AuditEvent
-from gantline.client.asking import JobId, decoded, key_or_new
-from gantline.client.following import JobEvent
+from gantline.client.address import setup
+from gantline.client.asking import Items, JobId, decoded, key_or_new
+from gantline.client.event_stream import StreamEvent
+from gantline.client.exchange import Retries
+from gantline.client.http import Http, Request
 from gantline.client.schedule_verbs import ScheduleVerbs
-from gantline.client.steps import Feed, Flow, Request
 from gantline.client.submission import (
     EditOptions,
     JobOptions,
@@ -45,6 +49,7 @@ from gantline.client.submission import (
     new_job,
 )
 from gantline.client.webhook_verbs import WebhookVerbs
+from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import InvalidInput
 from gantline.contract.status import JobStatus
 
@@ -54,19 +59,63 @@ D = TypeVar("D")
 _LONGEST_WAIT_SECONDS: Final = 20
 
 
-class Verbs(ScheduleVerbs, WebhookVerbs):
-    """All that can be asked of a server. Every method is a flow, for one of the two clients."""
+class AsyncClient(ScheduleVerbs, WebhookVerbs):
+    """A server's jobs, for programs with an event loop; to be used in one loop.
+
+    >>> async with AsyncClient("https://jobs.example.com", api_key=key) as jobs:
+    ...     accepted = await jobs.submit("document-indexing", {"documentId": "d1"})
+    ...     status = await jobs.wait(accepted.job_id, timeout=30)
+
+    All else is as with `Client`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        tenant: str | None = None,
+        timeout_seconds: float = 30.0,
+        retries: Retries | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            Http(setup(url, api_key), transport),
+            tenant=tenant,
+            timeout_seconds=timeout_seconds,
+            retries=retries or Retries(),
+            clock=clock or SystemClock(),
+        )
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self._http.url}>"
 
     # -- submitting -------------------------------------------------------------------------------
 
-    def submit(
+    async def submit(
         self,
         job_type: str,
         payload: Any = None,
         *,
         request_key: str | None = None,
         **options: Unpack[JobOptions],
-    ) -> Flow[AcceptedDocument]:
+    ) -> AcceptedDocument:
         """Submit a job; it is durable when this returns.
 
         `request_key` is the Idempotency-Key of the request: with the same one, a repeat within a
@@ -74,46 +123,43 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         when the answer is lost; give your own to be safe across a restart of yours.
         """
         request = self._submit(job_type, payload, request_key, options)
-        return self.ask(request, AcceptedDocument)
+        return await self._ask(request, AcceptedDocument)
 
-    def submit_and_wait(
+    async def submit_and_wait(
         self,
         job_type: str,
         payload: Any = None,
         *,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking client
         request_key: str | None = None,
         **options: Unpack[JobOptions],
-    ) -> Flow[StatusDocument]:
+    ) -> StatusDocument:
         """Submit a job and wait until it has ended, however; raise TimeoutError after `timeout`."""
-        end = self.end_of(timeout)
+        end = self._end_of(timeout)
         longest = _LONGEST_WAIT_SECONDS
         seconds = longest if timeout is None else int(min(longest, max(0.0, timeout)))
         request = self._submit(job_type, payload, request_key, options, wait_seconds=seconds)
-        reply = yield from self.reply_to(request)
+        reply = await self._reply_to(request)
         if reply.status == 200:
             return decoded(reply, StatusDocument)
         accepted = decoded(reply, AcceptedDocument)
-        return (yield from self.until_ended(accepted.job_id, end))
+        return await self._until_ended(accepted.job_id, end)
 
-    def submit_many(
+    async def submit_many(
         self, jobs: Iterable[JobToSubmit], *, request_key: str | None = None
-    ) -> Flow[BatchDocument]:
+    ) -> BatchDocument:
         """Submit many jobs, made by `new_job`; each is accepted or refused on its own.
 
         They are sent in as many requests as it takes; with the same `request_key` the same jobs
         must come in the same order.
         """
+        batches = self._batches(jobs, request_key)
+        return joined([await self._ask(request, BatchDocument) for request in batches])
+
+    def _batches(self, jobs: Iterable[JobToSubmit], request_key: str | None) -> Iterator[Request]:
         key = key_or_new(request_key)
-        accepted = rejected = 0
-        items = []
         for number, body in enumerate(batches(map(self._for_tenant, jobs))):
-            request = self.request("POST", "/api/jobs/batch", body=body, key=f"{key}.{number}")
-            batch = yield from self.ask(request, BatchDocument)
-            accepted += batch.accepted
-            rejected += batch.rejected
-            items += batch.items
-        return BatchDocument(accepted=accepted, rejected=rejected, items=items)
+            yield self._request("POST", "/api/jobs/batch", body=body, key=f"{key}.{number}")
 
     def _submit(
         self,
@@ -125,7 +171,7 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         wait_seconds: int = 0,
     ) -> Request:
         job = self._for_tenant(new_job(job_type, payload, **options))
-        return self.request(
+        return self._request(
             "POST",
             "/api/jobs",
             body=encoded(job),
@@ -134,33 +180,38 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         )
 
     def _for_tenant(self, job: JobToSubmit) -> JobToSubmit:
-        if self.tenant is None or job.tenant_id is not None:
+        if self._tenant is None or job.tenant_id is not None:
             return job
-        return msgspec.structs.replace(job, tenant_id=self.tenant)
+        return msgspec.structs.replace(job, tenant_id=self._tenant)
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def status(self, job_id: JobId) -> Flow[StatusDocument]:
+    async def status(self, job_id: JobId) -> StatusDocument:
         """Tell where a job stands."""
-        return self.read("/api/jobs/{job_id}/status", StatusDocument, job_id=job_id)
+        return await self._read("/api/jobs/{job_id}/status", StatusDocument, job_id=job_id)
 
-    def job(self, job_id: JobId) -> Flow[JobDocument]:
+    async def job(self, job_id: JobId) -> JobDocument:
         """Show all of a job."""
-        return self.read("/api/jobs/{job_id}", JobDocument, job_id=job_id)
+        return await self._read("/api/jobs/{job_id}", JobDocument, job_id=job_id)
 
-    def history(self, job_id: JobId) -> Flow[list[HistoryEntry]]:
+    async def history(self, job_id: JobId) -> list[HistoryEntry]:
         """Tell what happened to a job, oldest first."""
         path = "/api/jobs/{job_id}/history"
-        return (yield from self.read(path, HistoryDocument, job_id=job_id)).items
+        return (await self._read(path, HistoryDocument, job_id=job_id)).items
 
-    def attempts(self, job_id: JobId) -> Flow[list[AttemptDocument]]:
+    async def attempts(self, job_id: JobId) -> list[AttemptDocument]:
         """List the runs of a job, oldest first; the last may be going on."""
         path = "/api/jobs/{job_id}/attempts"
-        return (yield from self.read(path, AttemptsDocument, job_id=job_id)).items
+        return (await self._read(path, AttemptsDocument, job_id=job_id)).items
 
-    def wait(self, job_id: JobId, *, timeout: float | None = None) -> Flow[StatusDocument]:
+    async def wait(
+        self,
+        job_id: JobId,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking client
+    ) -> StatusDocument:
         """Wait until a job has ended, however; raise TimeoutError after `timeout` seconds."""
-        return self.until_ended(job_id, self.end_of(timeout))
+        return await self._until_ended(job_id, self._end_of(timeout))
 
     def jobs(
         self,
@@ -175,7 +226,7 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[ListedJob, None]:
+    ) -> Items[ListedJob]:
         """List jobs, newest first, a page at a time; all, or the first `limit`."""
         values = {
             "status": status,
@@ -188,16 +239,16 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
             "createdFrom": created_from,
             "createdBefore": created_before,
         }
-        return self.pages("/api/jobs", values, limit, page_of=JobPage)
+        return self._list("/api/jobs", values, limit, page_of=JobPage)
 
-    def follow(self, job_id: JobId, *, last_event_id: str = "") -> Feed[JobEvent, None]:
+    def follow(self, job_id: JobId, *, last_event_id: str = "") -> Items[StreamEvent]:
         """Follow a job to its end: how it stands, then its progress and all that happens to it.
 
         Goes on by itself where the connection is lost, without missing an event. With the
-        `last_event_id` of an earlier event it begins behind that one.
+        `last_event_id` of an earlier event it begins after that one.
         """
-        request = self.request("GET", "/api/jobs/{job_id}/events", job_id=job_id)
-        return self.events(request, last_event_id, is_of_one_job=True)
+        request = self._request("GET", "/api/jobs/{job_id}/events", job_id=job_id)
+        return self._follow(request, last_event_id, is_of_one_job=True)
 
     def follow_jobs(
         self,
@@ -206,52 +257,52 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         job_type: Sequence[str] = (),
         subject: str | None = None,
         last_event_id: str = "",
-    ) -> Feed[JobEvent, None]:
+    ) -> Items[StreamEvent]:
         """Follow many jobs, for ever: those named, with their progress, or all that match."""
         values = {
             "jobId": job_ids,
             "jobType": job_type,
             "subjectId": subject,
-            **self.of_tenant,
+            **self._of_tenant,
         }
-        request = self.request("GET", "/api/events", values=values)
-        return self.events(request, last_event_id, is_of_one_job=False)
+        request = self._request("GET", "/api/events", values=values)
+        return self._follow(request, last_event_id, is_of_one_job=False)
 
     # -- acting -----------------------------------------------------------------------------------
 
-    def cancel(
+    async def cancel(
         self, job_id: JobId, *, only_if: StatusDocument | None = None
-    ) -> Flow[StatusDocument]:
+    ) -> StatusDocument:
         """Cancel a job; one that runs is asked to stop. `only_if` it still stands like this."""
-        return self._act(job_id, "cancel", only_if)
+        return await self._act(job_id, "cancel", only_if)
 
-    def redrive(
+    async def redrive(
         self, job_id: JobId, *, only_if: StatusDocument | None = None
-    ) -> Flow[StatusDocument]:
+    ) -> StatusDocument:
         """Queue a failed, poisoned or cancelled job again, with its id and history."""
-        return self._act(job_id, "redrive", only_if)
+        return await self._act(job_id, "redrive", only_if)
 
-    def redrive_edited(
+    async def redrive_edited(
         self,
         job_id: JobId,
         payload: Any = UNSET,
         *,
         request_key: str | None = None,
         **options: Unpack[EditOptions],
-    ) -> Flow[AcceptedDocument]:
+    ) -> AcceptedDocument:
         """Submit a new job, made of a dead one and what is different."""
-        request = self.request(
+        request = self._request(
             "POST",
             "/api/jobs/{job_id}/edited-redrive",
             body=encoded(edited_job(payload, options)),
             key=key_or_new(request_key),
             job_id=job_id,
         )
-        return self.ask(request, AcceptedDocument)
+        return await self._ask(request, AcceptedDocument)
 
-    def delete(self, job_id: JobId) -> Flow[None]:
+    async def delete(self, job_id: JobId) -> None:
         """Remove a job that has ended, and all that is known of it."""
-        yield from self.reply_to(self.request("DELETE", "/api/jobs/{job_id}", job_id=job_id))
+        await self._reply_to(self._request("DELETE", "/api/jobs/{job_id}", job_id=job_id))
 
     # -- dead letters -----------------------------------------------------------------------------
 
@@ -265,7 +316,7 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[ListedJob, None]:
+    ) -> Items[ListedJob]:
         """List dead letters, newest first; all, or the first `limit`."""
         values = {
             "reason": reason,
@@ -275,70 +326,70 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
             "createdFrom": created_from,
             "createdBefore": created_before,
         }
-        return self.pages("/api/dead-letters", values, limit, page_of=JobPage)
+        return self._list("/api/dead-letters", values, limit, page_of=JobPage)
 
-    def dead_letter(self, job_id: JobId) -> Flow[JobDocument]:
+    async def dead_letter(self, job_id: JobId) -> JobDocument:
         """Show all of a dead letter; one that is none is not found."""
-        return self.read("/api/dead-letters/{job_id}", JobDocument, job_id=job_id)
+        return await self._read("/api/dead-letters/{job_id}", JobDocument, job_id=job_id)
 
-    def dead_summary(self) -> Flow[DeadSummary]:
+    async def dead_summary(self) -> DeadSummary:
         """Count dead letters by type and reason."""
-        return self.read("/api/dead-letters/summary", DeadSummary, self.of_tenant)
+        return await self._read("/api/dead-letters/summary", DeadSummary, self._of_tenant)
 
-    def redrive_dead_letters(self, chosen: RedriveByFilter) -> Flow[RedriveReport]:
+    async def redrive_dead_letters(self, chosen: RedriveByFilter) -> RedriveReport:
         """Queue the dead letters that match again; a dry run only counts them."""
-        if self.tenant is not None and chosen.tenant_id is None:
-            chosen = msgspec.structs.replace(chosen, tenant_id=self.tenant)
-        request = self.request("POST", "/api/dead-letters/redrive", body=encoded(chosen))
-        return self.ask(request, RedriveReport)
+        if self._tenant is not None and chosen.tenant_id is None:
+            chosen = msgspec.structs.replace(chosen, tenant_id=self._tenant)
+        request = self._request("POST", "/api/dead-letters/redrive", body=encoded(chosen))
+        return await self._ask(request, RedriveReport)
 
     # -- operating --------------------------------------------------------------------------------
 
-    def queues(self, *, queue: Sequence[str] = (), limit: int = 200) -> Flow[QueuesDocument]:
+    async def queues(self, *, queue: Sequence[str] = (), limit: int = 200) -> QueuesDocument:
         """List queues with the tenant's jobs in them, and how they are switched.
 
         Where there are more than `limit`, at most 1000, the fullest; `omitted` counts the others.
         """
-        values = {"queue": queue, "limit": limit, **self.of_tenant}
-        return self.read("/api/queues", QueuesDocument, values)
+        values = {"queue": queue, "limit": limit, **self._of_tenant}
+        return await self._read("/api/queues", QueuesDocument, values)
 
-    def pause_queue(self, queue: str) -> Flow[QueueState]:
+    async def pause_queue(self, queue: str) -> QueueState:
         """Start nothing more out of a queue, for all tenants; what runs goes on."""
-        return self._switch("queues", queue, "pause", QueueState)
+        return await self._switch("queues", queue, "pause", QueueState)
 
-    def resume_queue(self, queue: str) -> Flow[QueueState]:
+    async def resume_queue(self, queue: str) -> QueueState:
         """Start jobs out of a queue again."""
-        return self._switch("queues", queue, "resume", QueueState)
+        return await self._switch("queues", queue, "resume", QueueState)
 
-    def cap_queue(self, queue: str, max_depth: int | None) -> Flow[QueueState]:
+    async def cap_queue(self, queue: str, max_depth: int | None) -> QueueState:
         """Refuse new jobs while so many wait in a queue; None takes the cap away."""
         body = msgspec.json.encode(DepthCap(max_depth=max_depth))
-        request = self.request("PUT", f"/api/queues/{quote(queue, safe='')}/depth-cap", body=body)
-        return self.ask(request, QueueState)
+        request = self._request("PUT", f"/api/queues/{quote(queue, safe='')}/depth-cap", body=body)
+        return await self._ask(request, QueueState)
 
-    def job_types(self) -> Flow[list[JobTypeDocument]]:
+    async def job_types(self) -> list[JobTypeDocument]:
         """List the types of jobs, with their JSON Schemas and switches."""
-        return (yield from self.read("/api/job-types", JobTypesDocument)).items
+        return (await self._read("/api/job-types", JobTypesDocument)).items
 
-    def job_type(self, name: str) -> Flow[JobTypeDocument]:
+    async def job_type(self, name: str) -> JobTypeDocument:
         """Show a type of job."""
-        return self.read(f"/api/job-types/{quote(name, safe='')}", JobTypeDocument)
+        return await self._read(f"/api/job-types/{quote(name, safe='')}", JobTypeDocument)
 
-    def pause_type(self, name: str) -> Flow[JobTypeState]:
+    async def pause_type(self, name: str) -> JobTypeState:
         """Start no more jobs of a type; new ones are taken."""
-        return self._switch("job-types", name, "pause", JobTypeState)
+        return await self._switch("job-types", name, "pause", JobTypeState)
 
-    def resume_type(self, name: str) -> Flow[JobTypeState]:
+    async def resume_type(self, name: str) -> JobTypeState:
         """Start jobs of a type again."""
-        return self._switch("job-types", name, "resume", JobTypeState)
+        return await self._switch("job-types", name, "resume", JobTypeState)
 
-    def disable_type(self, name: str) -> Flow[JobTypeState]:
+    async def disable_type(self, name: str) -> JobTypeState:
         """Refuse new jobs of a type, and fail those that would run."""
-        return self._switch("job-types", name, "disable", JobTypeState)
+        return await self._switch("job-types", name, "disable", JobTypeState)
 
-    def enable_type(self, name: str) -> Flow[JobTypeState]:
+    async def enable_type(self, name: str) -> JobTypeState:
         """Take jobs of a type again."""
-        return self._switch("job-types", name, "enable", JobTypeState)
+        return await self._switch("job-types", name, "enable", JobTypeState)
 
     def audit_events(
         self,
@@ -348,46 +399,55 @@ class Verbs(ScheduleVerbs, WebhookVerbs):
         action: str | None = None,
         since: datetime | None = None,
         limit: int | None = None,
-    ) -> Feed[AuditEvent, None]:
+    ) -> Items[AuditEvent]:
         """List the audit trail, newest first, with all that is needed to verify it."""
         values = {"aggregate": aggregate, "actor": actor, "action": action, "since": since}
-        return self.pages("/api/audit", values, limit, page_of=AuditPage)
+        return self._list("/api/audit", values, limit, page_of=AuditPage)
 
-    def statistics(
+    async def statistics(
         self, *, queue: Sequence[str] = (), job_type: Sequence[str] = (), limit: int = 200
-    ) -> Flow[StatisticsDocument]:
+    ) -> StatisticsDocument:
         """Count the jobs of the tenant by where they are, in all and by lane.
 
         Where there are more lanes than `limit`, at most 1000, the fullest are told;
         `lanes_omitted` counts the others.
         """
-        values = {"queue": queue, "jobType": job_type, "limit": limit, **self.of_tenant}
-        return self.read("/api/stats", StatisticsDocument, values)
+        values = {"queue": queue, "jobType": job_type, "limit": limit, **self._of_tenant}
+        return await self._read("/api/stats", StatisticsDocument, values)
 
-    def scale(
+    async def scale(
         self, *, queue: Sequence[str] = (), job_type: Sequence[str] = ()
-    ) -> Flow[ScaleDocument]:
+    ) -> ScaleDocument:
         """Tell how much work there is, for an autoscaler."""
-        values = {"queue": queue, "jobType": job_type, **self.of_tenant}
-        return self.read("/api/stats/scale", ScaleDocument, values)
+        values = {"queue": queue, "jobType": job_type, **self._of_tenant}
+        return await self._read("/api/stats/scale", ScaleDocument, values)
 
     # -- what they share --------------------------------------------------------------------------
 
-    def _act(
+    async def _act(
         self, job_id: JobId, verb: str, only_if: StatusDocument | None
-    ) -> Flow[StatusDocument]:
+    ) -> StatusDocument:
         headers = {} if only_if is None else {"if-match": _tag_of(only_if)}
         path = "/api/jobs/{job_id}/" + verb
-        request = self.request("POST", path, headers=headers, job_id=job_id)
-        return self.ask(request, StatusDocument)
+        request = self._request("POST", path, headers=headers, job_id=job_id)
+        return await self._ask(request, StatusDocument)
 
-    def _switch(self, kind: str, name: str, verb: str, state: type[D]) -> Flow[D]:
+    async def _switch(self, kind: str, name: str, verb: str, state: type[D]) -> D:
         if not name:
             raise InvalidInput("The name is empty.")
         path = f"/api/{kind}/{quote(name, safe='')}/{verb}"
-        return self.ask(self.request("POST", path), state)
+        return await self._ask(self._request("POST", path), state)
 
 
 def _tag_of(status: StatusDocument) -> str:
     """The ETag of a job that stands like this."""
     return f'"{status.job_id}-{status.version}-{status.state}"'
+
+
+def joined(batches: Sequence[BatchDocument]) -> BatchDocument:
+    """The answers to all parts of a batch, as one."""
+    return BatchDocument(
+        accepted=sum(batch.accepted for batch in batches),
+        rejected=sum(batch.rejected for batch in batches),
+        items=[item for batch in batches for item in batch.items],
+    )

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from gantline.app import Gantline
 from gantline.cli.supervision.supervisor import Supervisor
-from gantline.cli.talking import Say
+from gantline.cli.talk import Say
 from gantline.contract.errors import InvalidInput
 from gantline.telemetry.fleet import Fleet, make_fleet_routes
 from gantline.telemetry.health import LoopWatch

@@ -1,4 +1,4 @@
-"""The store as the keeper of the jobs, for who can reach it."""
+"""The store as the backend, for who can reach it: jobs, queues, types, audit."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -8,34 +8,25 @@ from uuid import UUID
 import msgspec
 
 from gantline.api.documents import (
+    JobDocument,
     JobTypeState,
     LaneDocument,
     ListedJob,
     QueueDocument,
+    QueuesDocument,
     QueueState,
     StatusDocument,
 )
 from gantline.api.tallies import summed
 from gantline.api.views import history_entry, job_document, listed_job, status_document
-from gantline.app.job_type import JobType
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
-from gantline.cli.keeper import (
-    Acted,
-    Found,
-    Happened,
-    NewJob,
-    Submitted,
-    TypeSeen,
-    Whole,
-)
-from gantline.cli.names import Kind, Known
-from gantline.cli.output import say
+from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, Submitted, TypeSeen
+from gantline.cli.prepare import prepare
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
-from gantline.cli.waiting import told_when_slow
-from gantline.contract.errors import GantlineError, InvalidInput, JobNotFound
-from gantline.contract.job import Job
+from gantline.cli.talk import told_when_slow
+from gantline.contract.errors import GantlineError, JobNotFound
 from gantline.contract.query import Cursor, JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.store import JobStore
@@ -43,7 +34,6 @@ from gantline.contract.wakeup import Hint
 from gantline.manager.manager import Acted as ManagerActed
 from gantline.manager.manager import JobManager
 from gantline.manager.sessions import live_sessions
-from gantline.manager.submitter import Submission
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -52,7 +42,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.2
 _PAGE: Final = 1000
 
 
-class StoreKeeper:
+class StoreBackend(StoreSchedules, StoreWebhooks):
     """Reads and decides here; acts as the user of this host."""
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
@@ -64,7 +54,6 @@ class StoreKeeper:
         self._manager = JobManager(store, max_depth_of=self._max_depth_of)
         self._switches = self._manager.switches
         self._audit = cli.audit(store)
-        self.schedules = StoreSchedules(cli, store, self._manager, self._audit)
 
     @property
     def whose(self) -> str:
@@ -76,54 +65,23 @@ class StoreKeeper:
 
     # -- jobs -------------------------------------------------------------------------------------
 
-    async def submit(self, new: NewJob) -> Submitted:
-        if self._cli.settings["app"]:
-            submission = self._declared(new)
-        else:
-            say("No application is named (--app), so the payload is not checked.")
-            submission = self._undeclared(new)
+    async def submit(self, job_type: str, payload: msgspec.Raw, /, **options: Any) -> Submitted:
+        submission = prepare(self._cli, job_type, payload, **options)
         (answer,) = await self._manager.submit([submission])
         if isinstance(answer, GantlineError):
             raise answer
         await self._cli.hint(self._store)
-        return Submitted(answer.job_id, answer.duplicate)
+        return answer
 
-    def _declared(self, new: NewJob) -> Submission:
-        """The job as its declaration makes it: checked, with its subject, key and queue."""
-        known = {one.name: one for one in self._cli.app().job_types}
-        if new.job_type not in known:
-            raise InvalidInput(
-                f"The application declares no job {new.job_type!r}.",
-                next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
-            )
-        declared = known[new.job_type]
-        made = declared.prepare(
-            _decoded(declared, new.payload),
-            tenant=self._cli.tenant,
-            delay=new.delay,
-            subject=new.subject_id,
-            **_asked(new, "queue", "priority", "idempotency_key", "max_attempts"),
-        )
-        return Submission(made.job, made.delay)
+    async def job(self, job_id: UUID, /) -> JobDocument:
+        found, now = await self._get(job_id), self._cli.clock.now()
+        return job_document(found, now, with_payload=True, with_error_type=True)
 
-    def _undeclared(self, new: NewJob) -> Submission:
-        job = Job(
-            job_type=new.job_type,
-            payload=msgspec.Raw(new.payload),
-            tenant_id=self._cli.tenant,
-            created_at=self._cli.clock.now(),
-            **_asked(new, "queue", "priority", "idempotency_key", "subject_id", "max_attempts"),
-        )
-        return Submission(job, new.delay)
-
-    async def job(self, job_id: UUID) -> Whole:
-        found = await self._get(job_id)
+    async def log(self, job_id: UUID) -> list[LoggedEntry]:
         history = await self._manager.history(job_id, tenant_id=self._cli.tenant)
-        now = self._cli.clock.now()
-        document = job_document(found, now, with_payload=True, with_error_type=True)
-        return Whole(document, [_happened(row) for row in history])
+        return [_logged(row) for row in history]
 
-    async def status(self, job_id: UUID) -> StatusDocument:
+    async def status(self, job_id: UUID, /) -> StatusDocument:
         with told_when_slow(self._place, self._store.capabilities.patience):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
@@ -147,7 +105,7 @@ class StoreKeeper:
                 break
         return Found(jobs, after is not None)
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
+    async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         await self._audit.jobs("cancelJob", Action.CANCEL, job_ids)
         answers = await self._manager.cancel(
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
@@ -155,7 +113,7 @@ class StoreKeeper:
         await self._cli.hint(self._store, Hint.CANCEL)
         return [_acted(answer) for answer in answers]
 
-    async def redrive(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
+    async def redrive_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         await self._audit.jobs("redriveJob", Action.REDRIVE, job_ids)
         return await self._redriven(job_ids)
 
@@ -173,26 +131,22 @@ class StoreKeeper:
         await self._audit.jobs(operation, Action.REDRIVE, job_ids)
         return sum(isinstance(answer, Acted) for answer in await self._redriven(job_ids))
 
-    async def delete(self, job_ids: Sequence[UUID]) -> int:
+    async def delete_each(self, job_ids: Sequence[UUID]) -> int:
         await self._audit.jobs("deleteJob", Action.DELETE, job_ids)
         answers = await self._manager.delete(job_ids, tenant_id=self._cli.tenant)
         return sum(not isinstance(answer, GantlineError) for answer in answers)
 
-    @property
-    def webhooks(self) -> StoreWebhooks:
-        return StoreWebhooks(self._cli, self._store)
-
     # -- queues and types -------------------------------------------------------------------------
 
-    async def queues(self) -> list[QueueDocument]:
+    async def queues(self) -> QueuesDocument:
         await self._switches.refresh()
         lanes: dict[str, list[LaneCounts]] = {}
         for lane in await self._store.counts(tenant_id=self._cli.tenant):
             lanes.setdefault(lane.queue, []).append(lane)
-        for queue in sorted(self._switches.paused_queues):
+        for queue in sorted({*self._switches.paused_queues, *self._switches.depth_caps}):
             lanes.setdefault(queue, [])
         now = await self._store.ping()
-        return [
+        items = [
             QueueDocument(
                 queue=queue,
                 paused=queue in self._switches.paused_queues,
@@ -201,14 +155,31 @@ class StoreKeeper:
             )
             for queue, counted in lanes.items()
         ]
+        return QueuesDocument(items=items, omitted=0)
 
-    async def pause_queue(self, queue: str, *, paused: bool) -> QueueState:
-        operation = "pauseQueue" if paused else "resumeQueue"
-        await self._audit.done(operation, Action.MANAGE_QUEUES, f"queue:{queue}")
-        await self._switches.pause_queue(queue, paused=paused)
+    async def pause_queue(self, queue: str, /) -> QueueState:
+        await self._audit.done("pauseQueue", Action.MANAGE_QUEUES, f"queue:{queue}")
+        await self._switches.pause_queue(queue, paused=True)
+        return await self._queue_state(queue)
+
+    async def resume_queue(self, queue: str, /) -> QueueState:
+        await self._audit.done("resumeQueue", Action.MANAGE_QUEUES, f"queue:{queue}")
+        await self._switches.pause_queue(queue, paused=False)
+        return await self._queue_state(queue)
+
+    async def cap_queue(self, queue: str, max_depth: int | None, /) -> QueueState:
+        details = {"maxDepth": max_depth}
+        await self._audit.done("capQueue", Action.MANAGE_QUEUES, f"queue:{queue}", details)
+        await self._switches.cap_queue(queue, max_depth)
+        return await self._queue_state(queue)
+
+    async def _queue_state(self, queue: str) -> QueueState:
         await self._cli.hint(self._store, Hint.SWITCHED)
-        caps = self._switches.depth_caps
-        return QueueState(queue=queue, paused=paused, max_depth=caps.get(queue))
+        return QueueState(
+            queue=queue,
+            paused=queue in self._switches.paused_queues,
+            max_depth=self._switches.depth_caps.get(queue),
+        )
 
     async def types(self) -> list[TypeSeen]:
         await self._switches.refresh()
@@ -227,19 +198,27 @@ class StoreKeeper:
             for name in sorted(set(queued) | set(workers) | paused | disabled)
         ]
 
-    async def pause_type(self, job_type: str, *, paused: bool) -> JobTypeState:
-        operation = "pauseJobType" if paused else "resumeJobType"
-        await self._audit.done(operation, Action.MANAGE_TYPES, f"type:{job_type}")
-        await self._switches.pause_type(job_type, paused=paused)
-        return await self._switched(job_type)
+    async def pause_type(self, job_type: str, /) -> JobTypeState:
+        await self._audit.done("pauseJobType", Action.MANAGE_TYPES, f"type:{job_type}")
+        await self._switches.pause_type(job_type, paused=True)
+        return await self._type_state(job_type)
 
-    async def disable_type(self, job_type: str, *, disabled: bool) -> JobTypeState:
-        operation = "disableJobType" if disabled else "enableJobType"
-        await self._audit.done(operation, Action.MANAGE_TYPES, f"type:{job_type}")
-        await self._switches.disable_type(job_type, disabled=disabled)
-        return await self._switched(job_type)
+    async def resume_type(self, job_type: str, /) -> JobTypeState:
+        await self._audit.done("resumeJobType", Action.MANAGE_TYPES, f"type:{job_type}")
+        await self._switches.pause_type(job_type, paused=False)
+        return await self._type_state(job_type)
 
-    async def _switched(self, job_type: str) -> JobTypeState:
+    async def disable_type(self, job_type: str, /) -> JobTypeState:
+        await self._audit.done("disableJobType", Action.MANAGE_TYPES, f"type:{job_type}")
+        await self._switches.disable_type(job_type, disabled=True)
+        return await self._type_state(job_type)
+
+    async def enable_type(self, job_type: str, /) -> JobTypeState:
+        await self._audit.done("enableJobType", Action.MANAGE_TYPES, f"type:{job_type}")
+        await self._switches.disable_type(job_type, disabled=False)
+        return await self._type_state(job_type)
+
+    async def _type_state(self, job_type: str) -> JobTypeState:
         await self._cli.hint(self._store, Hint.SWITCHED)
         return JobTypeState(
             job_type=job_type,
@@ -269,7 +248,7 @@ class StoreKeeper:
     async def audited_tenants(self, *, everywhere: bool) -> list[str]:
         return await AuditChains(self._store).tenants() if everywhere else [self._cli.tenant]
 
-    def audit_events(
+    def audit_trail(
         self, tenant_id: str, wanted: AuditFilter = EVERYTHING
     ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         return AuditChains(self._store).events(tenant_id)
@@ -284,33 +263,12 @@ class StoreKeeper:
         ]
 
 
-def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
-    codec = declared.handler.codec
-    try:
-        return codec.decode(body)
-    except InvalidInput as error:
-        fields = ", ".join(_fields_of(codec.schema()))
-        next_step = f"It has the fields {fields}." if fields else ""
-        raise InvalidInput(error.cause, next_step=next_step) from None
-
-
-def _fields_of(schema: dict[str, Any]) -> list[str]:
-    """The fields as they are called in JSON, in their order; none where it is no object."""
-    name = schema.get("$ref", "").rpartition("/")[2]
-    return list(schema.get("$defs", {}).get(name, schema).get("properties", {}))
-
-
-def _asked(new: NewJob, *names: str) -> dict[str, Any]:
-    """What was said; the rest has its default."""
-    return {name: value for name in names if (value := getattr(new, name)) is not None}
-
-
 def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:
     if isinstance(answer, GantlineError):
         return answer
     return Acted(answer.job_id, answer.status, answer.changed)
 
 
-def _happened(row: LogEntry) -> Happened:
+def _logged(row: LogEntry) -> LoggedEntry:
     detail = row.error.detail if row.error else None
-    return Happened(history_entry(row, with_session=True, with_error_type=True), detail)
+    return LoggedEntry(history_entry(row, with_session=True, with_error_type=True), detail)

@@ -1,20 +1,61 @@
-"""Telling how far long work is: on a terminal in one line that changes, else now and then."""
+"""What is said to people: on stderr, so that it is never mixed into data."""
 
+import asyncio
+import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from time import monotonic
 from typing import Final
 
 import click
 
-from gantline.cli.output import say
+from gantline.app.settings import Settings
 from gantline.moving.closing import CopyProgress
+from gantline.telemetry.logs import TEXT, configure_logs
 
+NOTICE_AFTER_SECONDS = 2.0
 _TERMINAL_SECONDS: Final = 0.2
 _LOG_SECONDS: Final = 5.0
 
+Say = Callable[[str], None]
+
+
+def say(text: str) -> None:
+    """Talk to the person; never mixed into data."""
+    click.echo(text, err=True)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def log_as(settings: Settings, log_format: str | None, level: str, *, text: str = TEXT) -> Say:
+    """Set the log up; return how to talk to people, which in JSON is the log as well."""
+    chosen = log_format or settings.choice("log_format", "text", "json")
+    configure_logs(chosen, level, text=text)
+    return logging.getLogger("gantline.cli").info if chosen == "json" else say
+
+
+@contextmanager
+def told_when_slow(place: str, patience: timedelta, *, tell: Say = say) -> Iterator[None]:
+    """Say after a while what is being waited for, and how long it will still be tried."""
+    left = patience.total_seconds() - NOTICE_AFTER_SECONDS
+    if left <= 0:
+        yield
+        return
+    notice = f"Waiting for {place}, which does not answer; trying for {left:.0f} s more."
+    timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_SECONDS, tell, notice)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
 
 class ProgressLine:
-    """Writes to stderr, so that it is never mixed into data."""
+    """How far long work is: on a terminal in one line that changes, else now and then."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -5,11 +5,12 @@ from typing import Final
 import click
 
 from gantline.api.documents import JobTypeState
-from gantline.cli.confirm import confirm
-from gantline.cli.keeper import Keeper
-from gantline.cli.names import check_name, say_if_unseen
-from gantline.cli.session import Cli, command, pass_cli
+from gantline.cli.backend import Backend
+from gantline.cli.command import command, confirm
+from gantline.cli.options import check_name
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
+from gantline.cli.talk import counted
 
 _COLUMNS: Final = Columns(
     ("jobType", "queued", "running", "workers", "paused", "disabled"), expendable=("running",)
@@ -26,7 +27,7 @@ def type_() -> None:
 @command
 async def list_(cli: Cli) -> None:
     """List the types of the tenant's jobs. Switches and workers are for all tenants."""
-    async with cli.keeper() as keeper:
+    async with cli.backend() as backend:
         rows = [
             {
                 "jobType": one.job_type,
@@ -36,7 +37,7 @@ async def list_(cli: Cli) -> None:
                 "paused": one.paused,
                 "disabled": one.disabled,
             }
-            for one in await keeper.types()
+            for one in await backend.types()
         ]
     cli.output.rows(rows, _COLUMNS, empty="No type is known yet: no job, no worker, no switch.")
 
@@ -48,8 +49,8 @@ async def list_(cli: Cli) -> None:
 async def pause(cli: Cli, name: str) -> None:
     """Claim no more jobs of a type; what runs goes on."""
     check_name("type", name)
-    async with cli.keeper() as keeper:
-        await _report(cli, keeper, await keeper.pause_type(name, paused=True))
+    async with cli.backend() as backend:
+        await _report(cli, backend, await backend.pause_type(name))
 
 
 @type_.command()
@@ -59,8 +60,8 @@ async def pause(cli: Cli, name: str) -> None:
 async def resume(cli: Cli, name: str) -> None:
     """Claim jobs of a type again."""
     check_name("type", name)
-    async with cli.keeper() as keeper:
-        await _report(cli, keeper, await keeper.pause_type(name, paused=False))
+    async with cli.backend() as backend:
+        await _report(cli, backend, await backend.resume_type(name))
 
 
 @type_.command()
@@ -71,12 +72,11 @@ async def resume(cli: Cli, name: str) -> None:
 async def disable(cli: Cli, name: str, yes: bool) -> None:
     """Refuse new jobs of a type, and fail those that wait when their turn comes."""
     check_name("type", name)
-    async with cli.keeper() as keeper:
+    async with cli.backend() as backend:
         if not yes:
-            waiting = await keeper.waiting(name)
-            count = f"{waiting} waiting job{'' if waiting == 1 else 's'}"
-            await confirm(f"disable the type {name} and let {count} of it fail")
-        await _report(cli, keeper, await keeper.disable_type(name, disabled=True))
+            waiting = counted(await backend.waiting(name), "waiting job")
+            await confirm(f"disable the type {name} and let {waiting} of it fail")
+        await _report(cli, backend, await backend.disable_type(name))
 
 
 @type_.command()
@@ -86,12 +86,12 @@ async def disable(cli: Cli, name: str, yes: bool) -> None:
 async def enable(cli: Cli, name: str) -> None:
     """Accept and run jobs of a type again; those that failed can be redriven."""
     check_name("type", name)
-    async with cli.keeper() as keeper:
-        await _report(cli, keeper, await keeper.disable_type(name, disabled=False))
+    async with cli.backend() as backend:
+        await _report(cli, backend, await backend.enable_type(name))
 
 
-async def _report(cli: Cli, keeper: Keeper, state: JobTypeState) -> None:
-    known = await keeper.known("type")
+async def _report(cli: Cli, backend: Backend, state: JobTypeState) -> None:
+    known = await backend.known("type")
     name = state.job_type
     cli.output.one(
         {
@@ -101,4 +101,4 @@ async def _report(cli: Cli, keeper: Keeper, state: JobTypeState) -> None:
             "seen": name in known.seen,
         }
     )
-    say_if_unseen("type", name, known)
+    known.say_if_unseen("type", name)

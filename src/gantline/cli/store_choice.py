@@ -1,12 +1,17 @@
-"""Which store a command uses, who names it, and what else was named and does not count."""
+"""Which store a command uses, who names it, and whether it is there."""
 
-from typing import NamedTuple
+import os
+from typing import Final, NamedTuple
 
 from gantline.app import Gantline
 from gantline.app.settings import CODE, DEFAULT, FLAG, Settings, Value, without_secrets
 from gantline.contract.clock import Clock
+from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
+from gantline.stores.migrations import migrator_of, plan
+
+_NEXT: Final = "Make it with `gantline db migrate`, or name another by --store or --app."
 
 
 class StoreChoice(NamedTuple):
@@ -85,3 +90,34 @@ def _named_by(source: str) -> str:
             return f"named in {source}"
         case _:
             return f"named by {source}"
+
+
+async def refuse_unless_ready(store: JobStore, place: str) -> None:
+    """Raise a StoreError where opening the store would make a file or a schema.
+
+    Looking must neither create nor change one.
+    """
+    if not _is_there(store):
+        raise StoreMisconfigured(f"There is no store file {place}.", next_step=_NEXT)
+    if _is_no_file(store) or not hasattr(store, "migrator"):
+        return  # opening it tells what it is; or there is nothing that it would make
+    migrator = migrator_of(store)
+    applied = await migrator.applied()
+    if not applied:
+        raise StoreMisconfigured(f"There is no schema of ours in {place} yet.", next_step=_NEXT)
+    if missing := plan(migrator.known, applied):
+        raise SchemaMismatch(
+            f"The store {place} has schema {applied[-1].number}; this version of Gantline needs "
+            f"{missing[-1].number}.",
+            next_step="Run `gantline db migrate`.",
+        )
+
+
+def _is_there(store: JobStore) -> bool:
+    file = store.capabilities.local_file
+    return file is None or os.path.exists(file)  # Path.exists raises where a name is too long
+
+
+def _is_no_file(store: JobStore) -> bool:
+    file = store.capabilities.local_file
+    return file is not None and not os.path.isfile(file)

@@ -1,0 +1,194 @@
+"""A server as the backend: the client, and what commands ask for that is more than one request."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from gantline.api.documents import LaneDocument, QueuesDocument, StatusDocument
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
+from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, TypeSeen
+from gantline.cli.talk import say, told_when_slow
+from gantline.client import RedriveByFilter
+from gantline.client.async_client import AsyncClient
+from gantline.client.exchange import Retries
+from gantline.client.http import Reply, Request
+from gantline.contract.errors import (
+    Forbidden,
+    GantlineError,
+    InvalidInput,
+    NotAuthenticated,
+    ServerError,
+)
+from gantline.contract.query import JobFilter
+from gantline.contract.status import DEAD
+
+_TIMEOUT_SECONDS: Final = 15.0
+# Who types a command is told at once to come again in a few seconds.
+_RETRIES: Final = Retries(attempts=3, longest_pause_seconds=2)
+_PATIENCE: Final = timedelta(seconds=_RETRIES.attempts * _TIMEOUT_SECONDS)
+_LOOK_AGAIN_SECONDS: Final = 1.0
+_MOST_IDS: Final = 1000
+# What a server tells one by one at most.
+_MOST_COUNTED: Final = 1000
+
+
+class ServerBackend(AsyncClient):
+    """Asks a server. What its answers do not tell, is not known.
+
+    The API key comes from the environment, where no process list and no history shows it.
+    """
+
+    look_again_seconds = _LOOK_AGAIN_SECONDS
+
+    def __init__(self, url: str, *, tenant: str | None) -> None:
+        super().__init__(url, tenant=tenant, timeout_seconds=_TIMEOUT_SECONDS, retries=_RETRIES)
+        self._place = url
+
+    async def _reply_to(self, request: Request) -> Reply:
+        """Wait for an answer, but not in silence."""
+        with told_when_slow(self._place, _PATIENCE):
+            return await super()._reply_to(request)
+
+    @property
+    def whose(self) -> str:
+        return f"the tenant {self._tenant!r}" if self._tenant else "the tenant of the API key"
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def log(self, job_id: UUID) -> list[LoggedEntry]:
+        return [LoggedEntry(entry) for entry in await self.history(job_id)]
+
+    async def find(self, wanted: JobFilter, limit: int) -> Found:
+        """One more than asked for tells whether there are more."""
+        types, queues = sorted(wanted.job_types), sorted(wanted.queues)
+        if wanted.statuses == DEAD:  # a list of its own there, which knows reasons
+            found = self.dead_letters(
+                job_type=types,
+                queue=queues,
+                subject=wanted.subject_id,
+                reason=sorted(wanted.reasons),
+                limit=limit + 1,
+            )
+        else:
+            found = self.jobs(
+                job_type=types,
+                queue=queues,
+                subject=wanted.subject_id,
+                status=sorted(wanted.statuses),
+                limit=limit + 1,
+            )
+        jobs = [job async for job in found]
+        return Found(jobs[:limit], len(jobs) > limit)
+
+    async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
+        return await self._each(job_ids, self.cancel)
+
+    async def redrive_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
+        return await self._each(job_ids, self.redrive)
+
+    async def _each(
+        self, job_ids: Sequence[UUID], act: Callable[[UUID], Awaitable[StatusDocument]]
+    ) -> list[Acted | GantlineError]:
+        """One after the other; where the server itself fails, the rest is not tried."""
+        answers: list[Acted | GantlineError] = []
+        for job_id in job_ids:
+            try:
+                before = await self._state(job_id)
+                after = await act(job_id)
+            except GantlineError as error:
+                answers.append(error)
+                if isinstance(error, ServerError | NotAuthenticated):
+                    break
+            else:
+                answers.append(Acted(job_id, after.status, changed=after.state != before))
+        return answers
+
+    async def _state(self, job_id: UUID) -> str | None:
+        """What is shown now; who may act need not be allowed to look."""
+        try:
+            return (await self.status(job_id)).state
+        except Forbidden:
+            return None
+
+    async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
+        redriven = 0
+        for start in range(0, len(job_ids), _MOST_IDS):
+            chosen = RedriveByFilter(job_ids=list(job_ids[start : start + _MOST_IDS]))
+            redriven += (await self.redrive_dead_letters(chosen)).redriven
+        return redriven
+
+    async def delete_each(self, job_ids: Sequence[UUID]) -> int:
+        deleted = 0
+        for job_id in job_ids:
+            try:
+                await self.delete(job_id)
+            except (ServerError, NotAuthenticated):
+                raise
+            except GantlineError:
+                continue
+            deleted += 1
+        return deleted
+
+    # -- queues and types -------------------------------------------------------------------------
+
+    async def queues(
+        self, *, queue: Sequence[str] = (), limit: int = _MOST_COUNTED
+    ) -> QueuesDocument:
+        return await super().queues(queue=queue, limit=limit)
+
+    async def types(self) -> list[TypeSeen]:
+        queued: Counter[str] = Counter()
+        running: Counter[str] = Counter()
+        for lane in await self.lanes():
+            queued[lane.job_type] += lane.queued
+            running[lane.job_type] += lane.running
+        declared = {one.job_type: one for one in await self.job_types()}
+        return [
+            TypeSeen(
+                name,
+                queued[name],
+                running[name],
+                name in declared and declared[name].paused,
+                name in declared and declared[name].disabled,
+            )
+            for name in sorted(set(queued) | set(declared))
+        ]
+
+    async def waiting(self, job_type: str) -> int:
+        return (await self.statistics(job_type=[job_type])).queued
+
+    async def known(self, kind: Kind) -> Known:
+        lanes = await self.lanes()
+        names = (lane.queue if kind == "queue" else lane.job_type for lane in lanes)
+        return Known(frozenset(names), served=None)
+
+    async def lanes(self) -> list[LaneDocument]:
+        counted = await self.statistics(limit=_MOST_COUNTED)
+        if omitted := counted.lanes_omitted:
+            say(f"There are {omitted} more pairs of queue and type; these are the fullest.")
+        return counted.lanes
+
+    # -- audit ------------------------------------------------------------------------------------
+
+    async def audited_tenants(self, *, everywhere: bool) -> list[str]:
+        """A server tells of one tenant; whose it is, it says with the first event."""
+        if everywhere:
+            raise InvalidInput(
+                "A server tells of one tenant at a time.",
+                next_step="Name it by --tenant, or name the store by --store.",
+            )
+        if self._tenant is not None:
+            return [self._tenant]
+        return [event.tenant_id async for event in self.audit_events(limit=1)]
+
+    def audit_trail(
+        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+        return self.audit_events(
+            aggregate=wanted.aggregate,
+            actor=wanted.actor,
+            action=wanted.action,
+            since=wanted.since,
+        )
