@@ -6,12 +6,14 @@ from typing import Any, TypeVar, Unpack, overload
 
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import ScheduleOptions
+from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
+from gantline.contract.bounds import check_count
+from gantline.contract.classify import ErrorClassifier
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
-from gantline.contract.policy import DEFAULT_POLICY, Policy
-from gantline.contract.retry import Backoff, RetryStrategy
+from gantline.contract.retry import RetryStrategy
 from gantline.contract.scheduling import SchedulingStrategy, as_asked
 from gantline.contract.status import ON_REQUEST, Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
@@ -19,7 +21,7 @@ from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.worker.context import Context
 from gantline.worker.function_consumer import EventFunction, FunctionConsumer, name_of, wanted
-from gantline.worker.handler import DEFAULT_TIMEOUT, make_handler
+from gantline.worker.handler import make_handler
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,7 +61,7 @@ class JobDecorator:
 class Declarations:
     """A place where jobs are declared, and what listens to their events."""
 
-    def __init__(self, *, queue: str) -> None:
+    def __init__(self, *, queue: str | None) -> None:
         self._queue = queue
         self._declared: dict[str, JobType[Any, Any]] = {}
         self._consumers: dict[str, DeclaredConsumer] = {}
@@ -82,22 +84,26 @@ class Declarations:
         priority: int = DEFAULT_PRIORITY,
         retry: RetryStrategy | None = None,
         schedule: SchedulingStrategy = as_asked,
-        timeout: timedelta = DEFAULT_TIMEOUT,
+        timeout: timedelta | None = None,
+        classify: ErrorClassifier | None = None,
         run_in: str | None = None,
         concurrency: int | None = None,
         aliases: tuple[str, ...] = (),
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         max_depth: int | None = None,
-        max_crashes: int = DEFAULT_POLICY.max_crashes,
+        max_crashes: int | None = None,
+        max_snoozes: int | None = None,
+        hold_key: timedelta | None = None,
         events: Sequence[str] = (),
     ) -> JobDecorator:
         """Declare a job: `name` is its type, for ever; the function may be renamed at will.
 
         `subject` and `idempotency_key` are templates over the payload's fields, or functions of it.
         `concurrency`: so many of it run at once in one process; None: as many as there are slots.
-        `max_crashes`: it is given up after so many crashes in which it was all that a worker ran.
         `events` are those of submitted, started and progressed that consumers are to hear of.
+        `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes` and `hold_key` are,
+        where they are left out, those of the application: see JobDefaults.
         """
         for one in (name, *aliases):
             if not one or (problem := name_problem(one, 128)):
@@ -107,28 +113,31 @@ class Declarations:
                     f"The job type {one!r} begins like those of Gantline itself.",
                     next_step=f"Name it without {RESERVED_TYPES!r} in front.",
                 )
-        if max_crashes < 1:
-            raise InvalidInput(f"The job type {name!r} has max_crashes={max_crashes}, below 1.")
-        asked_for = _on_request(name, events)
+        if max_depth is not None:
+            check_count(f"The max_depth of {name!r}", max_depth, least=0)
+        said = {
+            "queue": queue or self._queue,
+            "retry": retry,
+            "timeout": timeout,
+            "classify": classify,
+            "max_crashes": max_crashes,
+            "max_snoozes": max_snoozes,
+            "hold_key": hold_key,
+            "schedule": schedule,
+            "events": _on_request(name, events),
+        }
 
         def make(function: Callable[..., Any]) -> JobType[Any, Any]:
             handler = make_handler(
                 name,
                 function,
                 run_in=run_in,
-                queue=queue or self._queue,
                 aliases=aliases,
                 version=version,
                 upgrade=upgrade,
-                timeout=timeout,
                 concurrency=concurrency,
-                policy=Policy(
-                    retry=retry or Backoff(),
-                    schedule=schedule,
-                    max_crashes=max_crashes,
-                    events=asked_for,
-                ),
-            )
+                own={option: value for option, value in said.items() if value is not None},
+            ).with_defaults(**JobDefaults().of_types)
             return self._declare(
                 JobType(
                     handler,
@@ -241,7 +250,10 @@ def _names_of(job_type: str | JobType[Any, Any]) -> tuple[str, ...]:
 
 
 class JobGroup(Declarations):
-    """Jobs declared apart from the application, so that modules need not import it."""
+    """Jobs declared apart from the application, so that modules need not import it.
 
-    def __init__(self, *, queue: str = "default") -> None:
+    `queue`: where they wait; None for the application's default.
+    """
+
+    def __init__(self, *, queue: str | None = None) -> None:
         super().__init__(queue=queue)

@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -16,24 +15,23 @@ from gantline.app.job_type import JobType
 from gantline.app.loop_thread import LoopThread
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
-from gantline.app.settings import CODE, most_schedules, named_in
+from gantline.app.settings import CODE, JobDefaults, StorageSettings, most_schedules, named_in
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhooks_of
-from gantline.audit.retention import DEFAULT_RETENTION, AuditRetention
+from gantline.audit.retention import AuditRetention
+from gantline.audit.settings import AuditSettings
 from gantline.audit.store_audit import StoreAudit
 from gantline.contract.audit import AuditSink
-from gantline.contract.capabilities import Durability
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
     StoreMisconfigured,
 )
-from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.job_event import EventConsumer
-from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.results import InsertResult
+from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
@@ -44,9 +42,8 @@ from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
-from gantline.telemetry.tracing import TraceRuns, Tracing
+from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.in_process import Hub
-from gantline.worker.executor import RunHook
 from gantline.worker.handler import Handler
 from gantline.worker.registry import HandlerRegistry
 from gantline.worker.settings import WorkerSettings
@@ -69,16 +66,14 @@ if TYPE_CHECKING:
     from gantline.webhooks.settings import WebhookSettings
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
+_JOB_DEFAULTS: Final = JobDefaults()
+_WORKER_SETTINGS: Final = WorkerSettings()
+_STORAGE_SETTINGS: Final = StorageSettings()
+_AUDIT_SETTINGS: Final = AuditSettings()
 
 R = TypeVar("R")
 A = TypeVar("A")
 Lifespan = Callable[["Gantline"], AbstractAsyncContextManager[Any]]
-
-
-class Require(msgspec.Struct, frozen=True):
-    """What a store must promise, or the application does not start."""
-
-    durability: Durability = "none"
 
 
 class Gantline(Declarations):
@@ -93,38 +88,32 @@ class Gantline(Declarations):
         store: str | JobStore | None = None,
         *,
         include: Iterable[JobGroup] = (),
-        require: Require | None = None,
         trigger: str | None = None,
         outbox: str | None = None,
         bridge: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        tenant: str = DEFAULT_TENANT,
         lifespan: Lifespan | None = None,
-        hooks: Iterable[RunHook] = (),
-        consumers: Iterable[EventConsumer] = (),
-        payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
-        payload_check: PayloadCheck | None = None,
-        trace_runs: TraceRuns | None = None,
+        defaults: JobDefaults = _JOB_DEFAULTS,
+        worker: WorkerSettings = _WORKER_SETTINGS,
+        storage: StorageSettings = _STORAGE_SETTINGS,
+        audit: AuditSettings = _AUDIT_SETTINGS,
         webhooks: "WebhookSettings | None" = None,
-        audit: AuditSink | None = None,
-        audit_retention: timedelta | None = DEFAULT_RETENTION,
-        clock: Clock | None = None,
     ) -> None:
-        """`audit` keeps what operators do and who is refused; by default the store does.
+        """`trigger`, `outbox` and `bridge` are URLs. `lifespan` opens what handlers share.
 
-        Its workers remove what is older than `audit_retention` from the store; None keeps all.
+        The groups of settings are `defaults` of jobs, of each `worker`, of the `storage`, of the
+        `audit` trail and of `webhooks`.
         """
-        super().__init__(queue=queue)
-        self.clock = clock or SystemClock()
-        self.default_tenant = tenant
-        self.payload_limit = payload_limit
+        super().__init__(queue=None)
+        self.clock: Clock = SystemClock()
+        self.defaults = defaults
+        self.default_tenant = defaults.tenant
+        self.payload_limit = defaults.payload_limit
+        self.worker = worker
         self.registry = HandlerRegistry()
-        self._payload_check = payload_check
-        self._audit = audit
-        self._audit_retention = audit_retention
-        self._require = require or Require()
+        self._storage = storage
+        self._audit_settings = audit
         self._lifespan = lifespan
-        self.hooks = tuple(hooks)
+        self.hooks = tuple(defaults.hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
@@ -132,7 +121,7 @@ class Gantline(Declarations):
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
         self._most_schedules = most_schedules()
-        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -141,8 +130,6 @@ class Gantline(Declarations):
         os.register_at_fork(after_in_child=_closing(weakref.ref(self)))
         for group in include:
             self.include(group)
-        for consumer in consumers:
-            self.add_consumer(consumer)
         self.webhooks = webhooks_of(self, webhooks)
         """None where there is no key for their secrets: GANTLINE_WEBHOOK_KEY."""
         if self.webhooks is not None:
@@ -161,14 +148,14 @@ class Gantline(Declarations):
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
         self.switches = Switches(self.store, thrown=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._store_audit = StoreAudit(self.store)
-        self.audit: AuditSink = self._audit or self._store_audit
+        self.audit: AuditSink = self._audit_settings.sink or self._store_audit
         """Keeps what operators do, and who is refused."""
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
             max_depth_of=self.max_depth_of,
             payload_limit=self.payload_limit,
-            payload_check=self._payload_check,
+            payload_check=self.defaults.payload_check,
             observer=self.watching.observer,
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
@@ -186,7 +173,7 @@ class Gantline(Declarations):
 
     def audit_of(self, store: JobStore) -> AuditSink:
         """The sink of this application, for who works on a store that it has not opened."""
-        return self._audit or StoreAudit(store)
+        return self._audit_settings.sink or StoreAudit(store)
 
     def new_wakeup(self) -> Wakeup:
         """Make a way to hear hints, to be opened and closed by the caller."""
@@ -225,6 +212,7 @@ class Gantline(Declarations):
 
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         super()._declare(job_type)
+        job_type.handler = job_type.handler.with_defaults(**self.defaults.of_types)
         self._take_in(job_type.handler)
         job_type.bind(self)
         return job_type
@@ -248,7 +236,8 @@ class Gantline(Declarations):
         found = gathered(self.job_types, default_tenant=self.default_tenant)
         for one in found:
             data = msgspec.json.decode(one.payload)
-            if self._payload_check and (reason := self._payload_check(one.job_type, data)):
+            check = self.defaults.payload_check
+            if check and (reason := check(one.job_type, data)):
                 raise InvalidInput(
                     f"The payload of the schedule {one.name!r} was refused: {reason}."
                 )
@@ -292,11 +281,11 @@ class Gantline(Declarations):
         await self.store.close()
 
     def _check_durability(self) -> None:
-        if not self.store.capabilities.survives(self._require.durability):
+        required = self._storage.durability
+        if not self.store.capabilities.survives(required):
             has = self.store.capabilities.durability
             raise StoreMisconfigured(
-                f"The application requires durability {self._require.durability!r}; "
-                f"this store has {has!r}.",
+                f"The application requires durability {required!r}; this store has {has!r}.",
                 next_step="Use another store, or require less.",
             )
 
@@ -465,7 +454,9 @@ class Gantline(Declarations):
     @asynccontextmanager
     async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
-        settings = settings or WorkerSettings(queues=self.default_queues())
+        settings = settings or self.worker
+        if not settings.queues:
+            settings = msgspec.structs.replace(settings, queues=self.default_queues())
         if self.webhooks is not None:
             self.webhooks.serve(settings.queues)
         await self.open()
@@ -481,6 +472,8 @@ class Gantline(Declarations):
                 tracer=self.tracing,
                 observer=self.watching.observer,
                 chores=self._chores(),
+                retention=self.retention_in(self.store),
+                no_handler_grace=self._storage.no_handler_grace,
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,
@@ -491,7 +484,7 @@ class Gantline(Declarations):
                     yield worker
 
     def _chores(self) -> Sequence[Chore]:
-        keep = self._audit_retention
+        keep = self._audit_settings.retention
         return () if keep is None else (AuditRetention(self.store, keep),)
 
     @asynccontextmanager
@@ -529,9 +522,13 @@ class Gantline(Declarations):
             async with self._lifespan(self) as state:
                 yield state
 
+    def retention_in(self, store: JobStore) -> Retention:
+        """How long this application keeps ended jobs in a store."""
+        return self._storage.retention.over(store.capabilities.retention)
+
     def default_queues(self, slots: int = 10) -> Mapping[str, int]:
         """Every queue that a declared job is in."""
-        queues = {handler.queue for handler in self.registry.handlers} | {self._queue}
+        queues = {handler.queue for handler in self.registry.handlers} | {self.defaults.queue}
         return dict.fromkeys(sorted(queues), slots)
 
     def lifespan(

@@ -129,7 +129,7 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
             result="warn",
         ),
         *await _consumers(store),
-        await _retention(store),
+        await _retention(cli, store),
     ]
 
 
@@ -146,8 +146,8 @@ def _closed(closed: Closed | None) -> list[Check]:
     return [_check("the store is open", False, told)]
 
 
-async def _retention(store: JobStore) -> Check:
-    lag = await retention_lag(store)
+async def _retention(cli: Cli, store: JobStore) -> Check:
+    lag = await retention_lag(store, cli.retention(store))
     return _check(
         "old jobs are removed in time",
         lag < _REMOVED_WITHIN,

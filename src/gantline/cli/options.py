@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from gantline.contract.errors import InvalidInput
+from gantline.worker.settings import WorkerSettings
 
 
 def parse_queues(text: str) -> dict[str, int]:
@@ -25,6 +26,10 @@ class Recycle(NamedTuple):
 
     jobs: int | None = None
     memory_bytes: int | None = None
+
+    @classmethod
+    def of(cls, settings: WorkerSettings) -> "Recycle":
+        return cls(settings.recycle_after_jobs, settings.recycle_above_bytes)
 
 
 def parse_recycle(text: str) -> Recycle:

@@ -42,6 +42,7 @@ from gantline.contract.errors import (
     WebhookNotFound,
     WebhooksOff,
 )
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.stores.migrations import Migrator, migrator_of
@@ -178,6 +179,11 @@ class Cli:
     def trigger(self) -> str:
         """The application's broker; without an application that of the settings."""
         return self.app().trigger if self.settings["app"] else self.settings["trigger"]
+
+    def retention(self, store: JobStore) -> Retention:
+        """How long the application keeps ended jobs; without one, how long the store does."""
+        known = store.capabilities.retention
+        return self.app().retention_in(store) if self.settings["app"] else known
 
     @property
     def worker_command(self) -> str:

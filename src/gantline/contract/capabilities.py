@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from gantline.contract.retention import ON_DISK, Retention
+
 Durability = Literal["none", "process", "power_loss", "replicated"]
 DURABILITY_ORDER: tuple[Durability, ...] = ("none", "process", "power_loss", "replicated")
 
@@ -25,9 +27,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     event_lag: timedelta
     """How long after its commit an event may become visible to consumers."""
     count_staleness: timedelta
-    retention_completed: timedelta
-    retention_dead: timedelta
     max_payload_bytes: int
+    retention: Retention = ON_DISK
+    """How long ended jobs are kept where the application does not say it."""
     patience: timedelta = timedelta(0)
     """How long a verb keeps trying before it raises StoreUnavailable."""
     local_file: Path | None = None

@@ -3,6 +3,7 @@
 Libraries are recognised by the shape of their exceptions, so that none has to be imported.
 """
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -19,7 +20,11 @@ from gantline.contract.errors import (
 )
 from gantline.contract.outcome import ErrorInfo, Failure, Snoozed
 
-ErrorClassifier = Callable[[BaseException], Failure | Snoozed]
+ErrorClassifier = Callable[[BaseException], BaseException | None]
+"""Given what a handler raised, it returns what that counts as: Permanent, Retry, Snooze or another
+exception; None leaves it to the rules here."""
+
+_log = logging.getLogger("gantline.worker")
 
 _RETRYABLE_HTTP: Final = frozenset({408, 425, 429})
 _MAX_RETRY_AFTER: Final = timedelta(days=1)
@@ -90,10 +95,15 @@ _TABLE: Final[Mapping[tuple[str, str], tuple[Code, bool, str]]] = {
 }
 
 
-def classify(error: BaseException) -> Failure | Snoozed:
-    """Turn what a handler raised into an outcome. Unknown errors are worth another attempt."""
+def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure | Snoozed:
+    """Turn what a handler raised into an outcome. Unknown errors are worth another attempt.
+
+    `by` is asked first, but not about a handler's own signal.
+    """
+    if by is not None and (counts_as := _asked(by, error)) is not None:
+        return _traced(classify(counts_as), error)
     if isinstance(error, BaseExceptionGroup):
-        return _of_group(error)
+        return _of_group(error, by)
     match error:
         case Snooze():
             return Snoozed(error.delay)
@@ -114,12 +124,30 @@ def classify(error: BaseException) -> Failure | Snoozed:
     return Failure(_info(error, Code.HANDLER_ERROR, "The job failed unexpectedly."))
 
 
-def _of_group(group: BaseExceptionGroup[BaseException]) -> Failure | Snoozed:
+def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
+    if isinstance(error, HandlerSignal):
+        return None
+    try:
+        counts_as: Any = by(error)
+    except Exception:
+        _log.exception("the classifier of errors failed; using the default rules")
+        return None
+    if counts_as is None or isinstance(counts_as, BaseException):
+        return counts_as
+    _log.error("the classifier of errors returned %r, which is no exception", counts_as)
+    return None
+
+
+def _of_group(
+    group: BaseExceptionGroup[BaseException], by: ErrorClassifier | None
+) -> Failure | Snoozed:
     """What decides of several errors: Permanent, Retry, Snooze; else one that will not go away."""
     errors = list(_members(group))
+    if by is not None:
+        errors = [_asked(by, error) or error for error in errors]
     for signal in (Permanent, Retry, Snooze):
         if found := next((error for error in errors if isinstance(error, signal)), None):
-            return classify(found)
+            return classify(found) if by is None else _traced(classify(found), group)
     outcomes = [outcome for outcome in map(classify, errors) if isinstance(outcome, Failure)]
     deciding = min(outcomes, key=lambda outcome: (outcome.retryable, outcome.retry_after is None))
     error = ErrorInfo(deciding.error.code, deciding.error.message, _trace(group))
@@ -139,6 +167,14 @@ def _info(error: BaseException, code: str, message: str) -> ErrorInfo:
     if isinstance(error, HandlerSignal):
         return ErrorInfo(code, message, error.detail)
     return ErrorInfo(code, message, _trace(error))
+
+
+def _traced(outcome: Failure | Snoozed, error: BaseException) -> Failure | Snoozed:
+    """With the trace of what was raised, where the outcome has nothing for operators yet."""
+    if isinstance(outcome, Snoozed) or outcome.error.detail:
+        return outcome
+    info = ErrorInfo(outcome.error.code, outcome.error.message, _trace(error))
+    return Failure(info, outcome.retryable, outcome.retry_after)
 
 
 def _trace(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gantline.contract.query import LaneCounts
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import lags
 from gantline.manager.pruner import retention_lag
@@ -61,11 +62,13 @@ class Depths:
         self,
         store: Callable[[], JobStore],
         known: Callable[[], Known],
+        retention: Callable[[], Retention],
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
         self._known = known
+        self._retention = retention
         self._clock = clock
         self._reading = asyncio.Lock()
         self._read_at: float | None = None
@@ -84,7 +87,7 @@ class Depths:
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
                 lanes, now = await store.counts(tenant_id=None), await store.ping()
-                behind, overdue = await lags(store), await retention_lag(store)
+                behind, overdue = await lags(store), await retention_lag(store, self._retention())
         except Exception as error:
             _log.warning("the queues cannot be counted: %s", str(error) or type(error).__name__)
             return None

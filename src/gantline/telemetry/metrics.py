@@ -2,6 +2,7 @@
 
 from typing import Final, Protocol
 
+from gantline.contract.retention import Retention
 from gantline.telemetry.checks import Watched
 from gantline.telemetry.depths import Depths, Known
 from gantline.telemetry.figures import Figures
@@ -23,6 +24,9 @@ class Measured(Watched, Protocol):
     @property
     def known_labels(self) -> Known: ...
 
+    @property
+    def retention(self) -> Retention: ...
+
 
 class Metrics:
     """Makes the page when somebody asks for it."""
@@ -31,7 +35,9 @@ class Metrics:
         self._measured = measured
         self._watch = watch
         self._figures = measured.figures  # counting begins here
-        self._depths = Depths(lambda: measured.store, lambda: measured.known_labels)
+        self._depths = Depths(
+            lambda: measured.store, lambda: measured.known_labels, lambda: measured.retention
+        )
 
     async def page(self) -> Response:
         try:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from gantline.contract.classify import classify
+from gantline.contract.classify import ErrorClassifier, classify
 from gantline.contract.codec import codec_for
 from gantline.contract.outcome import Failure, Snoozed, Success
 from gantline.contract.payload import encode_result
@@ -110,7 +110,18 @@ def _run(request: Request) -> Success | Failure | Snoozed:
             arguments = [codec.decode(bytes(request.payload))]
         return Success(*encode_result(_call(function, arguments)))
     except BaseException as error:
-        return classify(error)
+        return classify(error, _classifier(request.classifier))
+
+
+def _classifier(name: tuple[str, str] | None) -> ErrorClassifier | None:
+    if name is None:
+        return None
+    try:
+        classifier: ErrorClassifier = getattr(importlib.import_module(name[0]), name[1])
+    except Exception:
+        logging.getLogger("gantline.worker").exception("the classifier cannot be imported")
+        return None
+    return classifier
 
 
 def _call(function: Any, arguments: list[Any]) -> Any:

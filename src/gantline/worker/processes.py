@@ -37,6 +37,8 @@ class Request(msgspec.Struct):
     function: str
     takes_payload: bool
     payload: msgspec.Raw
+    classifier: tuple[str, str] | None = None
+    """The module and the name of what classifies errors; None for the default rules."""
     log_level: int = logging.WARNING
     trace_context: dict[str, str] = {}
 
@@ -155,6 +157,7 @@ class Child:
             handler.function.__qualname__,
             handler.takes_payload,
             run.job.payload,
+            handler.classifier,
             logging.getLogger().getEffectiveLevel(),
             dict(carrier),
         )

@@ -7,10 +7,12 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.manager.maintenance import LEADER_LEASE, Chore, Maintenance
 from gantline.manager.observer import Observer
-from gantline.manager.pruner import Pruner, Retention
+from gantline.manager.orphans import DEFAULT_GRACE
+from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
 
 _log = logging.getLogger("gantline.worker")
@@ -33,6 +35,7 @@ async def maintain_for_ever(
     chores: Sequence[Chore],
     requeued: Callable[[], None],
     retention: Retention | None = None,
+    no_handler_grace: timedelta = DEFAULT_GRACE,
 ) -> None:
     """Lead when nobody else does. `requeued` is called when runs of dead workers wait again.
 
@@ -46,6 +49,7 @@ async def maintain_for_ever(
         session_id,
         lease=min(LEADER_LEASE, lease / 2),
         run_lease=lease,
+        no_handler_grace=no_handler_grace,
         patience=min(_PATIENCE, lease / 3),
         sweep_every=_SWEEP_EVERY,
         observer=observer,

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from subprocess import Popen
 from typing import Any, Final
@@ -37,7 +37,7 @@ class ParentPipe:
         os.close(self._writing)
 
 
-def stop_with_parent(pipe: int, drain: timedelta) -> None:
+def stop_with_parent(pipe: int, drain: Callable[[], timedelta]) -> None:
     """In a child: once the parent is gone, stop as if it had asked, and end in any case.
 
     It is a thread that sends signals to its own process. So it works at any moment: also before
@@ -49,11 +49,11 @@ def stop_with_parent(pipe: int, drain: timedelta) -> None:
     ).start()
 
 
-def _stop_when_it_ends(pipe: int, drain: timedelta) -> None:
+def _stop_when_it_ends(pipe: int, drain: Callable[[], timedelta]) -> None:
     while os.read(pipe, 1):
         pass
     _log.warning("the process that started this one is gone: stopping")
-    escalation = Escalation(drain)
+    escalation = Escalation(drain())
     while True:
         if number := escalation.next_signal(asked=1):
             os.kill(os.getpid(), number)
