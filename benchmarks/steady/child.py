@@ -11,6 +11,7 @@ from typing import Final
 
 from benchmarks.contest import meter
 from benchmarks.contest.on_gantline import Contender
+from gantline import StorageSettings
 from gantline.contract.retention import Retention
 from gantline.manager.observer import Unobserved
 from gantline.worker.settings import WorkerSettings
@@ -46,7 +47,7 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
             observer=Unobserved(),
             chores=(),
             requeued=lambda: None,
-            retention=retention,
+            storage=StorageSettings(retention=retention),
         )
         beside = [asyncio.create_task(_feed(contender, worker)), asyncio.create_task(upkeep)]
         for _ in range(minutes):

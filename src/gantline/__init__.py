@@ -10,9 +10,9 @@ from gantline.app import (
     JobNotCompleted,
     JobPoisoned,
     JobType,
-    StorageSettings,
 )
 from gantline.audit.settings import AuditSettings
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,

@@ -4,7 +4,7 @@ from gantline.app.declare import JobGroup
 from gantline.app.gantline import Gantline
 from gantline.app.handle import Handle, JobCancelled, JobFailed, JobNotCompleted, JobPoisoned
 from gantline.app.job_type import JobType
-from gantline.app.settings import JobDefaults, StorageSettings
+from gantline.app.settings import JobDefaults
 
 __all__ = [
     "Gantline",
@@ -16,5 +16,4 @@ __all__ = [
     "JobNotCompleted",
     "JobPoisoned",
     "JobType",
-    "StorageSettings",
 ]

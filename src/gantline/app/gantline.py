@@ -15,7 +15,7 @@ from gantline.app.job_type import JobType
 from gantline.app.loop_thread import LoopThread
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
-from gantline.app.settings import CODE, JobDefaults, StorageSettings, most_schedules, named_in
+from gantline.app.settings import CODE, JobDefaults, most_schedules, named_in
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhooks_of
@@ -23,6 +23,7 @@ from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.store_audit import StoreAudit
 from gantline.contract.audit import AuditSink
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import (
     GantlineError,
@@ -31,7 +32,6 @@ from gantline.contract.errors import (
 )
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
-from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
@@ -66,10 +66,6 @@ if TYPE_CHECKING:
     from gantline.webhooks.settings import WebhookSettings
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
-_JOB_DEFAULTS: Final = JobDefaults()
-_WORKER_SETTINGS: Final = WorkerSettings()
-_STORAGE_SETTINGS: Final = StorageSettings()
-_AUDIT_SETTINGS: Final = AuditSettings()
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -92,10 +88,10 @@ class Gantline(Declarations):
         outbox: str | None = None,
         bridge: str | None = None,
         lifespan: Lifespan | None = None,
-        defaults: JobDefaults = _JOB_DEFAULTS,
-        worker: WorkerSettings = _WORKER_SETTINGS,
-        storage: StorageSettings = _STORAGE_SETTINGS,
-        audit: AuditSettings = _AUDIT_SETTINGS,
+        defaults: JobDefaults | None = None,
+        worker: WorkerSettings | None = None,
+        storage: StorageSettings | None = None,
+        audit: AuditSettings | None = None,
         webhooks: "WebhookSettings | None" = None,
     ) -> None:
         """`trigger`, `outbox` and `bridge` are URLs. `lifespan` opens what handlers share.
@@ -105,13 +101,13 @@ class Gantline(Declarations):
         """
         super().__init__(queue=None)
         self.clock: Clock = SystemClock()
-        self.defaults = defaults
+        self.defaults = defaults = defaults or JobDefaults()
         self.default_tenant = defaults.tenant
         self.payload_limit = defaults.payload_limit
-        self.worker = worker
+        self.worker = worker or WorkerSettings()
         self.registry = HandlerRegistry()
-        self._storage = storage
-        self._audit_settings = audit
+        self.storage = storage or StorageSettings()
+        self._audit_settings = audit or AuditSettings()
         self._lifespan = lifespan
         self.hooks = tuple(defaults.hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
@@ -281,7 +277,7 @@ class Gantline(Declarations):
         await self.store.close()
 
     def _check_durability(self) -> None:
-        required = self._storage.durability
+        required = self.storage.durability
         if not self.store.capabilities.survives(required):
             has = self.store.capabilities.durability
             raise StoreMisconfigured(
@@ -472,8 +468,7 @@ class Gantline(Declarations):
                 tracer=self.tracing,
                 observer=self.watching.observer,
                 chores=self._chores(),
-                retention=self.retention_in(self.store),
-                no_handler_grace=self._storage.no_handler_grace,
+                storage=self.storage,
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,
@@ -521,10 +516,6 @@ class Gantline(Declarations):
         else:
             async with self._lifespan(self) as state:
                 yield state
-
-    def retention_in(self, store: JobStore) -> Retention:
-        """How long this application keeps ended jobs in a store."""
-        return self._storage.retention.over(store.capabilities.retention)
 
     def default_queues(self, slots: int = 10) -> Mapping[str, int]:
         """Every queue that a declared job is in."""

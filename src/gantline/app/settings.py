@@ -16,17 +16,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gantline.contract.bounds import check_count, check_span
-from gantline.contract.capabilities import DURABILITY_ORDER, Durability
+from gantline.contract.bounds import check_count
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY
-from gantline.contract.retention import Retention
 from gantline.contract.retry import RetryStrategy
 from gantline.contract.text import LABEL_LIMIT, name_problem
-from gantline.manager.orphans import DEFAULT_GRACE
 from gantline.telemetry.tracing import TraceRuns
 from gantline.worker.executor import RunHook
 from gantline.worker.handler import DEFAULT_TIMEOUT
@@ -73,8 +70,8 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, value in (("queue", self.queue), ("tenant", self.tenant)):
-            if not value or (problem := name_problem(value, LABEL_LIMIT)):
-                raise InvalidInput(f"The {name} {value!r} {problem if value else 'is empty'}.")
+            if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
+                raise InvalidInput(f"The default {name} {value!r} {problem}.")
         check_count("payload_limit", self.payload_limit)
 
     @property
@@ -82,26 +79,6 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
         """What a declaration may say otherwise."""
         names = ("queue", "retry", "timeout", "classify", "max_crashes", "max_snoozes", "hold_key")
         return {name: getattr(self, name) for name in names}
-
-
-class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store must promise, and how long it keeps things."""
-
-    durability: Durability = "none"
-    """What an accepted job must survive: `process`, `power_loss` or `replicated`. On a store that
-    promises less the application does not start."""
-    retention: Retention = Retention()
-    """How long ended jobs are kept, by status; what is left open is as the store does."""
-    no_handler_grace: timedelta = DEFAULT_GRACE
-    """After how long without a live worker that knows their type jobs are given up."""
-
-    def __post_init__(self) -> None:
-        if self.durability not in DURABILITY_ORDER:
-            raise InvalidInput(
-                f"There is no durability {self.durability!r}.",
-                next_step=f"Use one of {', '.join(DURABILITY_ORDER)}.",
-            )
-        check_span("no_handler_grace", self.no_handler_grace)
 
 
 class Setting(NamedTuple):
@@ -116,8 +93,8 @@ class Setting(NamedTuple):
         return PREFIX + self.name.upper()
 
 
-def _seconds(span: timedelta) -> str:
-    return f"{span.total_seconds():g}"
+def _seconds(name: str, default: timedelta, about: str) -> Setting:
+    return Setting(f"{name}_seconds", f"{default.total_seconds():g}", about)
 
 
 _WORKER: Final = WorkerSettings()
@@ -134,16 +111,10 @@ SETTINGS: Final = (
     Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),
     Setting("slots", "", "How many runs at once in all queues of a process; else all they have."),
     Setting("claim_batch", "", "How many jobs of a queue one claim takes; else half its slots."),
-    Setting(
-        "lease_seconds",
-        _seconds(_WORKER.lease),
-        "After how long without renewal a run is taken over.",
-    ),
+    _seconds("lease", _WORKER.lease, "After how long without renewal a run is taken over."),
     Setting("renew_seconds", "", "How often leases are renewed; else 4 times in each, or all 5 s."),
-    Setting("poll_seconds", _seconds(_WORKER.poll), "The longest wait between two looks for work."),
-    Setting(
-        "drain_seconds", _seconds(_WORKER.drain), "How long running jobs may go on after a stop."
-    ),
+    _seconds("poll", _WORKER.poll, "The longest wait between two looks for work."),
+    _seconds("drain", _WORKER.drain, "How long running jobs may go on after a stop."),
     Setting("processes", "1", "How many worker processes to run."),
     Setting("health", "", "Where a worker serves health and metrics: :8081, 127.0.0.1:8081."),
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
@@ -221,22 +192,6 @@ class Settings:
                 next_step=f"It must be a number from {least:g} to {most:g}.",
             )
         return number
-
-    def worker(self, code: WorkerSettings) -> WorkerSettings:
-        """How a worker works: as the settings say, and for what they leave open, as code does."""
-        named: dict[str, Any] = {}
-        for name, setting, least in (
-            ("lease", "lease_seconds", 1),
-            ("renew_every", "renew_seconds", 0.001),
-            ("poll", "poll_seconds", 0.001),
-            ("drain", "drain_seconds", 0),
-        ):
-            if self.is_named(setting):
-                named[name] = timedelta(seconds=self.number(setting, least=least))
-        for name in ("slots", "claim_batch"):
-            if self.is_named(name):
-                named[name] = self.whole(name, least=1, most=1_000_000)
-        return msgspec.structs.replace(code, **named)
 
     def is_named(self, name: str) -> bool:
         """Whether anything but the default says it."""

@@ -34,7 +34,7 @@ class Watching:
 
     @property
     def retention(self) -> Retention:
-        return self._app.retention_in(self._app.store)
+        return self._app.storage.retention.over(self.store.capabilities.retention)
 
     @property
     def broker(self) -> RemoteWakeup | None:

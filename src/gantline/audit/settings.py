@@ -18,5 +18,4 @@ class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers remove from the store what is older, an hour at least; None keeps all."""
 
     def __post_init__(self) -> None:
-        if self.retention is not None:
-            check_span("AuditSettings.retention", self.retention, least=YOUNGEST)
+        check_span("The retention of the audit trail", self.retention, least=YOUNGEST)

@@ -183,7 +183,7 @@ class Cli:
     def retention(self, store: JobStore) -> Retention:
         """How long the application keeps ended jobs; without one, how long the store does."""
         known = store.capabilities.retention
-        return self.app().retention_in(store) if self.settings["app"] else known
+        return self.app().storage.retention.over(known) if self.settings["app"] else known
 
     @property
     def worker_command(self) -> str:

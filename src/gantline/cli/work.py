@@ -10,12 +10,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
 
 from gantline.app import Gantline
+from gantline.app.settings import Settings
 from gantline.cli.choice import StoreChoice, place_of
 from gantline.cli.options import Recycle, parse_queues, parse_recycle
 from gantline.cli.seconds import Seconds
@@ -112,14 +113,35 @@ def _settings(
     recycle: Recycle,
 ) -> WorkerSettings:
     """A flag before variables and files, before what the application says of its workers."""
-    settings, text = cli.settings.worker(app.worker), queues or cli.settings["queues"]
+    named, text = _named(cli.settings), queues or cli.settings["queues"]
+    if drain is not None:
+        named["drain"] = drain
     return msgspec.structs.replace(
-        settings,
+        app.worker,
         queues=parse_queues(text) if text else app.worker.queues or app.default_queues(),
-        drain=settings.drain if drain is None else drain,
         recycle_after_jobs=recycle.jobs,
         recycle_above_bytes=recycle.memory_bytes,
+        **named,
     )
+
+
+def _named(settings: Settings) -> dict[str, Any]:
+    """What variables and files say of a worker."""
+    spans = {
+        "lease": ("lease_seconds", 1),
+        "renew_every": ("renew_seconds", 0.001),
+        "poll": ("poll_seconds", 0.001),
+        "drain": ("drain_seconds", 0),
+    }
+    named: dict[str, Any] = {
+        field: timedelta(seconds=settings.number(name, least=least))
+        for field, (name, least) in spans.items()
+        if settings.is_named(name)
+    }
+    for name in ("slots", "claim_batch"):
+        if settings.is_named(name):
+            named[name] = settings.whole(name, least=1, most=1_000_000)
+    return named
 
 
 def _address(cli: Cli, health: str | None) -> Address | None:

@@ -1,4 +1,7 @@
-"""Bounds of settings: what is out of them is refused where it is set, with what would do."""
+"""Bounds of settings: what is out of them is refused where it is set, with what would do.
+
+None is good: only what may be left out can be None.
+"""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -15,20 +18,16 @@ def check_span(
     name: str, value: Any, *, least: timedelta = NO_TIME, most: timedelta = LONGEST
 ) -> None:
     """Raise InvalidInput unless it is a timedelta within its bounds."""
-    if not isinstance(value, timedelta) or not least <= value <= most:
+    if value is not None and not (isinstance(value, timedelta) and least <= value <= most):
         bounds = f"from {_in_words(least)} to {_in_words(most)}"
-        raise InvalidInput(
-            f"{name} is {value if isinstance(value, timedelta) else repr(value)}.",
-            next_step=f"It must be a timedelta {bounds}.",
-        )
+        raise InvalidInput(f"{name} is {value!r}.", next_step=f"It must be a timedelta {bounds}.")
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
     """Raise InvalidInput unless it is a whole number that is large enough."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(
-            f"{name} is {value!r}.", next_step=f"It must be a whole number of {least} or more."
-        )
+    if value is not None and not (type(value) is int and value >= least):
+        next_step = f"It must be a whole number, {least} or more."
+        raise InvalidInput(f"{name} is {value!r}.", next_step=next_step)
 
 
 def _in_words(span: timedelta) -> str:

@@ -34,64 +34,38 @@ _TRACE_BEGINS: Final = (
 )
 _OF_A_GROUP: Final = "  | "
 
-# (module, class) → (code, retryable, message). Looked up along the exception's whole family, so
-# a base class covers its children. First the exact causes, then the wide ones.
-_TABLE: Final[Mapping[tuple[str, str], tuple[Code, bool, str]]] = {
-    ("msgspec", "ValidationError"): (Code.VALIDATION_ERROR, False, "The payload is not valid."),
-    ("pydantic_core._pydantic_core", "ValidationError"): (
-        Code.VALIDATION_ERROR,
-        False,
-        "The payload is not valid.",
-    ),
-    ("sqlite3", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
-    ("psycopg", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
-    ("psycopg.errors", "OperationalError"): (
-        Code.DB_UNAVAILABLE,
-        True,
-        "The database is unavailable.",
-    ),
-    ("sqlalchemy.exc", "OperationalError"): (
-        Code.DB_UNAVAILABLE,
-        True,
-        "The database is unavailable.",
-    ),
-    ("redis.exceptions", "ConnectionError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("aiormq.exceptions", "AMQPConnectionError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("httpx", "TimeoutException"): (Code.TIMEOUT, True, "Another service took too long."),
-    ("httpx", "TransportError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("aiohttp.client_exceptions", "ClientConnectionError"): (
-        Code.NETWORK_ERROR,
-        True,
-        "Another service is unreachable.",
-    ),
-    ("requests.exceptions", "Timeout"): (Code.TIMEOUT, True, "Another service took too long."),
-    ("requests.exceptions", "ConnectionError"): (
-        Code.NETWORK_ERROR,
-        True,
-        "Another service is unreachable.",
-    ),
+_Rule = tuple[Code, bool, str]
+"""The code, whether it is retryable, and the message."""
+
+_INVALID: Final[_Rule] = (Code.VALIDATION_ERROR, False, "The payload is not valid.")
+_NOT_READY: Final = "The worker is not set up for this job."
+_NO_DATABASE: Final[_Rule] = (Code.DB_UNAVAILABLE, True, "The database is unavailable.")
+_NO_QUEUE: Final[_Rule] = (Code.QUEUE_UNAVAILABLE, True, "The queue is unavailable.")
+_TOO_SLOW: Final[_Rule] = (Code.TIMEOUT, True, "Another service took too long.")
+_UNREACHABLE: Final[_Rule] = (Code.NETWORK_ERROR, True, "Another service is unreachable.")
+
+# By module and class. Looked up along the exception's whole family, so a base class covers its
+# children. First the exact causes, then the wide ones.
+_TABLE: Final[Mapping[tuple[str, str], _Rule]] = {
+    ("msgspec", "ValidationError"): _INVALID,
+    ("pydantic_core._pydantic_core", "ValidationError"): _INVALID,
+    ("sqlite3", "OperationalError"): _NO_DATABASE,
+    ("psycopg", "OperationalError"): _NO_DATABASE,
+    ("psycopg.errors", "OperationalError"): _NO_DATABASE,
+    ("sqlalchemy.exc", "OperationalError"): _NO_DATABASE,
+    ("redis.exceptions", "ConnectionError"): _NO_QUEUE,
+    ("aiormq.exceptions", "AMQPConnectionError"): _NO_QUEUE,
+    ("httpx", "TimeoutException"): _TOO_SLOW,
+    ("httpx", "TransportError"): _UNREACHABLE,
+    ("aiohttp.client_exceptions", "ClientConnectionError"): _UNREACHABLE,
+    ("requests.exceptions", "Timeout"): _TOO_SLOW,
+    ("requests.exceptions", "ConnectionError"): _UNREACHABLE,
     ("builtins", "TimeoutError"): (Code.TIMEOUT, True, "The job took too long."),
-    ("builtins", "ConnectionError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("urllib.error", "URLError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("redis.exceptions", "TimeoutError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("socket", "gaierror"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("builtins", "ImportError"): (
-        Code.CONFIGURATION_ERROR,
-        False,
-        "The worker is not set up for this job.",
-    ),
+    ("builtins", "ConnectionError"): _UNREACHABLE,
+    ("urllib.error", "URLError"): _UNREACHABLE,
+    ("redis.exceptions", "TimeoutError"): _NO_QUEUE,
+    ("socket", "gaierror"): _UNREACHABLE,
+    ("builtins", "ImportError"): (Code.CONFIGURATION_ERROR, False, _NOT_READY),
 }
 
 
@@ -125,17 +99,11 @@ def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure
 
 
 def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
-    if isinstance(error, HandlerSignal):
-        return None
     try:
-        counts_as: Any = by(error)
+        return None if isinstance(error, HandlerSignal) else by(error)
     except Exception:
         _log.exception("the classifier of errors failed; using the default rules")
         return None
-    if counts_as is None or isinstance(counts_as, BaseException):
-        return counts_as
-    _log.error("the classifier of errors returned %r, which is no exception", counts_as)
-    return None
 
 
 def _of_group(

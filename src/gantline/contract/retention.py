@@ -26,17 +26,16 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for status in TERMINAL:
-            if (span := self.of(status)) is not None:
-                check_span(f"Retention.{status.lower()}", span)
+            check_span(f"The retention of {status} jobs", self.of(status))
 
     def of(self, status: JobStatus) -> timedelta | None:
-        span: timedelta | None = getattr(self, status.lower(), None)
+        span: timedelta | None = getattr(self, status.lower())
         return span
 
     def over(self, other: "Retention") -> "Retention":
         """What it says, and for what it leaves open what the other says."""
-        chosen = {one.lower(): self.of(one) for one in TERMINAL if self.of(one) is not None}
-        return msgspec.structs.replace(other, **chosen)
+        said = {one.lower(): self.of(one) for one in TERMINAL if self.of(one) is not None}
+        return msgspec.structs.replace(other, **said)
 
     @classmethod
     def split(cls, completed: timedelta, dead: timedelta) -> "Retention":

@@ -74,26 +74,22 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_span(f"The timeout of {self.job_type!r}", self.timeout, least=SHORTEST)
-        if self.concurrency is not None:
-            check_count(f"The concurrency of {self.job_type!r}", self.concurrency)
-        if self.run_in is RunIn.PROCESS and self.policy.classify is not None:
-            _check_importable(self.policy.classify)
+        check_count(f"The concurrency of {self.job_type!r}", self.concurrency)
+        if self.run_in is RunIn.PROCESS:
+            _check_importable(self.function)
+            if self.policy.classify is not None:
+                _check_importable(self.policy.classify)
 
     @property
     def job_types(self) -> tuple[str, ...]:
         return (self.job_type, *self.aliases)
 
-    @property
-    def classifier(self) -> tuple[str, str] | None:
-        """Where a child process finds what classifies errors: its module and its name."""
-        found = self.policy.classify
-        return None if found is None else (found.__module__, found.__qualname__)
-
     def with_defaults(self, **defaults: Any) -> "Handler":
         """With these for what its declaration leaves open: an application's own."""
         chosen = {**defaults, **self.own}
         queue, timeout = chosen.pop("queue"), chosen.pop("timeout")
-        return msgspec.structs.replace(self, queue=queue, timeout=timeout, policy=Policy(**chosen))
+        policy = Policy(**chosen)
+        return msgspec.structs.replace(self, queue=queue, timeout=timeout, policy=policy)
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -155,9 +151,11 @@ def make_handler(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS:
-        _check_importable(function)
-        _check_takes_payload_only(function, signature)
+    if where is RunIn.PROCESS and (signature.takes_context or signature.dependencies):
+        raise InvalidInput(
+            f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
+            next_step="Take the payload only; what else it needs, open it in the function.",
+        )
     return Handler(
         job_type=job_type,
         function=function,
@@ -197,13 +195,4 @@ def _check_importable(function: Callable[..., Any]) -> None:
         raise InvalidInput(
             f"{name} cannot run in a process: the child could not import it.",
             next_step="Make it a function at the top level of a module.",
-        )
-
-
-def _check_takes_payload_only(function: Callable[..., Any], signature: Signature) -> None:
-    name = function.__qualname__
-    if signature.takes_context or signature.dependencies:
-        raise InvalidInput(
-            f"{name} cannot run in a process and take a Context or dependencies.",
-            next_step="Take the payload only; what else it needs, open it in the function.",
         )

@@ -99,8 +99,10 @@ def _read(stream: BinaryIO) -> bytes | None:
 
 
 def _run(request: Request) -> Success | Failure | Snoozed:
+    classifier: ErrorClassifier | None = None
     try:
-        function = getattr(importlib.import_module(request.module), request.function)
+        classifier = request.classifier and _imported(*request.classifier)
+        function = _imported(*request.function)
         _continue_trace(request.trace_context)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(function)
@@ -110,18 +112,11 @@ def _run(request: Request) -> Success | Failure | Snoozed:
             arguments = [codec.decode(bytes(request.payload))]
         return Success(*encode_result(_call(function, arguments)))
     except BaseException as error:
-        return classify(error, _classifier(request.classifier))
+        return classify(error, classifier)
 
 
-def _classifier(name: tuple[str, str] | None) -> ErrorClassifier | None:
-    if name is None:
-        return None
-    try:
-        classifier: ErrorClassifier = getattr(importlib.import_module(name[0]), name[1])
-    except Exception:
-        logging.getLogger("gantline.worker").exception("the classifier cannot be imported")
-        return None
-    return classifier
+def _imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def _call(function: Any, arguments: list[Any]) -> Any:

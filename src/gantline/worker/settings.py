@@ -38,17 +38,15 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Stop when the process has grown beyond this much memory."""
 
     def __post_init__(self) -> None:
-        second, day = timedelta(seconds=1), timedelta(days=1)
-        check_span("lease", self.lease, least=second, most=day)  # less is lost to any hiccup
+        day = timedelta(days=1)
+        # A lease under a second would be lost to any hiccup.
+        check_span("lease", self.lease, least=timedelta(seconds=1), most=day)
+        check_span("renew_every", self.renew_every, least=SHORTEST, most=self.lease / 2)
         check_span("poll", self.poll, least=SHORTEST, most=day)
         check_span("drain", self.drain)
         check_span("deadline_grace", self.deadline_grace)
-        if self.renew_every is not None:
-            check_span("renew_every", self.renew_every, least=SHORTEST, most=self.lease / 2)
-        if self.maintain_every is not None:
-            check_span("maintain_every", self.maintain_every, least=SHORTEST, most=day)
+        check_span("maintain_every", self.maintain_every, least=SHORTEST, most=day)
         for queue, slots in self.queues.items():
             check_count(f"The number of slots of the queue {queue!r}", slots)
         for name in ("slots", "claim_batch", "recycle_after_jobs", "recycle_above_bytes"):
-            if (count := getattr(self, name)) is not None:
-                check_count(name, count)
+            check_count(name, getattr(self, name))

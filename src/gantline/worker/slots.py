@@ -10,6 +10,7 @@ from typing import Final
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
+from gantline.worker.settings import WorkerSettings
 
 # A backlog in one queue must not keep the jobs of another waiting.
 _IN_ONE_PLACE_SECONDS: Final = 1.0
@@ -59,31 +60,22 @@ class TypeLimit:
 class Slots:
     """Free slots by queue. Claims are made into free slots only, and within the limits of types."""
 
-    def __init__(
-        self,
-        concurrency: Mapping[str, int],
-        limits: Sequence[TypeLimit] = (),
-        *,
-        total: int | None = None,
-        batch: int | None = None,
-    ) -> None:
-        """`total`: no more runs than this in all queues together. `batch`: a claim takes no more
-        of a queue than this, and never more than half of its slots."""
-        if not concurrency or any(slots < 1 for slots in concurrency.values()):
+    def __init__(self, settings: WorkerSettings, limits: Sequence[TypeLimit] = ()) -> None:
+        if not settings.queues:
             raise InvalidInput(
                 "A worker needs at least one queue with at least one slot.",
                 next_step="For instance -q default:10.",
             )
-        self._free = dict(concurrency)
-        self._kept = dict.fromkeys(concurrency, 0)
-        every_slot = sum(concurrency.values())
-        self._total = self._left = min(total or every_slot, every_slot)
+        self._free = dict(settings.queues)
+        self._kept = dict.fromkeys(self._free, 0)
+        every_slot = sum(self._free.values())
+        self._total = self._left = min(settings.slots or every_slot, every_slot)
         """How many runs there may be at once, and how many more there may be now."""
-        half = {queue: (slots + 1) // 2 for queue, slots in concurrency.items()}
-        self._most = {queue: min(most, batch or most) for queue, most in half.items()}
-        self._takes_turns = self._total < every_slot
+        self._most = {queue: (slots + 1) // 2 for queue, slots in self._free.items()}
+        if (batch := settings.claim_batch) is not None:
+            self._most = {queue: min(most, batch) for queue, most in self._most.items()}
         self._turn = 0
-        self._unasked = self._to_ask()
+        self._unasked = {*self._free}
         """Queues that no claim has asked since the last wait, because others had the slots."""
         self._limits = {name: limit for limit in limits for name in limit.names}
         self._changed = asyncio.Event()
@@ -123,8 +115,9 @@ class Slots:
             queues = [queue for queue in queues if queue not in self._reserved]
         limited = self._limited(queues) if self._limits and queues else {}
         requests = []
-        left = self._left
-        for queue in self._in_turn(queues):
+        left, self._turn = self._left, self._turn + 1
+        first = self._turn % max(1, len(queues))  # each in its turn: slots may not be for all
+        for queue in queues[first:] + queues[:first]:
             at_most = {kind: most for (place, kind), most in limited.items() if place == queue}
             kinds = job_types
             if self._limits:
@@ -137,20 +130,9 @@ class Slots:
                 requests.append(
                     LaneRequest(queue, kinds, limit, logged, tuple(at_most.items()), suspects)
                 )
-        if self._takes_turns and not suspects:
+        if not suspects:
             self._unasked &= {*queues} - {request.queue for request in requests}
         return requests
-
-    def _in_turn(self, queues: list[str]) -> list[str]:
-        """Each queue is the first in its turn, where there are not slots for all of them."""
-        if not self._takes_turns or not queues:
-            return queues
-        self._turn += 1
-        first = self._turn % len(queues)
-        return queues[first:] + queues[:first]
-
-    def _to_ask(self) -> set[str]:
-        return {*self._free} if self._takes_turns else set()
 
     def _limited(self, queues: Sequence[str]) -> dict[Place, int]:
         """How many of each limited type a claim may take, and from where."""
@@ -160,7 +142,7 @@ class Slots:
     def found(self, wanted: Sequence[LaneRequest], runs: Sequence[Run]) -> None:
         """Note what a claim has brought, to know where to ask next."""
         if runs:
-            self._unasked = self._to_ask()
+            self._unasked = {*self._free}
         for request in wanted:
             for kind, most in request.at_most:
                 count = sum(
@@ -178,7 +160,7 @@ class Slots:
         return all(limit.was_asked_everywhere(len(self._free)) for limit in limits)
 
     def ask_again(self) -> None:
-        self._unasked = self._to_ask()
+        self._unasked = {*self._free}
         for limit in set(self._limits.values()):
             limit.ask_again()
 

@@ -7,11 +7,10 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
-from gantline.contract.retention import Retention
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.store import JobStore
 from gantline.manager.maintenance import LEADER_LEASE, Chore, Maintenance
 from gantline.manager.observer import Observer
-from gantline.manager.orphans import DEFAULT_GRACE
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
 
@@ -34,8 +33,7 @@ async def maintain_for_ever(
     observer: Observer,
     chores: Sequence[Chore],
     requeued: Callable[[], None],
-    retention: Retention | None = None,
-    no_handler_grace: timedelta = DEFAULT_GRACE,
+    storage: StorageSettings,
 ) -> None:
     """Lead when nobody else does. `requeued` is called when runs of dead workers wait again.
 
@@ -49,7 +47,7 @@ async def maintain_for_ever(
         session_id,
         lease=min(LEADER_LEASE, lease / 2),
         run_lease=lease,
-        no_handler_grace=no_handler_grace,
+        no_handler_grace=storage.no_handler_grace,
         patience=min(_PATIENCE, lease / 3),
         sweep_every=_SWEEP_EVERY,
         observer=observer,
@@ -57,6 +55,7 @@ async def maintain_for_ever(
     )
     next_round = 0.0
     # Beside the rounds: lapsed leases and events do not wait until all that is old has gone.
+    retention = storage.retention.over(store.capabilities.retention)
     pruning = _WhileLeading(Pruner(store, retention=retention).run_for_ever)
     try:
         while True:

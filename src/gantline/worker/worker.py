@@ -12,8 +12,8 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any, Final, assert_never
 
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
-from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
@@ -22,7 +22,6 @@ from gantline.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer, Unobserved
-from gantline.manager.orphans import DEFAULT_GRACE
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
 from gantline.worker.announcer import Announcer
@@ -70,8 +69,7 @@ class Worker:
         tracer: RunTracer | None = None,
         observer: Observer | None = None,
         chores: Sequence[Chore] = (),
-        retention: Retention | None = None,
-        no_handler_grace: timedelta = DEFAULT_GRACE,
+        storage: StorageSettings,
         consumers: Sequence[DeclaredConsumer] = (),
         schedules: Sequence[Schedule] = (),
         state: Any = None,
@@ -80,13 +78,10 @@ class Worker:
         """`chores` are what the maintenance does beside its own."""
         self._store = store
         self._chores = chores
-        self._retention = retention
-        self._no_handler_grace = no_handler_grace
+        self._storage = storage
         self._registry = registry
         self._settings = settings
-        self._slots = Slots(
-            settings.queues, _limits(registry), total=settings.slots, batch=settings.claim_batch
-        )
+        self._slots = Slots(settings, _limits(registry))
         self._is_open = False
         self._clock = clock
         self._wakeup = wakeup
@@ -485,8 +480,7 @@ class Worker:
             observer=self._observer,
             chores=self._chores,
             requeued=self._requeued,
-            retention=self._retention,
-            no_handler_grace=self._no_handler_grace,
+            storage=self._storage,
         )
 
 
