@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gantline.contract.bounds import check_count
+from gantline.contract.bounds import SHORTEST, check_count, check_span
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
-from gantline.contract.policy import DEFAULT_POLICY
+from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.retry import RetryStrategy
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.telemetry.tracing import TraceRuns
@@ -71,7 +71,11 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, value in (("queue", self.queue), ("tenant", self.tenant)):
             if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
-                raise InvalidInput(f"The default {name} {value!r} {problem}.")
+                next_step = f"Name it by 1 to {LABEL_LIMIT} printable characters."
+                raise InvalidInput(f"The default {name} {value!r} {problem}.", next_step=next_step)
+        check_span("timeout", self.timeout, least=SHORTEST)
+        of_policy = self.of_types.keys() & {*Policy.__struct_fields__}
+        Policy(**{name: getattr(self, name) for name in of_policy})  # which checks them
         check_count("payload_limit", self.payload_limit)
 
     @property
@@ -192,10 +196,6 @@ class Settings:
                 next_step=f"It must be a number from {least:g} to {most:g}.",
             )
         return number
-
-    def is_named(self, name: str) -> bool:
-        """Whether anything but the default says it."""
-        return self.value(name).source != DEFAULT
 
     def choice(self, name: str, *among: str) -> str:
         value = self.value(name)

@@ -206,7 +206,8 @@ async def prune(
         if older_than is not None and not yes:
             what = f"remove the jobs of every tenant that are {', '.join(statuses)}"
             await confirm(f"{what} since more than {older_than}")
-        chosen = {"statuses": statuses, "olderThan": older_than and str(older_than)}
+        seconds = None if older_than is None else older_than.total_seconds()
+        chosen = {"statuses": statuses, "olderThanSeconds": seconds}
         await cli.audit(store).done("pruneJobs", Action.DELETE, "jobs", chosen)
         pruned = await Pruner(store, retention=retention).run_once()
     cli.output.one({"removed": pruned.jobs})

@@ -1,9 +1,41 @@
 """Options with a little language of their own: queues with slots, limits for recycling."""
 
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
+from gantline.app.settings import DEFAULT, Settings
 from gantline.contract.errors import InvalidInput
 from gantline.worker.settings import WorkerSettings
+
+OF_WORKERS: Final = {
+    "lease_seconds": "lease",
+    "renew_seconds": "renew_every",
+    "poll_seconds": "poll",
+    "drain_seconds": "drain",
+    "slots": "slots",
+    "claim_batch": "claim_batch",
+}
+"""The settings that say how a worker works, and what WorkerSettings calls them."""
+
+_LEAST: Final = {
+    "lease_seconds": 1,
+    "renew_seconds": 0.001,
+    "poll_seconds": 0.001,
+    "drain_seconds": 0,
+}
+
+
+def named_for_workers(settings: Settings) -> dict[str, Any]:
+    """What variables and files say of how a worker works, as fields of WorkerSettings."""
+    named: dict[str, Any] = {}
+    for name, field in OF_WORKERS.items():
+        if settings.value(name).source == DEFAULT:
+            continue
+        if name.endswith("_seconds"):
+            named[field] = timedelta(seconds=settings.number(name, least=_LEAST[name]))
+        else:
+            named[field] = settings.whole(name, least=1, most=1_000_000)
+    return named
 
 
 def parse_queues(text: str) -> dict[str, int]:

@@ -10,15 +10,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
 
 from gantline.app import Gantline
-from gantline.app.settings import Settings
 from gantline.cli.choice import StoreChoice, place_of
-from gantline.cli.options import Recycle, parse_queues, parse_recycle
+from gantline.cli.options import Recycle, named_for_workers, parse_queues, parse_recycle
 from gantline.cli.seconds import Seconds
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, exiting, pass_cli, warn_of
@@ -113,7 +112,7 @@ def _settings(
     recycle: Recycle,
 ) -> WorkerSettings:
     """A flag before variables and files, before what the application says of its workers."""
-    named, text = _named(cli.settings), queues or cli.settings["queues"]
+    named, text = named_for_workers(cli.settings), queues or cli.settings["queues"]
     if drain is not None:
         named["drain"] = drain
     return msgspec.structs.replace(
@@ -123,25 +122,6 @@ def _settings(
         recycle_above_bytes=recycle.memory_bytes,
         **named,
     )
-
-
-def _named(settings: Settings) -> dict[str, Any]:
-    """What variables and files say of a worker."""
-    spans = {
-        "lease": ("lease_seconds", 1),
-        "renew_every": ("renew_seconds", 0.001),
-        "poll": ("poll_seconds", 0.001),
-        "drain": ("drain_seconds", 0),
-    }
-    named: dict[str, Any] = {
-        field: timedelta(seconds=settings.number(name, least=least))
-        for field, (name, least) in spans.items()
-        if settings.is_named(name)
-    }
-    for name in ("slots", "claim_batch"):
-        if settings.is_named(name):
-            named[name] = settings.whole(name, least=1, most=1_000_000)
-    return named
 
 
 def _address(cli: Cli, health: str | None) -> Address | None:

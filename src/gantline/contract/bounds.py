@@ -19,8 +19,9 @@ def check_span(
 ) -> None:
     """Raise InvalidInput unless it is a timedelta within its bounds."""
     if value is not None and not (isinstance(value, timedelta) and least <= value <= most):
+        told = value if isinstance(value, timedelta) else repr(value)
         bounds = f"from {_in_words(least)} to {_in_words(most)}"
-        raise InvalidInput(f"{name} is {value!r}.", next_step=f"It must be a timedelta {bounds}.")
+        raise InvalidInput(f"{name} is {told}.", next_step=f"It must be a timedelta {bounds}.")
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:

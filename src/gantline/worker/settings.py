@@ -38,14 +38,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Stop when the process has grown beyond this much memory."""
 
     def __post_init__(self) -> None:
-        day = timedelta(days=1)
         # A lease under a second would be lost to any hiccup.
-        check_span("lease", self.lease, least=timedelta(seconds=1), most=day)
+        check_span("lease", self.lease, least=timedelta(seconds=1))
         check_span("renew_every", self.renew_every, least=SHORTEST, most=self.lease / 2)
-        check_span("poll", self.poll, least=SHORTEST, most=day)
+        check_span("poll", self.poll, least=SHORTEST)
         check_span("drain", self.drain)
         check_span("deadline_grace", self.deadline_grace)
-        check_span("maintain_every", self.maintain_every, least=SHORTEST, most=day)
+        check_span("maintain_every", self.maintain_every, least=SHORTEST)
         for queue, slots in self.queues.items():
             check_count(f"The number of slots of the queue {queue!r}", slots)
         for name in ("slots", "claim_batch", "recycle_after_jobs", "recycle_above_bytes"):
