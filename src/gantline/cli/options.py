@@ -17,12 +17,7 @@ OF_WORKERS: Final = {
 }
 """The settings that say how a worker works, and what WorkerSettings calls them."""
 
-_LEAST: Final = {
-    "lease_seconds": 1,
-    "renew_seconds": 0.001,
-    "poll_seconds": 0.001,
-    "drain_seconds": 0,
-}
+_LEAST_SECONDS: Final = {"lease": 1, "renew_every": 0.001, "poll": 0.001, "drain": 0}
 
 
 def named_for_workers(settings: Settings) -> dict[str, Any]:
@@ -32,7 +27,7 @@ def named_for_workers(settings: Settings) -> dict[str, Any]:
         if settings.value(name).source == DEFAULT:
             continue
         if name.endswith("_seconds"):
-            named[field] = timedelta(seconds=settings.number(name, least=_LEAST[name]))
+            named[field] = timedelta(seconds=settings.number(name, least=_LEAST_SECONDS[field]))
         else:
             named[field] = settings.whole(name, least=1, most=1_000_000)
     return named
