@@ -300,7 +300,7 @@ def test_a_decorator_below_the_job_says_where_it_belongs() -> None:
     async def plain() -> None: ...
 
     with pytest.raises(InvalidInput, match=r"above @jobs\.job"):
-        jobs.cron("* * * * *")(plain)  # type: ignore[arg-type]  # on purpose
+        jobs.cron("* * * * *")(plain)  # type: ignore[type-var]  # on purpose
 
 
 async def test_an_end_in_the_past_does_not_keep_a_worker_from_starting() -> None:

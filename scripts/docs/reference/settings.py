@@ -21,7 +21,8 @@ from scripts.docs.markdown import code, span_text, table
 INTRODUCTION: Final = """\
 The first that names a setting counts: a flag of the command, the variable, `gantline.toml`,
 then `[tool.gantline]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
-and the bridge, what the code names comes before all but the flag. `gantline config show` lists
+and the bridge, what the code names comes before all but the flag; of how a worker works, what
+the code says (`WorkerSettings`) comes right before the default. `gantline config show` lists
 all of them with where each came from."""
 
 SECRETS: Final = {

@@ -26,6 +26,9 @@ from gantline.worker.handler import make_handler
 T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=EventFunction)
+J = TypeVar("J", bound=JobType[Any, Any])
+Later = Coroutine[Any, Any, R]
+"""What an `async def` gives."""
 
 
 class JobDecorator:
@@ -35,21 +38,17 @@ class JobDecorator:
         self._make = make
 
     @overload
-    def __call__(self, function: Callable[[], Coroutine[Any, Any, R]]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[], Later[R]]) -> JobType[None, R]: ...
     @overload
-    def __call__(
-        self, function: Callable[[Context], Coroutine[Any, Any, R]]
-    ) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[Context], Later[R]]) -> JobType[None, R]: ...
     @overload
     def __call__(self, function: Callable[[], R]) -> JobType[None, R]: ...
     @overload
     def __call__(self, function: Callable[[Context], R]) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], Coroutine[Any, Any, R]]) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T], Later[R]]) -> JobType[T, R]: ...
     @overload
-    def __call__(
-        self, function: Callable[[T, Context], Coroutine[Any, Any, R]]
-    ) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T, Context], Later[R]]) -> JobType[T, R]: ...
     @overload
     def __call__(self, function: Callable[[T], R]) -> JobType[T, R]: ...
     @overload
@@ -156,14 +155,11 @@ class Declarations:
         timezone: str = "UTC",
         payload: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+    ) -> Callable[[J], J]:
         """Put a schedule on the job declared below: `JobType.cron` as a decorator."""
-
-        def put(job_type: JobType[T, R]) -> JobType[T, R]:
-            _of_a_job(job_type).cron(expression, timezone=timezone, payload=payload, **options)
-            return job_type
-
-        return put
+        return _scheduling(
+            lambda job: job.cron(expression, timezone=timezone, payload=payload, **options)
+        )
 
     def every(
         self,
@@ -172,14 +168,11 @@ class Declarations:
         anchor: datetime = EPOCH,
         payload: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+    ) -> Callable[[J], J]:
         """Put an interval on the job declared below: `JobType.every` as a decorator."""
-
-        def put(job_type: JobType[T, R]) -> JobType[T, R]:
-            _of_a_job(job_type).every(interval, anchor=anchor, payload=payload, **options)
-            return job_type
-
-        return put
+        return _scheduling(
+            lambda job: job.every(interval, anchor=anchor, payload=payload, **options)
+        )
 
     def on(
         self,
@@ -226,13 +219,17 @@ class Declarations:
         self._consumers[name] = declared
 
 
-def _of_a_job(job_type: JobType[T, R]) -> JobType[T, R]:
-    if not isinstance(job_type, JobType):
-        raise InvalidInput(
-            "A schedule is put on a job, and this is none.",
-            next_step="Write it above @jobs.job(…), not below.",
-        )
-    return job_type
+def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]:
+    def put(job_type: J) -> J:
+        if not isinstance(job_type, JobType):
+            raise InvalidInput(
+                "A schedule is put on a job, and this is none.",
+                next_step="Write it above @jobs.job(…), not below.",
+            )
+        put_on(job_type)
+        return job_type
+
+    return put
 
 
 def _on_request(job_type: str, events: Sequence[str]) -> frozenset[Event]:

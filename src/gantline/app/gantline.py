@@ -46,7 +46,7 @@ from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.in_process import Hub
 from gantline.worker.handler import Handler
 from gantline.worker.registry import HandlerRegistry
-from gantline.worker.settings import WorkerSettings
+from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -517,7 +517,7 @@ class Gantline(Declarations):
             async with self._lifespan(self) as state:
                 yield state
 
-    def default_queues(self, slots: int = 10) -> Mapping[str, int]:
+    def default_queues(self, slots: int = DEFAULT_SLOTS) -> Mapping[str, int]:
         """Every queue that a declared job is in."""
         queues = {handler.queue for handler in self.registry.handlers} | {self.defaults.queue}
         return dict.fromkeys(sorted(queues), slots)

@@ -116,7 +116,7 @@ SETTINGS: Final = (
     Setting("slots", "", "How many runs at once in all queues of a process; else all they have."),
     Setting("claim_batch", "", "How many jobs of a queue one claim takes; else half its slots."),
     _seconds("lease", _WORKER.lease, "After how long without renewal a run is taken over."),
-    Setting("renew_seconds", "", "How often leases are renewed; else 4 times in each, or all 5 s."),
+    Setting("renew_seconds", "", "How often leases are renewed; else as WorkerSettings has it."),
     _seconds("poll", _WORKER.poll, "The longest wait between two looks for work."),
     _seconds("drain", _WORKER.drain, "How long running jobs may go on after a stop."),
     Setting("processes", "1", "How many worker processes to run."),

@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -16,6 +17,7 @@ from gantline.cli.session import FAILED, Cli, command, pass_cli
 from gantline.cli.table import Columns
 from gantline.contract.errors import GantlineError
 from gantline.contract.query import LaneCounts
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.manager.cursors import consumers
@@ -147,7 +149,10 @@ def _closed(closed: Closed | None) -> list[Check]:
 
 
 async def _retention(cli: Cli, store: JobStore) -> Check:
-    lag = await retention_lag(store, cli.retention(store))
+    kept: Retention | None = None
+    with suppress(GantlineError):  # that the application cannot be imported is told beside this
+        kept = cli.retention(store)
+    lag = await retention_lag(store, kept)
     return _check(
         "old jobs are removed in time",
         lag < _REMOVED_WITHIN,

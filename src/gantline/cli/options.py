@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from gantline.app.settings import DEFAULT, Settings
 from gantline.contract.errors import InvalidInput
-from gantline.worker.settings import WorkerSettings
+from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 
 OF_WORKERS: Final = {
     "lease_seconds": "lease",
@@ -37,7 +37,7 @@ def parse_queues(text: str) -> dict[str, int]:
     """Read `documents:10,default` into slots per queue; 10 where no number is given."""
     queues: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, _, slots = part.rpartition(":") if ":" in part else (part, "", "10")
+        name, _, slots = part.rpartition(":") if ":" in part else (part, "", str(DEFAULT_SLOTS))
         if not name or not slots.isdigit() or int(slots) < 1:
             raise InvalidInput(
                 f"{part!r} is not a queue with slots.", next_step="Write it as documents:10."

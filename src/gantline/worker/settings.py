@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
 from gantline.contract.bounds import SHORTEST, check_count, check_span
+
+DEFAULT_SLOTS: Final = 10
+"""Of a queue for which nobody says how many it has."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from gantline.contract.errors import InvalidInput
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.worker.settings import WorkerSettings
@@ -61,19 +60,13 @@ class Slots:
     """Free slots by queue. Claims are made into free slots only, and within the limits of types."""
 
     def __init__(self, settings: WorkerSettings, limits: Sequence[TypeLimit] = ()) -> None:
-        if not settings.queues:
-            raise InvalidInput(
-                "A worker needs at least one queue with at least one slot.",
-                next_step="For instance -q default:10.",
-            )
         self._free = dict(settings.queues)
         self._kept = dict.fromkeys(self._free, 0)
         every_slot = sum(self._free.values())
         self._total = self._left = min(settings.slots or every_slot, every_slot)
         """How many runs there may be at once, and how many more there may be now."""
-        self._most = {queue: (slots + 1) // 2 for queue, slots in self._free.items()}
-        if (batch := settings.claim_batch) is not None:
-            self._most = {queue: min(most, batch) for queue, most in self._most.items()}
+        batch = settings.claim_batch or every_slot
+        self._most = {queue: min((one + 1) // 2, batch) for queue, one in self._free.items()}
         self._turn = 0
         self._unasked = {*self._free}
         """Queues that no claim has asked since the last wait, because others had the slots."""
