@@ -12,7 +12,6 @@ from gantline.audit.chain import AuditChains, Block, Unreadable
 from gantline.audit.event import Draft
 from gantline.audit.findings import Finding, Removed
 from gantline.audit.verifier import PRUNED, Verifier
-from gantline.contract.bounds import check_span
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
@@ -123,7 +122,8 @@ class AuditRetention:
     """Keep the chains of all tenants for so long; a chore of the maintenance."""
 
     def __init__(self, store: JobStore, keep: timedelta = DEFAULT_RETENTION) -> None:
-        check_span("The retention of the audit trail", keep, least=YOUNGEST)
+        if keep < YOUNGEST:
+            raise InvalidInput("The audit trail is kept for an hour at least.")
         self._store = store
         self._keep = keep
         self._pruner = AuditPruner(store)
