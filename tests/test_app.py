@@ -26,13 +26,14 @@ from gantline import (
     Handle,
     InvalidInput,
     JobCancelled,
+    JobDefaults,
     JobFailed,
     JobGroup,
     JobPoisoned,
     JobStatus,
     Permanent,
     QueueFull,
-    Require,
+    StorageSettings,
     SubmitConflict,
     WorkerSettings,
     current_job,
@@ -439,7 +440,7 @@ async def test_dependencies_hooks_and_lifespan_surround_a_run(url: str) -> None:
         yield f"connection of {ctx.state}"
         told.append("connection closed")
 
-    jobs = Gantline(url, lifespan=lifespan, hooks=[hook])
+    jobs = Gantline(url, lifespan=lifespan, defaults=JobDefaults(hooks=[hook]))
 
     @jobs.job("with")
     async def handler(value: int, *, db: str = provide(connection), n: int = 3) -> str:
@@ -619,7 +620,7 @@ print(os.waitstatus_to_exitcode(status), counts[0].queued)
 
 
 async def test_what_is_required_of_a_store_is_checked_at_the_start() -> None:
-    jobs = Gantline("memory://", require=Require(durability="power_loss"))
+    jobs = Gantline("memory://", storage=StorageSettings(durability="power_loss"))
     with pytest.raises(StoreMisconfigured, match=r"requires durability 'power_loss'"):
         await jobs.open()
 

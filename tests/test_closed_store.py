@@ -15,11 +15,12 @@ from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreClosed
 from gantline.contract.job_event import JobEvent
 from gantline.contract.query import JobFilter
+from gantline.contract.retention import Retention
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.maintenance import Maintenance
-from gantline.manager.pruner import Pruner, Retention
+from gantline.manager.pruner import Pruner
 from gantline.moving.closing import reopen
 from gantline.stores import store_from_url
 from gantline.stores.memory import MemoryStore
@@ -120,7 +121,7 @@ async def test_runs_end_and_nothing_is_pruned() -> None:
     bench = await Bench.on(MemoryHarness())
     ended, _ = await bench.bring_to(JobStatus.COMPLETED)
     running = await bench.start()
-    pruner = Pruner(bench.store, retention=Retention(timedelta(0), timedelta(0)))
+    pruner = Pruner(bench.store, retention=Retention.split(timedelta(0), timedelta(0)))
     await bench.let_leases_expire()
     await close(bench.store)
     report = await Maintenance(bench.store, "leader").run_once()

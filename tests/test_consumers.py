@@ -198,9 +198,10 @@ async def test_operators_see_which_workers_run_a_consumer() -> None:
 
 
 async def test_two_consumers_of_one_name_are_refused() -> None:
+    jobs = Gantline("memory://")
+    jobs.add_consumer(Listener())
     with pytest.raises(InvalidInput, match="Two consumers are named 'listener'"):
-        Gantline("memory://", consumers=[Listener(), Listener()])
-    jobs = Gantline("memory://", consumers=[Listener()])
+        jobs.add_consumer(Listener())
     assert [one.name for one in jobs.consumers] == ["listener"]
     with pytest.raises(InvalidInput, match="has no name"):
-        Gantline("memory://", consumers=[Listener("")])
+        jobs.add_consumer(Listener(""))

@@ -151,7 +151,8 @@ def test_what_cannot_be_asked_for_is_refused(events: Any) -> None:
 
 async def test_a_start_is_told_at_once_and_not_with_the_end(store_url: str) -> None:
     listener, may_end = Listener(), asyncio.Event()
-    jobs = Gantline(store_url, consumers=[listener])
+    jobs = Gantline(store_url)
+    jobs.add_consumer(listener)
 
     @jobs.job("long", events=("started", "progressed"))
     async def long(order: int, ctx: Context) -> None:

@@ -61,7 +61,8 @@ class Shop:
         *,
         target: str = "memory://",
     ) -> None:
-        self.jobs = Gantline(target, outbox=url, clock=clock)
+        self.jobs = Gantline(target, outbox=url)
+        self.jobs.move_to(target, clock=clock)
         self.connect = connect
         self.ran = list[int]()
 

@@ -12,9 +12,9 @@ import gantline
 from gantline import Backoff, WorkerSettings
 from gantline.api import ApiSettings
 from gantline.api.documents import ScaleDocument
+from gantline.contract.capabilities import NO_HANDLER_GRACE
 from gantline.contract.payload import DEFAULT_RESULT_LIMIT
 from gantline.contract.policy import Policy
-from gantline.manager.orphans import DEFAULT_GRACE
 from gantline.worker.handler import DEFAULT_TIMEOUT
 from gantline.worker.lease_keeper import EXIT_LOOP_BLOCKED
 from tests.api.conftest import asker_of
@@ -132,7 +132,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"Crashes have a budget of their own ({policy.max_crashes})" in lifecycle
     assert f"Snoozes have their own too ({policy.max_snoozes})" in lifecycle
     assert f"`maxAttempts` is {policy.retry.attempts} unless" in lifecycle
-    assert f"knows its type for {DEFAULT_GRACE.total_seconds() / 60:g} minutes" in lifecycle
+    assert f"knows its type for {NO_HANDLER_GRACE.total_seconds() / 60:g} minutes" in lifecycle
     assert f"for {worker.lease.total_seconds():g} seconds (`GANTLINE_LEASE_SECONDS`)" in leases
     assert f"`timeout` ({DEFAULT_TIMEOUT.total_seconds() / 60:g} minutes by default)" in leases
     assert f"for the drain ({worker.drain.total_seconds():g} seconds)" in leases

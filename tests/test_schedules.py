@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from gantline import Context, Gantline, InvalidInput, JobGroup, WorkerSettings
+from gantline import Context, Gantline, InvalidInput, JobDefaults, JobGroup, WorkerSettings
 from gantline.contract.clock import EPOCH
 from gantline.contract.query import JobFilter
 from gantline.contract.recurrence import Cron, Every
@@ -173,7 +173,7 @@ async def test_lateness_is_measured(url: str) -> None:
 
 
 def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
-    jobs, group = Gantline("memory://", tenant="acme"), JobGroup(queue="g")
+    jobs, group = Gantline("memory://", defaults=JobDefaults(tenant="acme")), JobGroup(queue="g")
 
     @jobs.cron("0 6 * * *", timezone="Europe/Berlin", payload="a", name="one")
     @jobs.every(timedelta(minutes=5), payload="b", name="two", overlap="skip")
@@ -282,7 +282,9 @@ def test_two_schedules_of_one_name_are_refused() -> None:
 
 
 def test_a_payload_that_the_application_refuses_is_refused_in_a_schedule_too() -> None:
-    jobs = Gantline("memory://", payload_check=lambda job_type, data: "it is personal")
+    jobs = Gantline(
+        "memory://", defaults=JobDefaults(payload_check=lambda job_type, data: "it is personal")
+    )
 
     @jobs.every(SECOND, payload="somebody")
     @jobs.job("greet")
@@ -298,7 +300,7 @@ def test_a_decorator_below_the_job_says_where_it_belongs() -> None:
     async def plain() -> None: ...
 
     with pytest.raises(InvalidInput, match=r"above @jobs\.job"):
-        jobs.cron("* * * * *")(plain)  # type: ignore[arg-type]  # on purpose
+        jobs.cron("* * * * *")(plain)  # type: ignore[type-var]  # on purpose
 
 
 async def test_an_end_in_the_past_does_not_keep_a_worker_from_starting() -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from uuid import uuid4
 
+from gantline import StorageSettings
 from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import Leadership
 from gantline.manager.maintenance import ROLE
@@ -57,6 +58,7 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
             observer=Unobserved(),
             chores=(),
             requeued=requeued.set,
+            storage=StorageSettings(),
         )
     )
     try:

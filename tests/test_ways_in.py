@@ -53,7 +53,8 @@ class Place:
     def __init__(self, url: str, *, outbox: str | None = None) -> None:
         self.url = url
         self.clock = FakeClock()
-        self.jobs = Gantline(url, outbox=outbox, clock=self.clock)
+        self.jobs = Gantline(url, outbox=outbox)
+        self.jobs.move_to(url, clock=self.clock)
 
         @self.jobs.job(TYPE)
         async def handler(value: int) -> None: ...

@@ -76,7 +76,8 @@ class Place:
         self.clock = clock
         self.inner = store
         self.store = store if claims is None else intercepted(store, claims.around)
-        self.app = Gantline(self.store, clock=clock)
+        self.app = Gantline(self.store)
+        self.app.move_to(self.store, clock=clock)
         self.may_end = asyncio.Event()
         self.started: list[str] = []
         self.has_started = asyncio.Event()

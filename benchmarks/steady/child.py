@@ -11,8 +11,9 @@ from typing import Final
 
 from benchmarks.contest import meter
 from benchmarks.contest.on_gantline import Contender
+from gantline import StorageSettings
+from gantline.contract.retention import Retention
 from gantline.manager.observer import Unobserved
-from gantline.manager.pruner import Retention
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.tuning import run_tuned
 from gantline.worker.upkeep import maintain_for_ever
@@ -30,7 +31,7 @@ def main() -> None:
     url, minutes, retention = sys.argv[1:]
     kept_for = timedelta(seconds=float(retention)) if float(retention) else _FOR_EVER
     meter.wait_for_go()
-    run_tuned(_work(url, int(minutes), Retention(kept_for, kept_for)))
+    run_tuned(_work(url, int(minutes), Retention.split(kept_for, kept_for)))
 
 
 async def _work(url: str, minutes: int, retention: Retention) -> None:
@@ -46,7 +47,7 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
             observer=Unobserved(),
             chores=(),
             requeued=lambda: None,
-            retention=retention,
+            storage=StorageSettings(retention=retention),
         )
         beside = [asyncio.create_task(_feed(contender, worker)), asyncio.create_task(upkeep)]
         for _ in range(minutes):

@@ -28,7 +28,7 @@ from examples.battery_passport.signing import KEY_VARIABLE, new_key
 from examples.battery_passport.steps import Rules, run_rule_tests
 from examples.battery_passport.terminal import Terminal
 from examples.battery_passport.web import TENANTS, make_web
-from gantline import Context, Gantline, GantlineError, JobEvent
+from gantline import Context, Gantline, GantlineError, JobDefaults, JobEvent
 from gantline.api.server import ApiServer
 from gantline.auth import Peppers
 from gantline.webhooks import Vault, WebhookSettings, read_networks
@@ -55,7 +55,7 @@ class Demo:
         keys = Vault(Peppers.random())
         jobs = make_jobs(
             f"sqlite:///{self.folder}/passports.db",
-            hooks=[self._walk_slowly],
+            defaults=JobDefaults(hooks=[self._walk_slowly]),
             webhooks=WebhookSettings(vault=keys, allow=read_networks("127.0.0.1/32")),
         )
         jobs.on("job.completed", "job.failed", "job.poisoned", name="demo.terminal")(self._hear)

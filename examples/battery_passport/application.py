@@ -4,16 +4,14 @@ The store is GANTLINE_STORE; where that is not SQL, GANTLINE_OUTBOX names the da
 application's own tables.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Context, Gantline, JobStore
+from gantline import Gantline, JobDefaults, JobStore
 from gantline.webhooks import WebhookSettings
-
-RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 
 
 @asynccontextmanager
@@ -29,7 +27,7 @@ def make_jobs(
     store: str | JobStore | None = None,
     *,
     outbox: str | None = None,
-    hooks: Iterable[RunHook] = (),
+    defaults: JobDefaults | None = None,
     webhooks: WebhookSettings | None = None,
 ) -> Gantline:
     """What is not named here, the settings say."""
@@ -38,7 +36,7 @@ def make_jobs(
         outbox=outbox,
         include=[steps],
         lifespan=open_database,
-        hooks=hooks,
+        defaults=defaults or JobDefaults(),
         webhooks=webhooks,
     )
 

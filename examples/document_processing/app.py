@@ -17,7 +17,7 @@ from examples.document_processing.jobs import (
 )
 from examples.document_processing.people import ByDocument, Sessions
 from examples.document_processing.routes import add_samples, files, routes
-from gantline import Gantline, GantlineError
+from gantline import Gantline, GantlineError, JobDefaults
 from gantline.errors import InvalidPayload, NotThere, Problem
 from gantline.integrations.fastapi import enqueue
 
@@ -37,7 +37,7 @@ def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
         f"sqlite:///{database}",
         include=[jobs_of_documents],
         lifespan=shared,
-        payload_check=refuse_personal_data,
+        defaults=JobDefaults(payload_check=refuse_personal_data),
     )
     api = jobs.api(authenticator=sessions, authorizer=ByDocument())
 

@@ -4,13 +4,15 @@ from gantline.app import (
     Gantline,
     Handle,
     JobCancelled,
+    JobDefaults,
     JobFailed,
     JobGroup,
     JobNotCompleted,
     JobPoisoned,
     JobType,
-    Require,
 )
+from gantline.audit.settings import AuditSettings
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
@@ -26,6 +28,7 @@ from gantline.contract.errors import (
     SubmitRefused,
 )
 from gantline.contract.job_event import JobEvent
+from gantline.contract.retention import Retention
 from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
@@ -36,6 +39,7 @@ from gantline.worker.handler import provide
 from gantline.worker.settings import WorkerSettings
 
 __all__ = [
+    "AuditSettings",
     "Backoff",
     "Context",
     "Fixed",
@@ -44,6 +48,7 @@ __all__ = [
     "Handle",
     "InvalidInput",
     "JobCancelled",
+    "JobDefaults",
     "JobEvent",
     "JobFailed",
     "JobGroup",
@@ -58,10 +63,11 @@ __all__ = [
     "Linear",
     "Permanent",
     "QueueFull",
-    "Require",
+    "Retention",
     "Retry",
     "RetryTable",
     "Snooze",
+    "StorageSettings",
     "StoreClosed",
     "StoreUnavailable",
     "SubmitConflict",

@@ -30,7 +30,8 @@ async def found_in_public(host: str, port: int) -> list[str]:
 
 def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
     webhooks = WebhookSettings(vault=Vault(Peppers.random()), resolve=found_in_public)
-    jobs = Gantline(store, clock=clock, webhooks=webhooks)
+    jobs = Gantline(store, webhooks=webhooks)
+    jobs.move_to(store, clock=clock)
 
     @jobs.job(
         "document-indexing",

@@ -121,11 +121,11 @@ def test_what_cannot_be_written_down_is_not_done(place: Place) -> None:
 
 def test_the_sink_of_the_application_is_used(place: Place) -> None:
     (place.folder / "shop.py").write_text(
-        "from gantline import Gantline\n"
+        "from gantline import AuditSettings, Gantline\n"
         "class Mine:\n"
         "    async def record(self, entry):\n"
         "        print(entry.operation, entry.what)\n"
-        "jobs = Gantline('sqlite:///gantline.db', audit=Mine())\n",
+        "jobs = Gantline('sqlite:///gantline.db', audit=AuditSettings(sink=Mine()))\n",
         encoding="utf-8",
     )
     with place.process("--app", "shop:jobs", "queue", "pause", "q") as program:

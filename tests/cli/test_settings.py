@@ -4,6 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from gantline.app.settings import Settings
+from gantline.cli.options import Recycle
+from gantline.cli.output import Output
+from gantline.cli.session import Cli, load_app
+from gantline.cli.work import _settings
 from tests.cli.conftest import Place, assert_refused
 
 ORDER = ["default", "pyproject.toml", "gantline.toml", "GANTLINE_TENANT", "flag"]
@@ -61,7 +66,10 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "app",
         "tenant",
         "queues",
+        "slots",
+        "claim_batch",
         "lease_seconds",
+        "renew_seconds",
         "poll_seconds",
         "drain_seconds",
         "processes",
@@ -117,6 +125,29 @@ def test_a_job_is_submitted_though_the_trigger_is_wrong(
     assert len(place.json("job", "list")) == 1
 
 
+def test_what_the_code_says_of_its_workers_comes_behind_variables_and_files(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("working_so.py").write_text(
+        "from datetime import timedelta\n"
+        "from gantline import Gantline, WorkerSettings\n"
+        "long = timedelta(minutes=2)\n"
+        "jobs = Gantline(worker=WorkerSettings(lease=long, poll=long, drain=long, slots=7))\n"
+    )
+    Path("gantline.toml").write_text('app = "working_so:jobs"\npoll_seconds = 3\n')
+    monkeypatch.setenv("GANTLINE_DRAIN_SECONDS", "4")
+    assert shown(place, "lease_seconds") == ("120", "code")
+    assert shown(place, "slots") == ("7", "code")
+    assert shown(place, "poll_seconds") == ("3", "gantline.toml")
+    assert shown(place, "drain_seconds") == ("4", "GANTLINE_DRAIN_SECONDS")
+    assert shown(place, "claim_batch") == ("", "default")
+    cli = Cli(Settings({}, Path()), Output("json"))
+    settings = _settings(cli, load_app("working_so:jobs"), None, None, Recycle())
+    assert (settings.lease.total_seconds(), settings.slots) == (120, 7)
+    assert (settings.poll.total_seconds(), settings.drain.total_seconds()) == (3, 4)
+    assert settings.queues == {"default": 10}
+
+
 @pytest.mark.parametrize("name", ["gantline.toml", "pyproject.toml"])
 def test_an_unknown_setting_is_refused_with_the_known_ones(place: Place, name: str) -> None:
     head = "[tool.gantline]\n" if name == "pyproject.toml" else ""
@@ -170,6 +201,13 @@ def test_a_pyproject_without_our_table_says_nothing(place: Place) -> None:
         ("GANTLINE_POLL_SECONDS", "-1"),
         ("GANTLINE_DRAIN_SECONDS", "soon"),
         ("GANTLINE_DRAIN_SECONDS", "-1"),
+        ("GANTLINE_RENEW_SECONDS", "0"),
+        ("GANTLINE_RENEW_SECONDS", "nan"),
+        ("GANTLINE_RENEW_SECONDS", "20"),
+        ("GANTLINE_SLOTS", "0"),
+        ("GANTLINE_SLOTS", "nan"),
+        ("GANTLINE_CLAIM_BATCH", "0"),
+        ("GANTLINE_CLAIM_BATCH", "1.5"),
         ("GANTLINE_QUEUES", "docs:many"),
         ("GANTLINE_QUEUES", "docs:0"),
         ("GANTLINE_QUEUES", ":3"),

@@ -25,7 +25,7 @@ from examples.battery_passport import application
 from examples.battery_passport.application import make_jobs
 from examples.battery_passport.database import Database, Step
 from examples.battery_passport.signing import KEY_VARIABLE
-from gantline import Context, Gantline, JobStatus, WorkerSettings
+from gantline import Context, Gantline, JobDefaults, JobStatus, WorkerSettings
 from gantline.contract.query import JobFilter
 from gantline.manager.reaper import Reaper
 from gantline.testing.liveness import watching
@@ -107,7 +107,7 @@ class Place:
         self._steps += 1
         clock = ClockAhead(self._steps * _STEP)
         hooks = [death.around_runs] if death else []
-        jobs = make_jobs(self._store, outbox=self._outbox, hooks=hooks)
+        jobs = make_jobs(self._store, outbox=self._outbox, defaults=JobDefaults(hooks=hooks))
         jobs.move_to(self._store, clock=clock)
         return jobs
 

@@ -13,7 +13,7 @@ import pytest
 from examples.document_processing import text as texts
 from examples.document_processing.jobs import refuse_personal_data
 from examples.document_processing.samples import SAMPLES
-from gantline import Gantline, InvalidInput
+from gantline import Gantline, InvalidInput, JobDefaults
 from tests.examples.document_house import House, Visitor, house
 
 pytestmark = pytest.mark.xdist_group("examples")
@@ -326,7 +326,7 @@ def test_an_invalid_body_is_not_repeated(ada: Visitor) -> None:
 
 
 async def test_a_payload_with_personal_data_is_refused_whatever_its_type() -> None:
-    jobs = Gantline("memory://", payload_check=refuse_personal_data)
+    jobs = Gantline("memory://", defaults=JobDefaults(payload_check=refuse_personal_data))
 
     @jobs.job("later")
     async def later(payload: dict[str, Any]) -> None: ...

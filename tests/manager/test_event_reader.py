@@ -13,6 +13,7 @@ from gantline.contract.errors import StoreUnavailable
 from gantline.contract.job_event import JobEvent
 from gantline.contract.outcome import Success
 from gantline.contract.records import RecordWrite
+from gantline.contract.retention import Retention
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
@@ -20,7 +21,7 @@ from gantline.contract.transition import StateGuard
 from gantline.manager.cursors import CURSORS, consumers, delete_cursor, lags, read_cursor
 from gantline.manager.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
 from gantline.manager.manager import Ending, JobManager
-from gantline.manager.pruner import Pruner, Retention
+from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import Sequencer
 from gantline.testing.factories import make_new, wanting
 from gantline.testing.faults import Call, Crash, intercepted
@@ -458,7 +459,7 @@ async def test_what_a_consumer_has_yet_to_read_is_not_pruned(place: Place) -> No
     await quick.begin()
     await quick.run_once()
     place.clock.advance(2 * HOUR)
-    pruner = Pruner(place.store, retention=Retention(HOUR, HOUR))
+    pruner = Pruner(place.store, retention=Retention.split(HOUR, HOUR))
     assert (await pruner.run_once()).jobs == 0
     await place.reader(Listener("slow")).run_once()
     assert (await pruner.run_once()).jobs == 2
@@ -469,7 +470,7 @@ async def test_a_consumer_that_was_deleted_holds_nothing_back(place: Place) -> N
     await place.complete(2)
     await delete_cursor(place.store, "retired")
     place.clock.advance(2 * HOUR)
-    pruner = Pruner(place.store, retention=Retention(HOUR, HOUR))
+    pruner = Pruner(place.store, retention=Retention.split(HOUR, HOUR))
     assert (await pruner.run_once()).jobs == 2
     assert await consumers(place.store) == []
 

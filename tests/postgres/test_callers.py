@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from gantline import Gantline, JobStatus
+from gantline import Gantline, JobDefaults, JobStatus
 from gantline.app.job_type import JobType
 from gantline.contract.errors import (
     JobIdConflict,
@@ -507,7 +507,7 @@ async def test_a_payload_may_have_the_limit_that_is_given(
 async def test_an_application_s_own_limit_holds_in_a_caller_s_transaction(
     url: str, postgres: PostgresServer
 ) -> None:
-    async with Gantline(url, payload_limit=200_000) as jobs:
+    async with Gantline(url, defaults=JobDefaults(payload_limit=200_000)) as jobs:
 
         @jobs.job("large")
         async def large(value: str) -> None: ...

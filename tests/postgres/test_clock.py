@@ -28,5 +28,7 @@ async def test_a_host_whose_clock_is_wrong_keeps_the_server_s_time(
 
 async def test_a_clock_that_is_given_stands_in_for_the_server_s(url: str) -> None:
     clock = FakeClock()
-    async with Gantline(url, clock=clock) as jobs:
+    jobs = Gantline(url)
+    jobs.move_to(url, clock=clock)
+    async with jobs:
         assert await jobs.store.ping() == clock.now()

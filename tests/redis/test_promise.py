@@ -15,6 +15,7 @@ from gantline.cli.main import main
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.records import RecordWrite
+from gantline.contract.retention import Retention
 from gantline.stores.redis import open_store
 from gantline.testing.factories import make_new
 from tests.redis.conftest import opened
@@ -49,10 +50,7 @@ async def test_durability_is_what_the_server_is_configured_for(
     assert (promised.durability, promised.clock, promised.writers) == (durability, "server", "many")
     assert promised.ack_lost_on.startswith(lost_on)
     assert "failover" in promised.ack_lost_on
-    assert (promised.retention_completed, promised.retention_dead) == (
-        timedelta(hours=1),
-        timedelta(days=7),
-    )
+    assert promised.retention == Retention.split(timedelta(hours=1), timedelta(days=7))
 
 
 async def test_a_server_that_hides_its_configuration_is_taken_for_less(

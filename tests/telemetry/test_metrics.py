@@ -17,6 +17,7 @@ from gantline import (
     JobFailed,
     JobPoisoned,
     Permanent,
+    Retention,
     Snooze,
     WorkerSettings,
 )
@@ -147,7 +148,7 @@ async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_
     runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     lag = "gantline_retention_lag_seconds"
-    place.clock.advance(store.capabilities.retention_completed)
+    place.clock.advance(store.capabilities.retention.completed or HOUR)
     assert (await samples(jobs.health_app())).get(lag) == 0
     place.clock.advance(timedelta(seconds=90))
     assert (await samples(jobs.health_app())).get(lag) == 90
@@ -371,7 +372,9 @@ async def test_however_often_the_page_is_asked_for_the_store_is_counted_once() -
 
 async def test_the_store_is_counted_anew_after_a_while() -> None:
     counted, now = Counted(), 1000.0
-    depths = Depths(lambda: counted.store, lambda: KnownLabels((), ()), clock=lambda: now)
+    depths = Depths(
+        lambda: counted.store, lambda: KnownLabels((), ()), Retention, clock=lambda: now
+    )
     await depths.read()
     now += MAX_AGE_SECONDS - 0.1
     await depths.read()

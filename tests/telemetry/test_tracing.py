@@ -14,7 +14,15 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gantline import Context, Gantline, InvalidInput, JobFailed, Permanent, SubmitConflict
+from gantline import (
+    Context,
+    Gantline,
+    InvalidInput,
+    JobDefaults,
+    JobFailed,
+    Permanent,
+    SubmitConflict,
+)
 from gantline.contract.outcome import Success
 from gantline.telemetry.tracing import Attribute
 from gantline.testing.factories import wanting
@@ -49,7 +57,7 @@ async def working(jobs: Gantline) -> AsyncIterator[None]:
 
 
 def shop(**options: Any) -> Gantline:
-    jobs = Gantline("memory://", include=[group], **options)
+    jobs = Gantline("memory://", include=[group], defaults=JobDefaults(**options))
 
     @jobs.job("tell")
     async def tell(value: int, ctx: Context) -> dict[str, str]:

@@ -21,10 +21,14 @@ are meant for you. Everything is typed; `mypy --strict` knows the payload and th
 every job."""
 
 GROUPS: Final = (
-    ("Declaring and submitting", ("Gantline", "JobGroup", "JobType", "Handle", "Require")),
+    ("Declaring and submitting", ("Gantline", "JobGroup", "JobType", "Handle")),
+    (
+        "Settings",
+        ("JobDefaults", "WorkerSettings", "StorageSettings", "Retention", "AuditSettings"),
+    ),
     ("Within a handler", ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze")),
     ("Retry strategies", ("Backoff", "Fixed", "Linear", "RetryTable")),
-    ("Workers and events", ("WorkerSettings", "JobEvent", "JobStatus", "JobSnapshot", "JobStore")),
+    ("Jobs and events", ("JobEvent", "JobStatus", "JobSnapshot", "JobStore")),
     (
         "Errors",
         (

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline import WorkerSettings
+from gantline import AuditSettings, JobDefaults, Retention, StorageSettings, WorkerSettings
 from gantline.api.rate_limits import RateLimits
 from gantline.api.settings import ApiSettings, StreamSettings
 from gantline.app.settings import SETTINGS
-from gantline.contract.policy import Policy
+from gantline.contract.retention import IN_MEMORY, ON_DISK
 from gantline.webhooks.settings import WebhookSettings
 from scripts.docs import markdown
 from scripts.docs.markdown import code, span_text, table
@@ -20,7 +20,8 @@ from scripts.docs.markdown import code, span_text, table
 INTRODUCTION: Final = """\
 The first that names a setting counts: a flag of the command, the variable, `gantline.toml`,
 then `[tool.gantline]` in `pyproject.toml`, the default. For the store, the trigger, the outbox
-and the bridge, what the code names comes before all but the flag. `gantline config show` lists
+and the bridge, what the code names comes before all but the flag; of how a worker works, what
+the code says (`WorkerSettings`) comes right before the default. `gantline config show` lists
 all of them with where each came from."""
 
 SECRETS: Final = {
@@ -38,9 +39,29 @@ SECRETS: Final = {
 DOCUMENTED: Final = re.compile(
     r'^    (\w+): [^\n]*(?:\n {8}[^\n]*|\n    \))*\n    """(.*?)"""', re.MULTILINE | re.DOTALL
 )
+KEPT: Final = (
+    f"By default {span_text(ON_DISK.completed or timedelta.max)} for Completed jobs and "
+    f"{span_text(ON_DISK.failed or timedelta.max)} for others; on Redis, where nothing else ever "
+    f"expires, {span_text(IN_MEMORY.completed or timedelta.max)} and "
+    f"{span_text(IN_MEMORY.failed or timedelta.max)}."
+)
 IN_CODE: Final = (
-    (WorkerSettings, "`jobs.running(WorkerSettings(…))`: a worker in your own process."),
-    (Policy, "What holds for a job; `@jobs.job(…)` sets `retry`, `schedule` and `events`."),
+    (
+        JobDefaults,
+        "`Gantline(defaults=JobDefaults(…))`. `@jobs.job(…)` says otherwise for one type: it takes "
+        "`queue` and all from `retry` to `hold_key`, and what only a type has: `subject`, "
+        "`idempotency_key`, `priority`, `schedule`, `run_in`, `concurrency`, `max_depth`, "
+        "`events`, `version`, `upgrade`, `aliases`. `submit` says otherwise for one job.",
+    ),
+    (
+        WorkerSettings,
+        "`Gantline(worker=WorkerSettings(…))` for every worker of the application; "
+        "`jobs.running(WorkerSettings(…))` for one in your own process. Of `gantline worker`, "
+        "flags, variables and files come first.",
+    ),
+    (StorageSettings, "`Gantline(storage=StorageSettings(…))`."),
+    (Retention, f"`StorageSettings(retention=Retention(…))`. {KEPT}"),
+    (AuditSettings, "`Gantline(audit=AuditSettings(…))`."),
     (ApiSettings, "`jobs.api(settings=ApiSettings(…))`."),
     (StreamSettings, "`ApiSettings(streams=StreamSettings(…))`."),
     (RateLimits, "`ApiSettings(rate_limits=RateLimits(…))`."),

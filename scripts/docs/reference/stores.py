@@ -14,7 +14,7 @@ from scripts.docs.markdown import span_text, table
 
 INTRODUCTION: Final = """\
 From the capabilities that the stores themselves declare. `gantline doctor` tells those of the
-store that is used, as it is configured; `Gantline(require=Require(durability="power_loss"))`
+store that is used, as it is configured; `StorageSettings(durability="power_loss")`
 refuses to start on less. What to choose is told in [choosing a
 store](../guides/choosing-a-store.md)."""
 
@@ -39,11 +39,15 @@ FACTS: Final[tuple[tuple[str, Callable[[Capabilities], str]], ...]] = (
     ("whose clock rules", lambda store: store.clock),
     ("an event can be read after", lambda store: _soon(store.event_lag)),
     ("counts are as old as", lambda store: _soon(store.count_staleness)),
-    ("completed jobs are kept for", lambda store: span_text(store.retention_completed)),
-    ("dead letters are kept for", lambda store: span_text(store.retention_dead)),
+    ("completed jobs are kept for", lambda store: _kept(store.retention.completed)),
+    ("dead letters are kept for", lambda store: _kept(store.retention.poisoned)),
     ("a payload has at most", lambda store: f"{store.max_payload_bytes // 1024} KiB"),
     ("it is tried for", lambda store: _soon(store.patience)),
 )
+
+
+def _kept(span: timedelta | None) -> str:
+    return "ever" if span is None else span_text(span)
 
 
 def page() -> str:

@@ -6,12 +6,14 @@ from typing import Any, TypeVar, Unpack, overload
 
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import ScheduleOptions
+from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
+from gantline.contract.bounds import check_count
+from gantline.contract.classify import ErrorClassifier
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
-from gantline.contract.policy import DEFAULT_POLICY, Policy
-from gantline.contract.retry import Backoff, RetryStrategy
+from gantline.contract.retry import RetryStrategy
 from gantline.contract.scheduling import SchedulingStrategy, as_asked
 from gantline.contract.status import ON_REQUEST, Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
@@ -19,11 +21,14 @@ from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.worker.consumers import EventFunction, FunctionConsumer, name_of, wanted
 from gantline.worker.context import Context
-from gantline.worker.handler import DEFAULT_TIMEOUT, make_handler
+from gantline.worker.handler import make_handler
 
 T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=EventFunction)
+J = TypeVar("J", bound=JobType[Any, Any])
+Later = Coroutine[Any, Any, R]
+"""What an `async def` gives."""
 
 
 class JobDecorator:
@@ -33,21 +38,17 @@ class JobDecorator:
         self._make = make
 
     @overload
-    def __call__(self, function: Callable[[], Coroutine[Any, Any, R]]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[], Later[R]]) -> JobType[None, R]: ...
     @overload
-    def __call__(
-        self, function: Callable[[Context], Coroutine[Any, Any, R]]
-    ) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[Context], Later[R]]) -> JobType[None, R]: ...
     @overload
     def __call__(self, function: Callable[[], R]) -> JobType[None, R]: ...
     @overload
     def __call__(self, function: Callable[[Context], R]) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], Coroutine[Any, Any, R]]) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T], Later[R]]) -> JobType[T, R]: ...
     @overload
-    def __call__(
-        self, function: Callable[[T, Context], Coroutine[Any, Any, R]]
-    ) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T, Context], Later[R]]) -> JobType[T, R]: ...
     @overload
     def __call__(self, function: Callable[[T], R]) -> JobType[T, R]: ...
     @overload
@@ -59,7 +60,7 @@ class JobDecorator:
 class Declarations:
     """A place where jobs are declared, and what listens to their events."""
 
-    def __init__(self, *, queue: str) -> None:
+    def __init__(self, *, queue: str | None) -> None:
         self._queue = queue
         self._declared: dict[str, JobType[Any, Any]] = {}
         self._consumers: dict[str, DeclaredConsumer] = {}
@@ -82,22 +83,26 @@ class Declarations:
         priority: int = DEFAULT_PRIORITY,
         retry: RetryStrategy | None = None,
         schedule: SchedulingStrategy = as_asked,
-        timeout: timedelta = DEFAULT_TIMEOUT,
+        timeout: timedelta | None = None,
+        classify: ErrorClassifier | None = None,
         run_in: str | None = None,
         concurrency: int | None = None,
         aliases: tuple[str, ...] = (),
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         max_depth: int | None = None,
-        max_crashes: int = DEFAULT_POLICY.max_crashes,
+        max_crashes: int | None = None,
+        max_snoozes: int | None = None,
+        hold_key: timedelta | None = None,
         events: Sequence[str] = (),
     ) -> JobDecorator:
         """Declare a job: `name` is its type, for ever; the function may be renamed at will.
 
         `subject` and `idempotency_key` are templates over the payload's fields, or functions of it.
         `concurrency`: so many of it run at once in one process; None: as many as there are slots.
-        `max_crashes`: it is given up after so many crashes in which it was all that a worker ran.
         `events` are those of submitted, started and progressed that consumers are to hear of.
+        `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes` and `hold_key` are,
+        where they are left out, those of the application: see JobDefaults.
         """
         for one in (name, *aliases):
             if not one or (problem := name_problem(one, 128)):
@@ -107,28 +112,30 @@ class Declarations:
                     f"The job type {one!r} begins like those of Gantline itself.",
                     next_step=f"Name it without {RESERVED_TYPES!r} in front.",
                 )
-        if max_crashes < 1:
-            raise InvalidInput(f"The job type {name!r} has max_crashes={max_crashes}, below 1.")
-        asked_for = _on_request(name, events)
+        check_count(f"The max_depth of {name!r}", max_depth, least=0)
+        said = {
+            "queue": queue or self._queue,
+            "retry": retry,
+            "timeout": timeout,
+            "classify": classify,
+            "max_crashes": max_crashes,
+            "max_snoozes": max_snoozes,
+            "hold_key": hold_key,
+            "schedule": schedule,
+            "events": _on_request(name, events),
+        }
 
         def make(function: Callable[..., Any]) -> JobType[Any, Any]:
             handler = make_handler(
                 name,
                 function,
                 run_in=run_in,
-                queue=queue or self._queue,
                 aliases=aliases,
                 version=version,
                 upgrade=upgrade,
-                timeout=timeout,
                 concurrency=concurrency,
-                policy=Policy(
-                    retry=retry or Backoff(),
-                    schedule=schedule,
-                    max_crashes=max_crashes,
-                    events=asked_for,
-                ),
-            )
+                own={option: value for option, value in said.items() if value is not None},
+            ).with_defaults(**JobDefaults().of_types)
             return self._declare(
                 JobType(
                     handler,
@@ -148,14 +155,11 @@ class Declarations:
         timezone: str = "UTC",
         payload: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+    ) -> Callable[[J], J]:
         """Put a schedule on the job declared below: `JobType.cron` as a decorator."""
-
-        def put(job_type: JobType[T, R]) -> JobType[T, R]:
-            _of_a_job(job_type).cron(expression, timezone=timezone, payload=payload, **options)
-            return job_type
-
-        return put
+        return _scheduling(
+            lambda job: job.cron(expression, timezone=timezone, payload=payload, **options)
+        )
 
     def every(
         self,
@@ -164,14 +168,11 @@ class Declarations:
         anchor: datetime = EPOCH,
         payload: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Callable[[JobType[T, R]], JobType[T, R]]:
+    ) -> Callable[[J], J]:
         """Put an interval on the job declared below: `JobType.every` as a decorator."""
-
-        def put(job_type: JobType[T, R]) -> JobType[T, R]:
-            _of_a_job(job_type).every(interval, anchor=anchor, payload=payload, **options)
-            return job_type
-
-        return put
+        return _scheduling(
+            lambda job: job.every(interval, anchor=anchor, payload=payload, **options)
+        )
 
     def on(
         self,
@@ -218,13 +219,17 @@ class Declarations:
         self._consumers[name] = declared
 
 
-def _of_a_job(job_type: JobType[T, R]) -> JobType[T, R]:
-    if not isinstance(job_type, JobType):
-        raise InvalidInput(
-            "A schedule is put on a job, and this is none.",
-            next_step="Write it above @jobs.job(…), not below.",
-        )
-    return job_type
+def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]:
+    def put(job_type: J) -> J:
+        if not isinstance(job_type, JobType):
+            raise InvalidInput(
+                "A schedule is put on a job, and this is none.",
+                next_step="Write it above @jobs.job(…), not below.",
+            )
+        put_on(job_type)
+        return job_type
+
+    return put
 
 
 def _on_request(job_type: str, events: Sequence[str]) -> frozenset[Event]:
@@ -241,7 +246,10 @@ def _names_of(job_type: str | JobType[Any, Any]) -> tuple[str, ...]:
 
 
 class JobGroup(Declarations):
-    """Jobs declared apart from the application, so that modules need not import it."""
+    """Jobs declared apart from the application, so that modules need not import it.
 
-    def __init__(self, *, queue: str = "default") -> None:
+    `queue`: where they wait; None for the application's default.
+    """
+
+    def __init__(self, *, queue: str | None = None) -> None:
         super().__init__(queue=queue)

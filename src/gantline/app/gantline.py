@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -15,23 +14,22 @@ from gantline.app.declare import Declarations, JobGroup
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
-from gantline.app.settings import CODE, most_schedules, named_in
+from gantline.app.settings import CODE, JobDefaults, most_schedules, named_in
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhooks_of
-from gantline.audit.retention import DEFAULT_RETENTION, AuditRetention
+from gantline.audit.retention import AuditRetention
+from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
 from gantline.contract.audit import AuditSink
-from gantline.contract.capabilities import Durability
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
     StoreMisconfigured,
 )
-from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.job_event import EventConsumer
-from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.results import InsertResult
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
@@ -44,11 +42,10 @@ from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
-from gantline.telemetry.tracing import TraceRuns, Tracing
+from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.local import Hub
-from gantline.worker.executor import RunHook
 from gantline.worker.handler import Handler, HandlerRegistry
-from gantline.worker.settings import WorkerSettings
+from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -74,12 +71,6 @@ A = TypeVar("A")
 Lifespan = Callable[["Gantline"], AbstractAsyncContextManager[Any]]
 
 
-class Require(msgspec.Struct, frozen=True):
-    """What a store must promise, or the application does not start."""
-
-    durability: Durability = "none"
-
-
 class Gantline(Declarations):
     """An application's jobs: declare them, submit them, run them. Connects at first use.
 
@@ -92,38 +83,32 @@ class Gantline(Declarations):
         store: str | JobStore | None = None,
         *,
         include: Iterable[JobGroup] = (),
-        require: Require | None = None,
         trigger: str | None = None,
         outbox: str | None = None,
         bridge: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        tenant: str = DEFAULT_TENANT,
         lifespan: Lifespan | None = None,
-        hooks: Iterable[RunHook] = (),
-        consumers: Iterable[EventConsumer] = (),
-        payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
-        payload_check: PayloadCheck | None = None,
-        trace_runs: TraceRuns | None = None,
+        defaults: JobDefaults | None = None,
+        worker: WorkerSettings | None = None,
+        storage: StorageSettings | None = None,
+        audit: AuditSettings | None = None,
         webhooks: "WebhookSettings | None" = None,
-        audit: AuditSink | None = None,
-        audit_retention: timedelta | None = DEFAULT_RETENTION,
-        clock: Clock | None = None,
     ) -> None:
-        """`audit` keeps what operators do and who is refused; by default the store does.
+        """`trigger`, `outbox` and `bridge` are URLs. `lifespan` opens what handlers share.
 
-        Its workers remove what is older than `audit_retention` from the store; None keeps all.
+        The groups of settings are `defaults` of jobs, of each `worker`, of the `storage`, of the
+        `audit` trail and of `webhooks`.
         """
-        super().__init__(queue=queue)
-        self.clock = clock or SystemClock()
-        self.default_tenant = tenant
-        self.payload_limit = payload_limit
+        super().__init__(queue=None)
+        self.clock: Clock = SystemClock()
+        self.defaults = defaults = defaults or JobDefaults()
+        self.default_tenant = defaults.tenant
+        self.payload_limit = defaults.payload_limit
+        self.worker = worker or WorkerSettings()
         self.registry = HandlerRegistry()
-        self._payload_check = payload_check
-        self._audit = audit
-        self._audit_retention = audit_retention
-        self._require = require or Require()
+        self.storage = storage or StorageSettings()
+        self._audit_settings = audit or AuditSettings()
         self._lifespan = lifespan
-        self.hooks = tuple(hooks)
+        self.hooks = tuple(defaults.hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
         self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
@@ -131,7 +116,7 @@ class Gantline(Declarations):
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
         self._most_schedules = most_schedules()
-        self.tracing = Tracing(trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
+        self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -140,8 +125,6 @@ class Gantline(Declarations):
         os.register_at_fork(after_in_child=_closing(weakref.ref(self)))
         for group in include:
             self.include(group)
-        for consumer in consumers:
-            self.add_consumer(consumer)
         self.webhooks = webhooks_of(self, webhooks)
         """None where there is no key for their secrets: GANTLINE_WEBHOOK_KEY."""
         if self.webhooks is not None:
@@ -160,14 +143,14 @@ class Gantline(Declarations):
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
         self.switches = Switches(self.store, thrown=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._store_audit = StoreAudit(self.store)
-        self.audit: AuditSink = self._audit or self._store_audit
+        self.audit: AuditSink = self._audit_settings.sink or self._store_audit
         """Keeps what operators do, and who is refused."""
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
             max_depth_of=self.max_depth_of,
             payload_limit=self.payload_limit,
-            payload_check=self._payload_check,
+            payload_check=self.defaults.payload_check,
             observer=self.watching.observer,
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
@@ -185,7 +168,7 @@ class Gantline(Declarations):
 
     def audit_of(self, store: JobStore) -> AuditSink:
         """The sink of this application, for who works on a store that it has not opened."""
-        return self._audit or StoreAudit(store)
+        return self._audit_settings.sink or StoreAudit(store)
 
     def new_wakeup(self) -> Wakeup:
         """Make a way to hear hints, to be opened and closed by the caller."""
@@ -224,6 +207,7 @@ class Gantline(Declarations):
 
     def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
         super()._declare(job_type)
+        job_type.handler = job_type.handler.with_defaults(**self.defaults.of_types)
         self._take_in(job_type.handler)
         job_type.bind(self)
         return job_type
@@ -247,7 +231,8 @@ class Gantline(Declarations):
         found = gathered(self.job_types, default_tenant=self.default_tenant)
         for one in found:
             data = msgspec.json.decode(one.payload)
-            if self._payload_check and (reason := self._payload_check(one.job_type, data)):
+            check = self.defaults.payload_check
+            if check and (reason := check(one.job_type, data)):
                 raise InvalidInput(
                     f"The payload of the schedule {one.name!r} was refused: {reason}."
                 )
@@ -291,11 +276,11 @@ class Gantline(Declarations):
         await self.store.close()
 
     def _check_durability(self) -> None:
-        if not self.store.capabilities.survives(self._require.durability):
+        required = self.storage.durability
+        if not self.store.capabilities.survives(required):
             has = self.store.capabilities.durability
             raise StoreMisconfigured(
-                f"The application requires durability {self._require.durability!r}; "
-                f"this store has {has!r}.",
+                f"The application requires durability {required!r}; this store has {has!r}.",
                 next_step="Use another store, or require less.",
             )
 
@@ -464,7 +449,9 @@ class Gantline(Declarations):
     @asynccontextmanager
     async def working(self, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
         """Open everything a worker needs and make one; `await worker.run()` is the caller's."""
-        settings = settings or WorkerSettings(queues=self.default_queues())
+        settings = settings or self.worker
+        if not settings.queues:
+            settings = msgspec.structs.replace(settings, queues=self.default_queues())
         if self.webhooks is not None:
             self.webhooks.serve(settings.queues)
         await self.open()
@@ -480,6 +467,7 @@ class Gantline(Declarations):
                 tracer=self.tracing,
                 observer=self.watching.observer,
                 chores=self._chores(),
+                storage=self.storage,
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,
@@ -490,7 +478,7 @@ class Gantline(Declarations):
                     yield worker
 
     def _chores(self) -> Sequence[Chore]:
-        keep = self._audit_retention
+        keep = self._audit_settings.retention
         return () if keep is None else (AuditRetention(self.store, keep),)
 
     @asynccontextmanager
@@ -528,9 +516,9 @@ class Gantline(Declarations):
             async with self._lifespan(self) as state:
                 yield state
 
-    def default_queues(self, slots: int = 10) -> Mapping[str, int]:
+    def default_queues(self, slots: int = DEFAULT_SLOTS) -> Mapping[str, int]:
         """Every queue that a declared job is in."""
-        queues = {handler.queue for handler in self.registry.handlers} | {self._queue}
+        queues = {handler.queue for handler in self.registry.handlers} | {self.defaults.queue}
         return dict.fromkeys(sorted(queues), slots)
 
     def lifespan(

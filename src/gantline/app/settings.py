@@ -1,4 +1,4 @@
-"""Settings: each declared once; from flag, environment, file, default.
+"""Settings: each declared once, in code by groups, else from flag, environment, file, default.
 
 The store and the trigger may be named in code too: `Gantline("sqlite:///jobs.db")`. That counts
 before environment and file, in every process alike, so that no worker looks elsewhere than where
@@ -8,12 +8,26 @@ the application submits. Only a flag, which is for one command, comes before it.
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from gantline.contract.bounds import SHORTEST, check_count, check_span
+from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
+from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
+from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.retry import RetryStrategy
+from gantline.contract.text import LABEL_LIMIT, name_problem
+from gantline.telemetry.tracing import TraceRuns
+from gantline.worker.executor import RunHook
+from gantline.worker.handler import DEFAULT_TIMEOUT
+from gantline.worker.settings import WorkerSettings
 
 PREFIX: Final = "GANTLINE_"
 FILE: Final = "gantline.toml"
@@ -21,6 +35,54 @@ DEFAULT_STORE: Final = "sqlite:///gantline.db"
 CODE: Final = "code"
 FLAG: Final = "flag"
 DEFAULT: Final = "default"
+
+
+class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the jobs of an application; a declaration may say otherwise for its type."""
+
+    queue: str = DEFAULT_QUEUE
+    """Where jobs wait."""
+    tenant: str = DEFAULT_TENANT
+    """Whose jobs they are where a submit does not say it."""
+    retry: RetryStrategy = DEFAULT_POLICY.retry
+    """How often a job is attempted, and how long it waits after a failure."""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    """How long one attempt may take."""
+    classify: ErrorClassifier | None = None
+    """Given what a handler raised, returns what that counts as: `Permanent`, `Retry`, `Snooze` or
+    another exception; None leaves it to the rules of Gantline. With `run_in="process"` it must be a
+    function at the top level of a module."""
+    max_crashes: int = DEFAULT_POLICY.max_crashes
+    """A job is given up after so many crashes in which it was all that a worker ran."""
+    max_snoozes: int = DEFAULT_POLICY.max_snoozes
+    """A job that snoozes more often is given up."""
+    hold_key: timedelta = DEFAULT_POLICY.hold_key
+    """How long a completed job keeps its idempotency key."""
+    payload_limit: int = DEFAULT_PAYLOAD_LIMIT
+    """The most bytes that a payload may have as JSON. For all types alike, as all below."""
+    payload_check: PayloadCheck | None = None
+    """Given the type and the payload of a job, returns why it is refused, if it is."""
+    hooks: Sequence[RunHook] = ()
+    """Async context managers of the Context, entered before a handler is called."""
+    trace_runs: TraceRuns | None = None
+    """How the span of a run stands to that of the submit: `link`, `child` or `off`; None is as
+    GANTLINE_TRACE_RUNS says, else `link`."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("queue", self.queue), ("tenant", self.tenant)):
+            if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
+                next_step = f"Name it by 1 to {LABEL_LIMIT} printable characters."
+                raise InvalidInput(f"The default {name} {value!r} {problem}.", next_step=next_step)
+        check_span("timeout", self.timeout, least=SHORTEST)
+        of_policy = self.of_types.keys() & {*Policy.__struct_fields__}
+        Policy(**{name: getattr(self, name) for name in of_policy})  # which checks them
+        check_count("payload_limit", self.payload_limit)
+
+    @property
+    def of_types(self) -> dict[str, Any]:
+        """What a declaration may say otherwise."""
+        names = ("queue", "retry", "timeout", "classify", "max_crashes", "max_snoozes", "hold_key")
+        return {name: getattr(self, name) for name in names}
 
 
 class Setting(NamedTuple):
@@ -35,6 +97,11 @@ class Setting(NamedTuple):
         return PREFIX + self.name.upper()
 
 
+def _seconds(name: str, default: timedelta, about: str) -> Setting:
+    return Setting(f"{name}_seconds", f"{default.total_seconds():g}", about)
+
+
+_WORKER: Final = WorkerSettings()
 SETTINGS: Final = (
     Setting("store", DEFAULT_STORE, "Where jobs are kept, as a URL."),
     Setting("url", "", "A server to ask instead, as a URL; its key is GANTLINE_API_KEY."),
@@ -46,9 +113,12 @@ SETTINGS: Final = (
     Setting("app", "", "Where the application object is, as module:name."),
     Setting("tenant", "default", "Whose jobs are meant."),
     Setting("queues", "", "Queues to serve with their slots: documents:10,default:5."),
-    Setting("lease_seconds", "30", "After how long without renewal a run is taken over."),
-    Setting("poll_seconds", "1", "The longest wait between two looks for work."),
-    Setting("drain_seconds", "30", "How long running jobs may go on after a stop."),
+    Setting("slots", "", "How many runs at once in all queues of a process; else all they have."),
+    Setting("claim_batch", "", "How many jobs of a queue one claim takes; else half its slots."),
+    _seconds("lease", _WORKER.lease, "After how long without renewal a run is taken over."),
+    Setting("renew_seconds", "", "How often leases are renewed; else as WorkerSettings has it."),
+    _seconds("poll", _WORKER.poll, "The longest wait between two looks for work."),
+    _seconds("drain", _WORKER.drain, "How long running jobs may go on after a stop."),
     Setting("processes", "1", "How many worker processes to run."),
     Setting("health", "", "Where a worker serves health and metrics: :8081, 127.0.0.1:8081."),
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),

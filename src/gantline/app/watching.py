@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.manager.observer import Relay
 from gantline.wakeups.remote import RemoteWakeup
@@ -30,6 +31,10 @@ class Watching:
     @property
     def store(self) -> JobStore:
         return self._app.store
+
+    @property
+    def retention(self) -> Retention:
+        return self._app.storage.retention.over(self.store.capabilities.retention)
 
     @property
     def broker(self) -> RemoteWakeup | None:

@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -17,6 +18,7 @@ from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError
 from gantline.contract.query import LaneCounts
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.manager.cursors import consumers
@@ -144,7 +146,7 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
             result="warn",
         ),
         *await _consumers(store),
-        await _retention(store),
+        await _retention(cli, store),
     ]
 
 
@@ -161,8 +163,11 @@ def _closed(closed: Closed | None) -> list[Check]:
     return [_bad("the store is open", "the store is closed", told)]
 
 
-async def _retention(store: JobStore) -> Check:
-    lag = await retention_lag(store)
+async def _retention(cli: Cli, store: JobStore) -> Check:
+    kept: Retention | None = None
+    with suppress(GantlineError):  # that the application cannot be imported is told beside this
+        kept = cli.retention(store)
+    lag = await retention_lag(store, kept)
     return _check(
         "old jobs are removed in time",
         lag < _REMOVED_WITHIN,

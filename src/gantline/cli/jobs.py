@@ -1,4 +1,4 @@
-"""gantline job: submit, look at, list, cancel, redrive and watch jobs."""
+"""gantline job: submit, look at, list, cancel, redrive, prune and watch jobs."""
 
 import asyncio
 import sys
@@ -9,17 +9,22 @@ from uuid import UUID
 import click
 import msgspec
 
+from gantline.auth.action import Action
 from gantline.cli.backend import Acted, Backend
-from gantline.cli.command import command
-from gantline.cli.options import Seconds, parse_id
+from gantline.cli.command import command, confirm
+from gantline.cli.options import Seconds, parse_id, span
 from gantline.cli.output import job_row, log_row
 from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError, InvalidInput
-from gantline.contract.query import JobFilter
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.retention import Retention
 from gantline.contract.retry import MAX_DELAY
-from gantline.contract.status import JobStatus
+from gantline.contract.status import TERMINAL, JobStatus
+from gantline.contract.store import JobStore
+from gantline.manager.pruner import Pruner
+from gantline.manager.switches import Switches
 
 LOG_COLUMNS: Final = Columns(
     ("endedAt", "event", "reason", "actor", "why"), prose="why", expendable=("actor",)
@@ -29,6 +34,7 @@ COLUMNS: Final = Columns(
     prose="why",
     expendable=("subjectId", "attempts", "age"),
 )
+_PAGE: Final = 1000
 _LONGEST_DELAY_SECONDS = MAX_DELAY.total_seconds()
 
 
@@ -156,6 +162,75 @@ async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
         status = await _follow(cli, backend, wanted)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
+
+
+@job.command()
+@click.option(
+    "--older-than", type=span, help="Instead of what the retention says: 90d, 12h, 30m or 45s."
+)
+@click.option(
+    "--status",
+    "names",
+    multiple=True,
+    help="Only what ended so: Completed, Failed, Poisoned or Cancelled.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def prune(
+    cli: Cli, older_than: timedelta | None, names: tuple[str, ...], dry_run: bool, yes: bool
+) -> None:
+    """Remove ended jobs of every tenant that are older than their retention, as workers do.
+
+    How long jobs are kept, the application says (--app).
+    """
+    if older_than is None and not cli.settings["app"]:
+        raise InvalidInput(
+            "How long jobs are kept, the application says, and none is named.",
+            next_step="Name it by --app, or give --older-than, such as 7d.",
+        )
+    statuses = sorted({JobStatus.parse(name) for name in names} or TERMINAL)
+    if not TERMINAL.issuperset(statuses):
+        raise InvalidInput(
+            "Only jobs that have ended are removed.",
+            next_step=f"Choose among {', '.join(sorted(TERMINAL))}.",
+        )
+    async with cli.opened() as store:
+        kept = cli.retention(store)
+        retention = Retention(
+            **{one.lower(): kept.of(one) if older_than is None else older_than for one in statuses}
+        )
+        if dry_run:
+            cli.output.one({"matching": await _count_old(store, retention)})
+            return
+        await Switches(store).refuse_if_closed()
+        if older_than is not None and not yes:
+            what = f"remove the jobs of every tenant that are {', '.join(statuses)}"
+            await confirm(f"{what} since more than {older_than}")
+        seconds = None if older_than is None else older_than.total_seconds()
+        chosen = {"statuses": statuses, "olderThanSeconds": seconds}
+        await cli.audit(store).done("pruneJobs", Action.DELETE, "jobs", chosen)
+        pruned = await Pruner(store, retention=retention).run_once()
+    cli.output.one({"removed": pruned.jobs})
+    if pruned.overdue:
+        say("Some are still to be read by a consumer of events, and stay: gantline consumer list.")
+
+
+async def _count_old(store: JobStore, retention: Retention) -> int:
+    now, count = await store.ping(), 0
+    for status in TERMINAL:
+        if (kept := retention.of(status)) is None:
+            continue
+        ended = JobFilter(tenant_id=None, statuses=frozenset({status}), created_before=now - kept)
+        after: Cursor | None = None
+        while True:
+            page = await store.find(ended, limit=_PAGE, after=after)
+            count += sum(one.completed_at < now - kept for one in page.items if one.completed_at)
+            after = page.next
+            if after is None:
+                break
+    return count
 
 
 async def _follow(cli: Cli, backend: Backend, job_id: UUID) -> JobStatus:

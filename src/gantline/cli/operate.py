@@ -1,19 +1,22 @@
 """gantline stats, sessions and config: looking at a running system."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 import click
 import msgspec
 
-from gantline.app.settings import CODE, FLAG, SETTINGS, Value
+from gantline.app.settings import CODE, DEFAULT, FLAG, SETTINGS, Value
 from gantline.cli.command import command
+from gantline.cli.options import OF_WORKERS
 from gantline.cli.queues import COUNTED, RARELY_ASKED
 from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
 from gantline.manager.sessions import live_sessions
+from gantline.worker.settings import WorkerSettings
 
 _STATS: Final = Columns(
     ("queue", "jobType", *COUNTED, "oldestSeconds"), expendable=(*RARELY_ASKED, "oldestSeconds")
@@ -102,4 +105,9 @@ def _named_in_code(cli: Cli) -> dict[str, Value]:
         named["store"] = Value(cli.choice.url, CODE)
     if app.trigger_named_by == CODE:
         named["trigger"] = Value(app.trigger, CODE)
+    for name, field in OF_WORKERS.items():
+        said = getattr(app.worker, field)
+        if cli.settings.value(name).source == DEFAULT and said != getattr(WorkerSettings(), field):
+            text = f"{said.total_seconds():g}" if isinstance(said, timedelta) else str(said)
+            named[name] = Value(text, CODE)
     return named

@@ -8,8 +8,10 @@ from uuid import UUID
 
 import click
 
+from gantline.app.settings import DEFAULT, Settings
 from gantline.contract.errors import InvalidInput
 from gantline.contract.text import name_problem
+from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 
 _SPAN: Final = re.compile(r"(\d{1,6})([dhms])", re.ASCII)
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -54,11 +56,37 @@ def parse_id(text: str, *, what: str = "a job id") -> UUID:
         raise InvalidInput(f"{text[:64]!r} is not {what}.", next_step="It is a UUID.") from None
 
 
+OF_WORKERS: Final = {
+    "lease_seconds": "lease",
+    "renew_seconds": "renew_every",
+    "poll_seconds": "poll",
+    "drain_seconds": "drain",
+    "slots": "slots",
+    "claim_batch": "claim_batch",
+}
+"""The settings that say how a worker works, and what WorkerSettings calls them."""
+
+_LEAST_SECONDS: Final = {"lease": 1, "renew_every": 0.001, "poll": 0.001, "drain": 0}
+
+
+def named_for_workers(settings: Settings) -> dict[str, Any]:
+    """What variables and files say of how a worker works, as fields of WorkerSettings."""
+    named: dict[str, Any] = {}
+    for name, field in OF_WORKERS.items():
+        if settings.value(name).source == DEFAULT:
+            continue
+        if name.endswith("_seconds"):
+            named[field] = timedelta(seconds=settings.number(name, least=_LEAST_SECONDS[field]))
+        else:
+            named[field] = settings.whole(name, least=1, most=1_000_000)
+    return named
+
+
 def parse_queues(text: str) -> dict[str, int]:
     """Read `documents:10,default` into slots per queue; 10 where no number is given."""
     queues: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, _, slots = part.rpartition(":") if ":" in part else (part, "", "10")
+        name, _, slots = part.rpartition(":") if ":" in part else (part, "", str(DEFAULT_SLOTS))
         if not name or not slots.isdigit() or int(slots) < 1:
             raise InvalidInput(
                 f"{part!r} is not a queue with slots.", next_step="Write it as documents:10."
@@ -74,6 +102,10 @@ class Recycle(NamedTuple):
 
     jobs: int | None = None
     memory_bytes: int | None = None
+
+    @classmethod
+    def of(cls, settings: WorkerSettings) -> "Recycle":
+        return cls(settings.recycle_after_jobs, settings.recycle_above_bytes)
 
 
 def parse_recycle(text: str) -> Recycle:

@@ -28,6 +28,7 @@ from gantline.cli.talk import Say, say, told_when_slow
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import GantlineError, InvalidInput, StoreError
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.stores.migrations import Migrator, migrator_of
@@ -203,6 +204,11 @@ class Cli:
     def trigger(self) -> str:
         """The application's broker; without an application that of the settings."""
         return self.app().trigger if self.settings["app"] else self.settings["trigger"]
+
+    def retention(self, store: JobStore) -> Retention:
+        """How long the application keeps ended jobs; without one, how long the store does."""
+        known = store.capabilities.retention
+        return self.app().storage.retention.over(known) if self.settings["app"] else known
 
     @property
     def worker_command(self) -> str:

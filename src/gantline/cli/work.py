@@ -13,11 +13,12 @@ from types import FrameType
 from typing import Final
 
 import click
+import msgspec
 
 from gantline.app import Gantline
 from gantline.cli.command import exiting
 from gantline.cli.health import supervise, watched
-from gantline.cli.options import Recycle, Seconds, parse_queues, parse_recycle
+from gantline.cli.options import Recycle, Seconds, named_for_workers, parse_queues, parse_recycle
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import StoreChoice, place_of
@@ -79,16 +80,20 @@ def worker(
 
     def run() -> int:
         tell = log_as(cli.settings, log_format, log_level.upper())
-        drain = _drain(cli, drain_seconds)
+        asked = None if drain_seconds is None else timedelta(seconds=drain_seconds)
+        # As far as it is known before the application is.
+        named = timedelta(seconds=cli.settings.number("drain_seconds"))
+        drain = named if asked is None else asked
         if parent_pipe is not None:
-            stop_with_parent(parent_pipe, drain)
+            stop_with_parent(parent_pipe, lambda: drain)
         address = _address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=64)
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
             require_broker(app.broker)
-        limits = parse_recycle(recycle)
-        settings = _settings(cli, app, queues, drain, limits)
+        limits = parse_recycle(recycle) if recycle else Recycle.of(app.worker)
+        settings = _settings(cli, app, queues, asked, limits)
+        drain = settings.drain
         if parent_pipe is None and (count > 1 or limits != Recycle()):
             asyncio.run(_try_the_store(app, choice, tell))  # fail here, and not in every child
             return supervise(count, _child_command(), address, drain=drain, say=tell)
@@ -102,23 +107,20 @@ def _settings(
     cli: Cli,
     app: Gantline,
     queues: str | None,
-    drain: timedelta,
+    drain: timedelta | None,
     recycle: Recycle,
 ) -> WorkerSettings:
-    text = queues or cli.settings["queues"]
-    return WorkerSettings(
-        queues=parse_queues(text) if text else app.default_queues(),
-        lease=timedelta(seconds=cli.settings.number("lease_seconds", least=1)),
-        poll=timedelta(seconds=cli.settings.number("poll_seconds", least=0.001)),
-        drain=drain,
+    """A flag before variables and files, before what the application says of its workers."""
+    named, text = named_for_workers(cli.settings), queues or cli.settings["queues"]
+    if drain is not None:
+        named["drain"] = drain
+    return msgspec.structs.replace(
+        app.worker,
+        queues=parse_queues(text) if text else app.worker.queues or app.default_queues(),
         recycle_after_jobs=recycle.jobs,
         recycle_above_bytes=recycle.memory_bytes,
+        **named,
     )
-
-
-def _drain(cli: Cli, seconds: float | None) -> timedelta:
-    chosen = cli.settings.number("drain_seconds") if seconds is None else seconds
-    return timedelta(seconds=chosen)
 
 
 def _address(cli: Cli, health: str | None) -> ListenAddress | None:
@@ -241,7 +243,7 @@ def dev(
     def run() -> int:
         tell = log_as(cli.settings, None, "INFO", text="%(levelname)s %(message)s")
         if parent_pipe is not None:
-            stop_with_parent(parent_pipe, _DRAIN_OF_DEV)
+            stop_with_parent(parent_pipe, lambda: _DRAIN_OF_DEV)
         elif reload:
             cli.app_name(target)  # what is not named, no change of the code will name
             return Reloader(Path.cwd(), _child_command(), drain=_DRAIN_OF_DEV).run()

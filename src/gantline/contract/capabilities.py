@@ -1,12 +1,20 @@
-"""How stores differ, as data: the docs, the suite's skips and start-up checks are made from it."""
+"""How stores differ, as data: the docs, the suite's skips and start-up checks are made from it.
+
+And what an application asks of its store.
+"""
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from gantline.contract.bounds import check_span
+from gantline.contract.errors import InvalidInput
+from gantline.contract.retention import ON_DISK, Retention
+
 Durability = Literal["none", "process", "power_loss", "replicated"]
+NO_HANDLER_GRACE: Final = timedelta(minutes=15)
 DURABILITY_ORDER: tuple[Durability, ...] = ("none", "process", "power_loss", "replicated")
 
 
@@ -25,9 +33,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     event_lag: timedelta
     """How long after its commit an event may become visible to consumers."""
     count_staleness: timedelta
-    retention_completed: timedelta
-    retention_dead: timedelta
     max_payload_bytes: int
+    retention: Retention = ON_DISK
+    """How long ended jobs are kept where the application does not say it."""
     patience: timedelta = timedelta(0)
     """How long a verb keeps trying before it raises StoreUnavailable."""
     local_file: Path | None = None
@@ -35,3 +43,21 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     def survives(self, wanted: Durability) -> bool:
         return DURABILITY_ORDER.index(self.durability) >= DURABILITY_ORDER.index(wanted)
+
+
+class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store must promise, and how long it keeps things."""
+
+    durability: Durability = "none"
+    """What an accepted job must survive: `process`, `power_loss` or `replicated`. On a store that
+    promises less the application does not start."""
+    retention: Retention = Retention()
+    """How long ended jobs are kept, by status; what is left open is as the store does."""
+    no_handler_grace: timedelta = NO_HANDLER_GRACE
+    """After how long without a live worker that knows their type jobs are given up."""
+
+    def __post_init__(self) -> None:
+        check_span("no_handler_grace", self.no_handler_grace)
+        if self.durability not in DURABILITY_ORDER:
+            next_step = f"Use one of {', '.join(DURABILITY_ORDER)}."
+            raise InvalidInput(f"There is no durability {self.durability!r}.", next_step=next_step)

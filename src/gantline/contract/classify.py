@@ -3,6 +3,7 @@
 Libraries are recognised by the shape of their exceptions, so that none has to be imported.
 """
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -19,7 +20,11 @@ from gantline.contract.errors import (
 )
 from gantline.contract.outcome import ErrorInfo, Failure, Snoozed
 
-ErrorClassifier = Callable[[BaseException], Failure | Snoozed]
+ErrorClassifier = Callable[[BaseException], BaseException | None]
+"""Given what a handler raised, it returns what that counts as: Permanent, Retry, Snooze or another
+exception; None leaves it to the rules here."""
+
+_log = logging.getLogger("gantline.worker")
 
 _RETRYABLE_HTTP: Final = frozenset({408, 425, 429})
 _MAX_RETRY_AFTER: Final = timedelta(days=1)
@@ -29,71 +34,50 @@ _TRACE_BEGINS: Final = (
 )
 _OF_A_GROUP: Final = "  | "
 
-# (module, class) → (code, retryable, message). Looked up along the exception's whole family, so
-# a base class covers its children. First the exact causes, then the wide ones.
-_TABLE: Final[Mapping[tuple[str, str], tuple[Code, bool, str]]] = {
-    ("msgspec", "ValidationError"): (Code.VALIDATION_ERROR, False, "The payload is not valid."),
-    ("pydantic_core._pydantic_core", "ValidationError"): (
-        Code.VALIDATION_ERROR,
-        False,
-        "The payload is not valid.",
-    ),
-    ("sqlite3", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
-    ("psycopg", "OperationalError"): (Code.DB_UNAVAILABLE, True, "The database is unavailable."),
-    ("psycopg.errors", "OperationalError"): (
-        Code.DB_UNAVAILABLE,
-        True,
-        "The database is unavailable.",
-    ),
-    ("sqlalchemy.exc", "OperationalError"): (
-        Code.DB_UNAVAILABLE,
-        True,
-        "The database is unavailable.",
-    ),
-    ("redis.exceptions", "ConnectionError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("aiormq.exceptions", "AMQPConnectionError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("httpx", "TimeoutException"): (Code.TIMEOUT, True, "Another service took too long."),
-    ("httpx", "TransportError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("aiohttp.client_exceptions", "ClientConnectionError"): (
-        Code.NETWORK_ERROR,
-        True,
-        "Another service is unreachable.",
-    ),
-    ("requests.exceptions", "Timeout"): (Code.TIMEOUT, True, "Another service took too long."),
-    ("requests.exceptions", "ConnectionError"): (
-        Code.NETWORK_ERROR,
-        True,
-        "Another service is unreachable.",
-    ),
+_Rule = tuple[Code, bool, str]
+"""The code, whether it is retryable, and the message."""
+
+_INVALID: Final[_Rule] = (Code.VALIDATION_ERROR, False, "The payload is not valid.")
+_NOT_READY: Final = "The worker is not set up for this job."
+_NO_DATABASE: Final[_Rule] = (Code.DB_UNAVAILABLE, True, "The database is unavailable.")
+_NO_QUEUE: Final[_Rule] = (Code.QUEUE_UNAVAILABLE, True, "The queue is unavailable.")
+_TOO_SLOW: Final[_Rule] = (Code.TIMEOUT, True, "Another service took too long.")
+_UNREACHABLE: Final[_Rule] = (Code.NETWORK_ERROR, True, "Another service is unreachable.")
+
+# By module and class. Looked up along the exception's whole family, so a base class covers its
+# children. First the exact causes, then the wide ones.
+_TABLE: Final[Mapping[tuple[str, str], _Rule]] = {
+    ("msgspec", "ValidationError"): _INVALID,
+    ("pydantic_core._pydantic_core", "ValidationError"): _INVALID,
+    ("sqlite3", "OperationalError"): _NO_DATABASE,
+    ("psycopg", "OperationalError"): _NO_DATABASE,
+    ("psycopg.errors", "OperationalError"): _NO_DATABASE,
+    ("sqlalchemy.exc", "OperationalError"): _NO_DATABASE,
+    ("redis.exceptions", "ConnectionError"): _NO_QUEUE,
+    ("aiormq.exceptions", "AMQPConnectionError"): _NO_QUEUE,
+    ("httpx", "TimeoutException"): _TOO_SLOW,
+    ("httpx", "TransportError"): _UNREACHABLE,
+    ("aiohttp.client_exceptions", "ClientConnectionError"): _UNREACHABLE,
+    ("requests.exceptions", "Timeout"): _TOO_SLOW,
+    ("requests.exceptions", "ConnectionError"): _UNREACHABLE,
     ("builtins", "TimeoutError"): (Code.TIMEOUT, True, "The job took too long."),
-    ("builtins", "ConnectionError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("urllib.error", "URLError"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("redis.exceptions", "TimeoutError"): (
-        Code.QUEUE_UNAVAILABLE,
-        True,
-        "The queue is unavailable.",
-    ),
-    ("socket", "gaierror"): (Code.NETWORK_ERROR, True, "Another service is unreachable."),
-    ("builtins", "ImportError"): (
-        Code.CONFIGURATION_ERROR,
-        False,
-        "The worker is not set up for this job.",
-    ),
+    ("builtins", "ConnectionError"): _UNREACHABLE,
+    ("urllib.error", "URLError"): _UNREACHABLE,
+    ("redis.exceptions", "TimeoutError"): _NO_QUEUE,
+    ("socket", "gaierror"): _UNREACHABLE,
+    ("builtins", "ImportError"): (Code.CONFIGURATION_ERROR, False, _NOT_READY),
 }
 
 
-def classify(error: BaseException) -> Failure | Snoozed:
-    """Turn what a handler raised into an outcome. Unknown errors are worth another attempt."""
+def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure | Snoozed:
+    """Turn what a handler raised into an outcome. Unknown errors are worth another attempt.
+
+    `by` is asked first, but not about a handler's own signal.
+    """
+    if by is not None and (counts_as := _asked(by, error)) is not None:
+        return _traced(classify(counts_as), error)
     if isinstance(error, BaseExceptionGroup):
-        return _of_group(error)
+        return _of_group(error, by)
     match error:
         case Snooze():
             return Snoozed(error.delay)
@@ -114,12 +98,24 @@ def classify(error: BaseException) -> Failure | Snoozed:
     return Failure(_info(error, Code.HANDLER_ERROR, "The job failed unexpectedly."))
 
 
-def _of_group(group: BaseExceptionGroup[BaseException]) -> Failure | Snoozed:
+def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
+    try:
+        return None if isinstance(error, HandlerSignal) else by(error)
+    except Exception:
+        _log.exception("the classifier of errors failed; using the default rules")
+        return None
+
+
+def _of_group(
+    group: BaseExceptionGroup[BaseException], by: ErrorClassifier | None
+) -> Failure | Snoozed:
     """What decides of several errors: Permanent, Retry, Snooze; else one that will not go away."""
     errors = list(_members(group))
+    if by is not None:
+        errors = [_asked(by, error) or error for error in errors]
     for signal in (Permanent, Retry, Snooze):
         if found := next((error for error in errors if isinstance(error, signal)), None):
-            return classify(found)
+            return classify(found) if by is None else _traced(classify(found), group)
     outcomes = [outcome for outcome in map(classify, errors) if isinstance(outcome, Failure)]
     deciding = min(outcomes, key=lambda outcome: (outcome.retryable, outcome.retry_after is None))
     error = ErrorInfo(deciding.error.code, deciding.error.message, _trace(group))
@@ -139,6 +135,14 @@ def _info(error: BaseException, code: str, message: str) -> ErrorInfo:
     if isinstance(error, HandlerSignal):
         return ErrorInfo(code, message, error.detail)
     return ErrorInfo(code, message, _trace(error))
+
+
+def _traced(outcome: Failure | Snoozed, error: BaseException) -> Failure | Snoozed:
+    """With the trace of what was raised, where the outcome has nothing for operators yet."""
+    if isinstance(outcome, Snoozed) or outcome.error.detail:
+        return outcome
+    info = ErrorInfo(outcome.error.code, outcome.error.message, _trace(error))
+    return Failure(info, outcome.retryable, outcome.retry_after)
 
 
 def _trace(error: BaseException) -> str:

@@ -5,6 +5,8 @@ from datetime import timedelta
 
 import msgspec
 
+from gantline.contract.bounds import check_count, check_span
+from gantline.contract.classify import ErrorClassifier
 from gantline.contract.retry import Backoff, RetryStrategy
 from gantline.contract.scheduling import SchedulingStrategy, as_asked
 from gantline.contract.status import Event
@@ -21,10 +23,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int = 3
     """So many crashes in which it was the only run of its worker poison the job."""
     max_snoozes: int = 1000
+    """A job that snoozes once more is poisoned."""
     hold_key: timedelta = timedelta(days=7)
     """How long a completed job keeps its idempotency key."""
+    classify: ErrorClassifier | None = None
+    """Says what an exception of the handler counts as; None: as `classify` knows it."""
     events: Set[Event] = frozenset()
     """Those of ON_REQUEST that are to be logged."""
+
+    def __post_init__(self) -> None:
+        check_count("max_crashes", self.max_crashes)
+        check_count("max_snoozes", self.max_snoozes, least=0)
+        check_span("hold_key", self.hold_key)
 
 
 DEFAULT_POLICY = Policy()

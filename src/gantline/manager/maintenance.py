@@ -7,9 +7,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gantline.contract.capabilities import NO_HANDLER_GRACE
 from gantline.contract.store import JobStore
 from gantline.manager.observer import Observer
-from gantline.manager.orphans import DEFAULT_GRACE, OrphanSweeper
+from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaped, Reaper
 from gantline.manager.sequencer import Sequencer
 from gantline.manager.switches import Switches
@@ -57,7 +58,7 @@ class Maintenance:
         lease: timedelta = LEADER_LEASE,
         run_lease: timedelta = timedelta(0),
         patience: timedelta = timedelta(0),
-        no_handler_grace: timedelta = DEFAULT_GRACE,
+        no_handler_grace: timedelta = NO_HANDLER_GRACE,
         sweep_every: timedelta = timedelta(0),
         observer: Observer | None = None,
         chores: Sequence[Chore] = (),

@@ -18,7 +18,6 @@ from gantline.manager.side_data import all_records
 ORPHANS: Final = "orphans"
 """Since when no live session has declared a type that has jobs waiting, by type."""
 
-DEFAULT_GRACE: Final = timedelta(minutes=15)
 _PAGE: Final = 200
 
 
@@ -29,7 +28,7 @@ class OrphanSweeper:
         self,
         store: JobStore,
         *,
-        grace: timedelta = DEFAULT_GRACE,
+        grace: timedelta,
         observer: Observer | None = None,
     ) -> None:
         self._store = store

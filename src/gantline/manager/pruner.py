@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
-import msgspec
-
 from gantline.contract.query import Pruned, PruneRule
+from gantline.contract.retention import Retention
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import slowest_position
@@ -38,16 +37,6 @@ _AGAIN_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 30.0
 # A busy event loop comes to each answer late, so a step asks for nothing that can be remembered.
 _RULES_MAX_AGE_SECONDS: Final = 1.0
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """How long ended jobs are kept."""
-
-    completed: timedelta
-    dead: timedelta
-
-    def for_status(self, status: JobStatus) -> timedelta:
-        return self.completed if status is JobStatus.COMPLETED else self.dead
 
 
 class Pace:
@@ -81,6 +70,7 @@ class Pruner:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`retention`: what it leaves open is not removed; None for that of the store."""
         self._store = store
         self._retention = retention
         self._monotonic = monotonic
@@ -134,6 +124,6 @@ async def retention_lag(store: JobStore, retention: Retention | None = None) -> 
 
 async def _rules(store: JobStore, retention: Retention | None) -> list[PruneRule]:
     now = await store.ping()
-    known = store.capabilities
-    kept = retention or Retention(known.retention_completed, known.retention_dead)
-    return [PruneRule(status, now - kept.for_status(status)) for status in _IN_ORDER]
+    kept = retention or store.capabilities.retention
+    spans = {status: kept.of(status) for status in _IN_ORDER}
+    return [PruneRule(status, now - span) for status, span in spans.items() if span is not None]

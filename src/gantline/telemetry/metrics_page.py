@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from gantline.contract.query import LaneCounts
+from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import lags
 from gantline.manager.pruner import retention_lag
@@ -64,11 +65,13 @@ class Depths:
         self,
         store: Callable[[], JobStore],
         known: Callable[[], KnownLabels],
+        retention: Callable[[], Retention],
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
         self._known = known
+        self._retention = retention
         self._clock = clock
         self._lock = asyncio.Lock()
         self._read_at: float | None = None
@@ -87,7 +90,8 @@ class Depths:
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
                 lanes, now = await store.counts(tenant_id=None), await store.ping()
-                consumer_lags, overdue = await lags(store), await retention_lag(store)
+                consumer_lags = await lags(store)
+                overdue = await retention_lag(store, self._retention())
         except Exception as error:
             _log.warning("the queues cannot be counted: %s", str(error) or type(error).__name__)
             return None
@@ -122,6 +126,9 @@ class MeasuredApp(WatchedApp, Protocol):
     @property
     def known_labels(self) -> KnownLabels: ...
 
+    @property
+    def retention(self) -> Retention: ...
+
 
 class MetricsPage:
     """Builds the page on request."""
@@ -130,7 +137,9 @@ class MetricsPage:
         self._measured = measured
         self._watch = watch
         self._figures = measured.figures  # counting begins here
-        self._depths = Depths(lambda: measured.store, lambda: measured.known_labels)
+        self._depths = Depths(
+            lambda: measured.store, lambda: measured.known_labels, lambda: measured.retention
+        )
 
     async def page(self) -> Response:
         try:

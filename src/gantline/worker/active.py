@@ -117,7 +117,7 @@ class ActiveRun:
             case Cause.CANCEL if isinstance(error, asyncio.CancelledError):
                 return Stopped()
             case _:
-                return classify(error)
+                return classify(error, self.handler.policy.classify)
 
     @property
     def was_cancelled_by_nobody(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import msgspec
 
+from gantline.contract.bounds import SHORTEST, check_count, check_span
 from gantline.contract.codec import Codec, codec_for
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE
@@ -69,10 +70,27 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta = DEFAULT_TIMEOUT
     concurrency: int | None = None
     policy: Policy = DEFAULT_POLICY
+    own: Mapping[str, Any] = {}
+    """What its declaration says of `queue`, `timeout` and the policy; see `with_defaults`."""
+
+    def __post_init__(self) -> None:
+        check_span(f"The timeout of {self.job_type!r}", self.timeout, least=SHORTEST)
+        check_count(f"The concurrency of {self.job_type!r}", self.concurrency)
+        if self.run_in is RunIn.PROCESS:
+            _check_importable(self.function)
+            if self.policy.classify is not None:
+                _check_importable(self.policy.classify)
 
     @property
     def job_types(self) -> tuple[str, ...]:
         return (self.job_type, *self.aliases)
+
+    def with_defaults(self, **defaults: Any) -> "Handler":
+        """With these for what its declaration leaves open: an application's own."""
+        chosen = {**defaults, **self.own}
+        queue, timeout = chosen.pop("queue"), chosen.pop("timeout")
+        policy = Policy(**chosen)
+        return msgspec.structs.replace(self, queue=queue, timeout=timeout, policy=policy)
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -134,8 +152,11 @@ def make_handler(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS:
-        _check_importable(function, signature)
+    if where is RunIn.PROCESS and (signature.takes_context or signature.dependencies):
+        raise InvalidInput(
+            f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
+            next_step="Take the payload only; what else it needs, open it in the function.",
+        )
     return Handler(
         job_type=job_type,
         function=function,
@@ -168,18 +189,13 @@ def _plain_result(annotation: Any) -> Any:
     return annotation
 
 
-def _check_importable(function: Callable[..., Any], signature: Signature) -> None:
-    """A process handler is found by its name in the child; nothing is pickled."""
-    name = function.__qualname__
+def _check_importable(function: Callable[..., Any]) -> None:
+    """What runs in a process is found by its name in the child; nothing is pickled."""
+    name = getattr(function, "__qualname__", f"{function}.")
     if "<" in name or "." in name:
         raise InvalidInput(
             f"{name} cannot run in a process: the child could not import it.",
             next_step="Make it a function at the top level of a module.",
-        )
-    if signature.takes_context or signature.dependencies:
-        raise InvalidInput(
-            f"{name} cannot run in a process and take a Context or dependencies.",
-            next_step="Take the payload only; what else it needs, open it in the function.",
         )
 
 

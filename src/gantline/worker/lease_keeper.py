@@ -62,15 +62,19 @@ class LeaseKeeper:
         on_confirmed: Callable[[RunRef], None],
         on_cancel: Callable[[RunRef], None],
         on_beat: Callable[[], None] = lambda: None,
+        every: timedelta | None = None,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
         """`on_lost`: another worker has the run, or will have it. `on_cut_off`: its lease may have
-        run out, but nobody knows; later it is either lost or confirmed."""
+        run out, but nobody knows; later it is either lost or confirmed. `every`: how often leases
+        are renewed; by default four times within each."""
         if lease.total_seconds() <= 0:
             raise InvalidInput("A lease must last longer than nothing.")
         self._manager = manager
         self._session = session
         self._lease = lease
+        longest = timedelta(seconds=_LONGEST_BEAT_SECONDS)
+        self.beat_seconds = (every or min(lease / _BEATS_PER_LEASE, longest)).total_seconds()
         self._on_lost = on_lost
         self._on_cut_off = on_cut_off
         self._on_confirmed = on_confirmed
@@ -85,11 +89,6 @@ class LeaseKeeper:
         self._main_task = 0
         """Which task the main loop was in, when last looked at."""
         self._own: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def beat_seconds(self) -> float:
-        """How often leases are renewed: at least twice, here four times, within each."""
-        return min(self._lease.total_seconds() / _BEATS_PER_LEASE, _LONGEST_BEAT_SECONDS)
 
     @property
     def _margin(self) -> float:

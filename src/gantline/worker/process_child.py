@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from gantline.contract.classify import classify
+from gantline.contract.classify import ErrorClassifier, classify
 from gantline.contract.codec import codec_for
 from gantline.contract.outcome import Failure, Snoozed, Success
 from gantline.contract.payload import encode_result
@@ -99,8 +99,10 @@ def _read(stream: BinaryIO) -> bytes | None:
 
 
 def _run(request: Request) -> Success | Failure | Snoozed:
+    classifier: ErrorClassifier | None = None
     try:
-        function = getattr(importlib.import_module(request.module), request.function)
+        classifier = request.classifier and _imported(*request.classifier)
+        function = _imported(*request.function)
         _continue_trace(request.trace_context)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(function)
@@ -110,7 +112,11 @@ def _run(request: Request) -> Success | Failure | Snoozed:
             arguments = [codec.decode(bytes(request.payload))]
         return Success(*encode_result(_call(function, arguments)))
     except BaseException as error:
-        return classify(error)
+        return classify(error, classifier)
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def _call(function: Any, arguments: list[Any]) -> Any:

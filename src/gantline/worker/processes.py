@@ -12,10 +12,10 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -33,10 +33,11 @@ _STDERR: Final = 2
 class Request(msgspec.Struct):
     """What a child is asked to run."""
 
-    module: str
-    function: str
+    function: tuple[str, str]
+    """Its module and its name, as of the classifier."""
     takes_payload: bool
     payload: msgspec.Raw
+    classifier: tuple[str, str] | None = None
     log_level: int = logging.WARNING
     trace_context: dict[str, str] = {}
 
@@ -91,6 +92,10 @@ class Answer(msgspec.Struct, omit_defaults=True, tag=True):
                     retryable=outcome.retryable,
                     retry_after=None if after is None else after.total_seconds(),
                 )
+
+
+def _place_of(function: Callable[..., Any]) -> tuple[str, str]:
+    return function.__module__, function.__qualname__
 
 
 def framed(message: bytes) -> bytes:
@@ -150,11 +155,12 @@ class Child:
 
     async def run(self, handler: Handler, run: Run, carrier: Mapping[str, str]) -> Outcome:
         """Have the child run the handler; a child that dies is a failed attempt."""
+        classifier = handler.policy.classify
         request = Request(
-            handler.function.__module__,
-            handler.function.__qualname__,
+            _place_of(handler.function),
             handler.takes_payload,
             run.job.payload,
+            None if classifier is None else _place_of(classifier),
             logging.getLogger().getEffectiveLevel(),
             dict(carrier),
         )

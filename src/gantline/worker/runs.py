@@ -101,6 +101,7 @@ class Runs:
             manager,
             session_id,
             settings.lease,
+            every=settings.renew_every,
             on_lost=self._lose,
             on_cut_off=lambda run: self._stop(run, Cause.CUT_OFF),
             on_confirmed=self._unpark,
@@ -124,9 +125,10 @@ class Runs:
         stuck = list(self._stuck.values())
         by_queue = Counter(active.run.job.queue for active in stuck)
         by_handler = Counter(active.handler.job_type for active in stuck)
+        queues, all_are = self._settings.queues, len(stuck) >= self._slots.total
         limited = [handler for handler in self._registry.handlers if handler.concurrency]
         return (
-            {queue for queue, slots in self._settings.queues.items() if by_queue[queue] >= slots},
+            {queue for queue, most in queues.items() if all_are or by_queue[queue] >= most},
             {
                 name
                 for handler in limited

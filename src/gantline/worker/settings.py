@@ -2,19 +2,31 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
-from gantline.contract.errors import InvalidInput
+from gantline.contract.bounds import SHORTEST, check_count, check_span
+
+DEFAULT_SLOTS: Final = 10
+"""Of a queue for which nobody says how many it has."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting with its default and unit."""
 
-    queues: Mapping[str, int] = msgspec.field(default_factory=lambda: {"default": 10})
-    """Which queues are served, with how many runs at once each."""
+    queues: Mapping[str, int] = {}
+    """Which queues are served, with how many runs at once each. Without any: every queue that a
+    declared job is in, with 10."""
+    slots: int | None = None
+    """How many runs at once in all queues together; None: as many as the queues have."""
+    claim_batch: int | None = None
+    """How many jobs of a queue one claim takes at most; None: half of the slots of the queue."""
     lease: timedelta = timedelta(seconds=30)
     """After how long without renewal others may take a run over."""
+    renew_every: timedelta | None = None
+    """How often leases are renewed, at most half a lease; None: four times within each, and every
+    5 s at least. A cancellation is noticed by it too where no hints come."""
     poll: timedelta = timedelta(seconds=1)
     """The longest wait between two looks for work while idle; twice that while hints come in."""
     drain: timedelta = timedelta(seconds=30)
@@ -30,5 +42,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Stop when the process has grown beyond this much memory."""
 
     def __post_init__(self) -> None:
-        if self.lease < timedelta(seconds=1):
-            raise InvalidInput("A lease under one second would be lost to any hiccup.")
+        # A lease under a second would be lost to any hiccup.
+        check_span("lease", self.lease, least=timedelta(seconds=1))
+        check_span("renew_every", self.renew_every, least=SHORTEST, most=self.lease / 2)
+        check_span("poll", self.poll, least=SHORTEST)
+        check_span("drain", self.drain)
+        check_span("deadline_grace", self.deadline_grace)
+        check_span("maintain_every", self.maintain_every, least=SHORTEST)
+        for queue, slots in self.queues.items():
+            check_count(f"The number of slots of the queue {queue!r}", slots)
+        for name in ("slots", "claim_batch", "recycle_after_jobs", "recycle_above_bytes"):
+            check_count(name, getattr(self, name))

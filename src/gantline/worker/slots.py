@@ -1,4 +1,4 @@
-"""Slots: how many runs a process may have at once, per queue and per limited type."""
+"""Slots: how many runs a process may have at once, per queue, per limited type and in all."""
 
 import asyncio
 import sys
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from gantline.contract.errors import InvalidInput
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
+from gantline.worker.settings import WorkerSettings
 
 # A backlog in one queue must not keep the jobs of another waiting.
 _IN_ONE_PLACE_SECONDS: Final = 1.0
@@ -59,16 +59,17 @@ class TypeLimit:
 class Slots:
     """Free slots by queue. Claims are made into free slots only, and within the limits of types."""
 
-    def __init__(self, concurrency: Mapping[str, int], limits: Sequence[TypeLimit] = ()) -> None:
-        if not concurrency or any(slots < 1 for slots in concurrency.values()):
-            raise InvalidInput(
-                "A worker needs at least one queue with at least one slot.",
-                next_step="For instance -q default:10.",
-            )
-        self._free = dict(concurrency)
-        self._kept = dict.fromkeys(concurrency, 0)
-        self._total = sum(concurrency.values())
-        self._most = {queue: (slots + 1) // 2 for queue, slots in concurrency.items()}
+    def __init__(self, settings: WorkerSettings, limits: Sequence[TypeLimit] = ()) -> None:
+        self._free = dict(settings.queues)
+        self._kept = dict.fromkeys(self._free, 0)
+        every_slot = sum(self._free.values())
+        self._total = self._left = min(settings.slots or every_slot, every_slot)
+        """How many runs there may be at once, and how many more there may be now."""
+        batch = settings.claim_batch or every_slot
+        self._most = {queue: min((one + 1) // 2, batch) for queue, one in self._free.items()}
+        self._turn = 0
+        self._unasked = {*self._free}
+        """Queues that no claim has asked since the last wait, because others had the slots."""
         self._limits = {name: limit for limit in limits for name in limit.names}
         self._changed = asyncio.Event()
         self._reserved: set[str] = set()
@@ -79,11 +80,12 @@ class Slots:
     def without_a_run(self) -> Mapping[str, int]:
         """Slots in which nothing runs, those that are kept for a claim included."""
         kept = self._kept.copy()
-        return {queue: free + kept[queue] for queue, free in self._free.items()}
+        left = self._left + sum(kept.values())
+        return {queue: min(free + kept[queue], left) for queue, free in self._free.items()}
 
     @property
     def are_full(self) -> bool:
-        return not any(self._free.values())
+        return self._left <= 0 or not any(self._free.values())
 
     @property
     def total(self) -> int:
@@ -91,7 +93,7 @@ class Slots:
 
     @property
     def are_half_free(self) -> bool:
-        return 2 * sum(self._free.values()) >= self._total
+        return 2 * self._left >= self._total
 
     def requests(
         self,
@@ -106,18 +108,23 @@ class Slots:
             queues = [queue for queue in queues if queue not in self._reserved]
         limited = self._limited(queues) if self._limits and queues else {}
         requests = []
-        for queue in queues:
+        left, self._turn = self._left, self._turn + 1
+        first = self._turn % max(1, len(queues))  # each in its turn: slots may not be for all
+        for queue in queues[first:] + queues[:first]:
             at_most = {kind: most for (place, kind), most in limited.items() if place == queue}
             kinds = job_types
             if self._limits:
                 kinds = tuple(
                     kind for kind in job_types if kind not in self._limits or at_most.get(kind)
                 )
-            if kinds:
-                limit = min(self._free[queue], self._most[queue])
+            limit = min(self._free[queue], self._most[queue], left)
+            if kinds and limit > 0:
+                left -= 0 if suspects else limit  # which are asked for in one queue at a time
                 requests.append(
                     LaneRequest(queue, kinds, limit, logged, tuple(at_most.items()), suspects)
                 )
+        if not suspects:
+            self._unasked &= {*queues} - {request.queue for request in requests}
         return requests
 
     def _limited(self, queues: Sequence[str]) -> dict[Place, int]:
@@ -126,7 +133,9 @@ class Slots:
         return {limit.place(queues): limit.free for limit in limits if limit.free > 0}
 
     def found(self, wanted: Sequence[LaneRequest], runs: Sequence[Run]) -> None:
-        """Note what a claim has brought, to know where to ask next for limited types."""
+        """Note what a claim has brought, to know where to ask next."""
+        if runs:
+            self._unasked = {*self._free}
         for request in wanted:
             for kind, most in request.at_most:
                 count = sum(
@@ -137,16 +146,20 @@ class Slots:
 
     @property
     def was_asked_everywhere(self) -> bool:
-        """Whether limited types were asked for in every place since the last wait."""
+        """Whether every queue was asked since the last wait, and for limited types every place."""
+        if self._unasked:
+            return False
         limits = set(self._limits.values())
         return all(limit.was_asked_everywhere(len(self._free)) for limit in limits)
 
     def ask_again(self) -> None:
+        self._unasked = {*self._free}
         for limit in set(self._limits.values()):
             limit.ask_again()
 
     def found_nothing_to_ask(self) -> None:
         """A claim that cannot ask for anything has asked everywhere."""
+        self._unasked.clear()
         for limit in set(self._limits.values()):
             limit.give_up()
 
@@ -154,7 +167,8 @@ class Slots:
 
     def reserve_full(self) -> None:
         """Keep the next slot of each full queue for suspects: other jobs would take every one."""
-        self._reserved = {queue for queue, free in self._free.items() if free <= 0}
+        is_full = self._left <= 0
+        self._reserved = {queue for queue, free in self._free.items() if is_full or free <= 0}
         self.reserved_is_free.clear()
 
     def release(self) -> None:
@@ -179,19 +193,22 @@ class Slots:
             self._changed.set()
 
     def _keep(self, request: LaneRequest, sign: int) -> None:
+        self._left -= sign * request.limit
         self._free[request.queue] -= sign * request.limit
         self._kept[request.queue] += sign * request.limit
         for kind, most in request.at_most:
             self._limits[kind].free -= sign * most
 
     def take(self, queue: str, job_type: str) -> None:
+        self._left -= 1
         self._free[queue] -= 1
         if limit := self._limits.get(job_type):
             limit.free -= 1
 
     def give_back(self, queue: str, job_type: str) -> bool:
         """Make a slot free; say whether more may wait for it: its queue or its type was full."""
-        was_full = self._free[queue] <= 0
+        was_full = self._left <= 0 or self._free[queue] <= 0
+        self._left += 1
         self._free[queue] += 1
         limit = self._limits.get(job_type)
         if limit is not None:

@@ -7,10 +7,11 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.store import JobStore
 from gantline.manager.maintenance import LEADER_LEASE, Chore, Maintenance
 from gantline.manager.observer import Observer
-from gantline.manager.pruner import Pruner, Retention
+from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
 
 _log = logging.getLogger("gantline.worker")
@@ -32,7 +33,7 @@ async def maintain_for_ever(
     observer: Observer,
     chores: Sequence[Chore],
     requeued: Callable[[], None],
-    retention: Retention | None = None,
+    storage: StorageSettings,
 ) -> None:
     """Lead when nobody else does. `requeued` is called when runs of dead workers wait again.
 
@@ -46,6 +47,7 @@ async def maintain_for_ever(
         session_id,
         lease=min(LEADER_LEASE, lease / 2),
         run_lease=lease,
+        no_handler_grace=storage.no_handler_grace,
         patience=min(_PATIENCE, lease / 3),
         sweep_every=_SWEEP_EVERY,
         observer=observer,
@@ -53,6 +55,7 @@ async def maintain_for_ever(
     )
     next_round = 0.0
     # Beside the rounds: lapsed leases and events do not wait until all that is old has gone.
+    retention = storage.retention.over(store.capabilities.retention)
     pruning = _WhileLeading(Pruner(store, retention=retention).run_for_ever)
     try:
         while True:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any, Final, assert_never
 
+from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
@@ -68,6 +69,7 @@ class Worker:
         tracer: RunTracer | None = None,
         observer: Observer | None = None,
         chores: Sequence[Chore] = (),
+        storage: StorageSettings,
         consumers: Sequence[DeclaredConsumer] = (),
         schedules: Sequence[Schedule] = (),
         state: Any = None,
@@ -76,9 +78,10 @@ class Worker:
         """`chores` are what the maintenance does beside its own."""
         self._store = store
         self._chores = chores
+        self._storage = storage
         self._registry = registry
         self._settings = settings
-        self._slots = Slots(settings.queues, _limits(registry))
+        self._slots = Slots(settings, _limits(registry))
         self._is_open = False
         self._clock = clock
         self._wakeup = wakeup
@@ -435,6 +438,7 @@ class Worker:
             observer=self._observer,
             chores=self._chores,
             requeued=self._requeued,
+            storage=self._storage,
         )
 
 

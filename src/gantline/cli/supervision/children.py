@@ -119,7 +119,7 @@ class ParentPipe:
         os.close(self._writing)
 
 
-def stop_with_parent(pipe: int, drain: timedelta) -> None:
+def stop_with_parent(pipe: int, drain: Callable[[], timedelta]) -> None:
     """In a child: once the parent is gone, stop as if it had asked, and end in any case.
 
     It is a thread that sends signals to its own process. So it works at any moment: also before
@@ -131,11 +131,11 @@ def stop_with_parent(pipe: int, drain: timedelta) -> None:
     ).start()
 
 
-def _stop_when_it_ends(pipe: int, drain: timedelta) -> None:
+def _stop_when_it_ends(pipe: int, drain: Callable[[], timedelta]) -> None:
     while os.read(pipe, 1):
         pass
     _worker_log.warning("the process that started this one is gone: stopping")
-    escalation = Escalation(drain)
+    escalation = Escalation(drain())
     while True:
         if number := escalation.next_signal(asked=1):
             os.kill(os.getpid(), number)

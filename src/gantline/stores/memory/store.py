@@ -83,8 +83,6 @@ CAPABILITIES: Final = Capabilities(
     writers="process",
     event_lag=timedelta(0),
     count_staleness=timedelta(0),
-    retention_completed=timedelta(days=7),
-    retention_dead=timedelta(days=90),
     max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
 )
 

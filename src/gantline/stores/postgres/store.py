@@ -107,8 +107,6 @@ class PostgresStore:
             writers="many",
             event_lag=timedelta(seconds=1),
             count_staleness=timedelta(seconds=10),
-            retention_completed=timedelta(days=7),
-            retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
             patience=self.location.deadline,
         )

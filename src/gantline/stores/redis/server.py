@@ -8,6 +8,7 @@ import msgspec
 
 from gantline.contract.capabilities import Capabilities, Durability
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
+from gantline.contract.retention import IN_MEMORY
 from gantline.stores.diagnostics import Advice
 from gantline.stores.redis.calls import Calls, Refused
 from gantline.stores.redis.location import Location
@@ -73,9 +74,8 @@ def capabilities(server: Server | None, location: Location) -> Capabilities:
         writers="many",
         event_lag=timedelta(0),
         count_staleness=timedelta(0),
-        retention_completed=timedelta(hours=1),
-        retention_dead=timedelta(days=7),
         max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+        retention=IN_MEMORY,
         patience=location.deadline,
     )
 

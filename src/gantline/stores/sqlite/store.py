@@ -136,8 +136,6 @@ class SqliteStore:
             writers="host",
             event_lag=timedelta(0),
             count_staleness=timedelta(0),
-            retention_completed=timedelta(days=7),
-            retention_dead=timedelta(days=90),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
             patience=timedelta(seconds=self._location.busy_seconds),
             local_file=self.path,

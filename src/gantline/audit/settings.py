@@ -1,0 +1,21 @@
+"""Settings of the audit trail, each with its default."""
+
+from datetime import timedelta
+
+import msgspec
+
+from gantline.audit.retention import DEFAULT_RETENTION, SHORTEST_AGE
+from gantline.contract.audit import AuditSink
+from gantline.contract.bounds import check_span
+
+
+class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what operators do, and who is refused, is kept, and for how long."""
+
+    sink: AuditSink | None = None
+    """Takes the entries: an object with `async def record(entry)`; None: the store does."""
+    retention: timedelta | None = DEFAULT_RETENTION
+    """Workers remove from the store what is older, an hour at least; None keeps all."""
+
+    def __post_init__(self) -> None:
+        check_span("The retention of the audit trail", self.retention, least=SHORTEST_AGE)
