@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from gantline.webhooks.http_sender import HttpSender, NoResponse, WebhookResponse
+from gantline.webhooks.http_sender import HttpSender
 from gantline.webhooks.ip_ranges import read_networks
+from gantline.webhooks.retry import NoResponse, WebhookResponse
 from gantline.webhooks.url_guard import TargetRefused, UrlGuard, parse_target
 from tests.servers.scripted import ScriptedServer, answering
 from tests.servers.tls import Authority, tls_server
@@ -146,7 +147,6 @@ TRICKS = [
 
 async def sent_to(url: str, guard: UrlGuard) -> WebhookResponse | NoResponse:
     sender = HttpSender(guard)
-    sender.prepare()
     return await sender.post(url, {}, b"{}", timeout_seconds=5, tenant_id="default")
 
 

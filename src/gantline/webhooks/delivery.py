@@ -13,8 +13,7 @@ from gantline.contract.snapshot import LogEntry
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, DeliveryAttempt, WebhookSpec
 from gantline.webhooks.bodies import Body
-from gantline.webhooks.http_sender import NoResponse, WebhookResponse
-from gantline.webhooks.retry import count_attempts
+from gantline.webhooks.retry import NoResponse, WebhookResponse, count_attempts
 
 PRIORITY: Final = 3
 _BODY_LIMIT: Final = 2048

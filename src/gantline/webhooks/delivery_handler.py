@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gantline.contract.clock import Clock
 from gantline.contract.errors import GantlineError, Permanent, Retry, Snooze
@@ -13,10 +13,18 @@ from gantline.webhooks.delivery import AttemptResult, Delivery
 from gantline.webhooks.disabling import EndpointDisabler
 from gantline.webhooks.endpoint import StoredEndpoint
 from gantline.webhooks.endpoints import Endpoints
-from gantline.webhooks.http_sender import HttpSender, NoResponse, WebhookResponse
-from gantline.webhooks.retry import DeliveryOutcome, choose_wait, decide_delivery
+from gantline.webhooks.retry import (
+    DeliveryOutcome,
+    NoResponse,
+    WebhookResponse,
+    choose_wait,
+    decide_delivery,
+)
 from gantline.webhooks.signing import build_headers
 from gantline.worker.context import Context
+
+if TYPE_CHECKING:
+    from gantline.webhooks.http_sender import HttpSender
 
 GONE: Final = "WEBHOOK_GONE"
 DISABLED: Final = "WEBHOOK_DISABLED"
@@ -28,7 +36,7 @@ class DeliveryHandler:
     def __init__(
         self,
         endpoints: Endpoints,
-        sender: HttpSender,
+        make_sender: "Callable[[], HttpSender]",
         limits: EndpointLimits,
         disabler: EndpointDisabler,
         *,
@@ -36,19 +44,20 @@ class DeliveryHandler:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._endpoints = endpoints
-        self._sender = sender
+        self._make_sender = make_sender
+        self._sender: HttpSender | None = None
         self._limits = limits
         self._disabler = disabler
         self._clock = clock
         self._jitter = jitter
-        self._is_prepared = False
 
     async def deliver(self, delivery: Delivery, ctx: Context) -> AttemptResult:
         """Handle the job. What this returns or raises is all that is kept of the attempt."""
-        if not self._is_prepared:
-            await asyncio.to_thread(self._prepare)
+        sender = self._sender
+        if sender is None:
+            sender = await asyncio.to_thread(self._prepare)
         stored = await self._find_endpoint(delivery, ctx)
-        response = await self._send_within_limits(delivery, stored, ctx)
+        response = await self._send_within_limits(sender, delivery, stored, ctx)
         decision = decide_delivery(response, self._clock().now())
         try:
             await self._disabler.record(delivery, stored, ctx, decision)
@@ -78,14 +87,14 @@ class DeliveryHandler:
             raise Permanent(DISABLED, "The endpoint is disabled. Enable it, then replay this.")
         return stored
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> "HttpSender":
         """Import what is needed, in a thread: a blocked loop could not renew the leases of runs."""
-        self._sender.prepare()
         self._endpoints.prepare()
-        self._is_prepared = True
+        self._sender = sender = self._make_sender()
+        return sender
 
     async def _send_within_limits(
-        self, delivery: Delivery, stored: StoredEndpoint, ctx: Context
+        self, sender: "HttpSender", delivery: Delivery, stored: StoredEndpoint, ctx: Context
     ) -> WebhookResponse | NoResponse:
         """Send, or postpone: waiting here would hold a slot that others need."""
         limits, clock, now = self._limits, self._clock(), self._clock().monotonic()
@@ -97,7 +106,7 @@ class DeliveryHandler:
         if wait is not None:
             raise Snooze(timedelta(seconds=wait))
         try:
-            response = await self._send(delivery, stored, ctx)
+            response = await self._send(sender, delivery, stored, ctx)
             decision = decide_delivery(response, clock.now())
         except BaseException:
             limits.abandon(*run, now=clock.monotonic())
@@ -111,7 +120,7 @@ class DeliveryHandler:
         return response
 
     async def _send(
-        self, delivery: Delivery, stored: StoredEndpoint, ctx: Context
+        self, sender: "HttpSender", delivery: Delivery, stored: StoredEndpoint, ctx: Context
     ) -> WebhookResponse | NoResponse:
         secrets = self._endpoints.open_secrets(
             delivery.webhook_id, stored, tenant_id=ctx.job.tenant_id
@@ -126,7 +135,7 @@ class DeliveryHandler:
             prefix=stored.spec.header_prefix,
             now=self._clock().now(),
         )
-        return await self._sender.post(
+        return await sender.post(
             stored.spec.url,
             headers,
             body,

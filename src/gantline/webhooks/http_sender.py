@@ -1,4 +1,7 @@
-"""Sends one request to one checked address, bounded in time and size, and reads its response."""
+"""Sends one request to one checked address, bounded in time and size, and reads its response.
+
+The only importer of httpcore2, which is an extra and takes a while to import.
+"""
 
 import asyncio
 import logging
@@ -7,20 +10,169 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-import msgspec
+import httpcore2
 
 from gantline.contract.errors import Code
+from gantline.webhooks.retry import NoResponse, WebhookResponse
 from gantline.webhooks.url_guard import TargetRefused, UrlGuard, WebhookTarget, parse_target
-
-if TYPE_CHECKING:
-    import httpcore2
-
-    from gantline.webhooks.http_connection import GuardedBackend
 
 _LOGGER: Final = "httpcore2.http11"
 _is_ours: Final = ContextVar("gantline_webhook_is_sent", default=False)
+_MOST_RECEIVED: Final = 128 * 1024
+"""The limit of a response with its head. One in tiny parts takes long to parse, and blocks the loop
+meanwhile."""
+_MOST_READ: Final = 64 * 1024
+_READ_SECONDS: Final = 5.0
+"""For the body of a response, which is only kept for people: the status decides."""
+_CONNECT_SECONDS: Final = 10.0
+"""For each address of a host."""
+
+
+class HttpSender:
+    """Sends requests. Follows no redirect, uses no proxy of the environment, keeps no connection
+    open: bytes that one receiver left in it must never become the response of another."""
+
+    def __init__(self, guard: UrlGuard, *, ssl_context: ssl.SSLContext | None = None) -> None:
+        self.guard = guard
+        self._ssl_context = ssl_context or httpcore2.default_ssl_context()
+
+    async def post(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout_seconds: float,
+        tenant_id: str,
+    ) -> WebhookResponse | NoResponse:
+        """Send once. The status must arrive within the timeout, even if the receiver sends slowly;
+        the body has a few seconds more."""
+        began = monotonic()
+
+        def fail(code: str, message: str) -> NoResponse:
+            return NoResponse(code, message, monotonic() - began)
+
+        try:
+            with silence_http_log():
+                async with asyncio.timeout(timeout_seconds) as deadline:
+                    backend = GuardedBackend(self.guard, parse_target(url), tenant_id=tenant_id)
+                    return await self._post(backend, headers, body, began, deadline)
+        except TargetRefused as refused:
+            return fail("WEBHOOK_TARGET_REFUSED", f"The URL {refused}.")
+        except (TimeoutError, httpcore2.TimeoutException):
+            return fail(Code.TIMEOUT, "The receiver did not answer in time.")
+        except httpcore2.ConnectError:
+            return fail(Code.NETWORK_ERROR, "The receiver cannot be reached.")
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
+            return fail(Code.NETWORK_ERROR, "The receiver hung up, or answered no HTTP.")
+
+    async def _post(
+        self,
+        backend: "GuardedBackend",
+        headers: Mapping[str, str],
+        body: bytes,
+        began: float,
+        deadline: asyncio.Timeout,
+    ) -> WebhookResponse:
+        target = backend.target
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        url = httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
+        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+        pool = httpcore2.AsyncConnectionPool(
+            ssl_context=self._ssl_context,
+            max_connections=1,
+            max_keepalive_connections=0,
+            network_backend=backend,
+        )
+        async with pool, pool.stream("POST", url, headers=sent, content=body) as response:
+            seconds = monotonic() - began
+            deadline.reschedule(None)  # the status came in time, whatever becomes of the body
+            kept = await _read_body(response)
+        return WebhookResponse(response.status, _decode_headers(response.headers), kept, seconds)
+
+
+class GuardedBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to one target. TLS still checks the name of the URL."""
+
+    def __init__(self, guard: UrlGuard, target: WebhookTarget, *, tenant_id: str) -> None:
+        self._guard = guard
+        self.target = target
+        self._tenant_id = tenant_id
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # as httpcore2 calls it
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failed: Exception = httpcore2.ConnectError("no address")
+        for address in await self._guard.addresses(self.target, tenant_id=self._tenant_id):
+            try:
+                return _BoundedStream(
+                    await self._network.connect_tcp(
+                        str(address), self.target.port, timeout=_CONNECT_SECONDS
+                    )
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+
+class _BoundedStream(httpcore2.AsyncNetworkStream):
+    """A connection on which a limited number of bytes is received."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._left = _MOST_RECEIVED
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # as httpcore2 calls it
+        if self._left <= 0:
+            raise httpcore2.ReadError("the answer is too large")
+        received = await self._stream.read(min(max_bytes, self._left), timeout)
+        self._left -= len(received)
+        return received
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as httpcore2 calls it
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # as httpcore2 calls it
+    ) -> httpcore2.AsyncNetworkStream:
+        return _BoundedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+async def _read_body(response: httpcore2.Response) -> bytes:
+    """Read as much of the body as comes; the status is known, so no error here matters."""
+    kept = bytearray()
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            async for part in response.aiter_stream():
+                kept += part
+                if len(kept) >= _MOST_READ:
+                    break
+    except (TimeoutError, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
+        pass
+    return bytes(kept[:_MOST_READ])
+
+
+def _decode_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers
+    )
 
 
 @contextmanager
@@ -38,133 +190,3 @@ def silence_http_log() -> Iterator[None]:
 
 def _is_others(_: logging.LogRecord) -> bool:
     return not _is_ours.get()
-
-
-_MOST_READ: Final = 64 * 1024
-_READ_SECONDS: Final = 5.0
-"""For the body of a response, which is only kept for people: the status decides."""
-_CONNECT_SECONDS: Final = 10.0
-"""For each address of a host."""
-
-
-class WebhookResponse(msgspec.Struct, frozen=True):
-    """What a receiver sent; of its body as much as came in time."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    seconds: float
-
-
-class NoResponse(msgspec.Struct, frozen=True):
-    """Why there is no response; the message is safe to show."""
-
-    code: str
-    message: str
-    seconds: float
-
-
-class HttpSender:
-    """Sends requests. Follows no redirect, uses no proxy of the environment, keeps no connection
-    open: bytes that one receiver left in it must never become the response of another."""
-
-    def __init__(self, guard: UrlGuard, *, ssl_context: ssl.SSLContext | None = None) -> None:
-        self.guard = guard
-        self._ssl_context = ssl_context
-
-    def prepare(self) -> None:
-        """Import what sending needs; call it in a thread, since that takes a while."""
-        import httpcore2
-
-        import gantline.webhooks.http_connection  # noqa: F401  # loads it
-
-        if self._ssl_context is None:
-            self._ssl_context = httpcore2.default_ssl_context()
-
-    async def post(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        timeout_seconds: float,
-        tenant_id: str,
-    ) -> WebhookResponse | NoResponse:
-        """Send once; `prepare` comes first. The status must arrive within the timeout, even if the
-        receiver sends slowly; the body has a few seconds more."""
-        import httpcore2  # an extra
-
-        began = monotonic()
-
-        def fail(code: str, message: str) -> NoResponse:
-            return NoResponse(code, message, monotonic() - began)
-
-        try:
-            with silence_http_log():
-                async with asyncio.timeout(timeout_seconds) as deadline:
-                    target = parse_target(url)
-                    backend = self._backend(target, tenant_id)
-                    return await self._post(target, headers, body, backend, began, deadline)
-        except TargetRefused as refused:
-            return fail("WEBHOOK_TARGET_REFUSED", f"The URL {refused}.")
-        except (TimeoutError, httpcore2.TimeoutException):
-            return fail(Code.TIMEOUT, "The receiver did not answer in time.")
-        except httpcore2.ConnectError:
-            return fail(Code.NETWORK_ERROR, "The receiver cannot be reached.")
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
-            return fail(Code.NETWORK_ERROR, "The receiver hung up, or answered no HTTP.")
-
-    def _backend(self, target: WebhookTarget, tenant_id: str) -> "GuardedBackend":
-        from gantline.webhooks.http_connection import GuardedBackend
-
-        return GuardedBackend(
-            self.guard, target, tenant_id=tenant_id, seconds_each=_CONNECT_SECONDS
-        )
-
-    async def _post(
-        self,
-        target: WebhookTarget,
-        headers: Mapping[str, str],
-        body: bytes,
-        backend: "GuardedBackend",
-        began: float,
-        deadline: asyncio.Timeout,
-    ) -> WebhookResponse:
-        import httpcore2
-
-        host = f"[{target.host}]" if ":" in target.host else target.host
-        url = httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
-        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
-        pool = httpcore2.AsyncConnectionPool(
-            ssl_context=self._ssl_context,
-            max_connections=1,
-            max_keepalive_connections=0,
-            network_backend=backend,
-        )
-        async with pool, pool.stream("POST", url, headers=sent, content=body) as response:
-            seconds = monotonic() - began
-            deadline.reschedule(None)  # the status came in time, whatever becomes of the body
-            kept = await _read_body(response)
-        return WebhookResponse(response.status, _decode_headers(response.headers), kept, seconds)
-
-
-async def _read_body(response: "httpcore2.Response") -> bytes:
-    """Read as much of the body as comes; the status is known, so no error here matters."""
-    import httpcore2
-
-    kept = bytearray()
-    try:
-        async with asyncio.timeout(_READ_SECONDS):
-            async for part in response.aiter_stream():
-                kept += part
-                if len(kept) >= _MOST_READ:
-                    break
-    except (TimeoutError, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
-        pass
-    return bytes(kept[:_MOST_READ])
-
-
-def _decode_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers
-    )

@@ -11,7 +11,6 @@ from gantline.contract.clock import as_utc
 from gantline.contract.errors import Code
 from gantline.contract.retry import RetryTable
 from gantline.contract.webhook import WebhookSpec
-from gantline.webhooks.http_sender import NoResponse, WebhookResponse
 
 SCHEDULE: Final = RetryTable(
     # As Standard Webhooks recommends: a little over three days.
@@ -28,6 +27,23 @@ _UNAVAILABLE: Final = 503
 _LONGEST_RETRY_AFTER_SECONDS: Final = 86_400.0
 _LONGEST_PAUSE_SECONDS: Final = 900.0
 _USUAL_PAUSE_SECONDS: Final = 10.0
+
+
+class WebhookResponse(msgspec.Struct, frozen=True):
+    """What a receiver sent; of its body as much as came in time."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    seconds: float
+
+
+class NoResponse(msgspec.Struct, frozen=True):
+    """Why there is no response; the message is safe to show."""
+
+    code: str
+    message: str
+    seconds: float
 
 
 def count_attempts(spec: WebhookSpec) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gantline.contract.audit import AuditEntry
@@ -29,11 +30,13 @@ from gantline.webhooks.delivery_handler import DeliveryHandler
 from gantline.webhooks.disabling import EndpointDisabler, FailureRecords
 from gantline.webhooks.endpoints import Endpoints, Rekeyed
 from gantline.webhooks.fan_out import CONSUMER, FanOut
-from gantline.webhooks.http_sender import HttpSender
 from gantline.webhooks.retry import SCHEDULE
 from gantline.webhooks.settings import WebhookSettings
 from gantline.webhooks.url_guard import UrlGuard
 from gantline.worker.handler import Handler, make_handler
+
+if TYPE_CHECKING:
+    from gantline.webhooks.http_sender import HttpSender
 
 # Longer than the longest timeout of an endpoint, with all that is around it.
 _RUN_TIMEOUT = timedelta(minutes=3)
@@ -70,7 +73,7 @@ class WebhookService:
         )
         handler = DeliveryHandler(
             self._endpoints,
-            HttpSender(self._guard, ssl_context=self.settings.ssl_context),
+            self._make_sender,
             self._limits,
             disabler,
             clock=lambda: self._app.clock,
@@ -82,6 +85,11 @@ class WebhookService:
             timeout=_RUN_TIMEOUT,
             policy=Policy(retry=SCHEDULE, max_snoozes=_MOST_SNOOZES),
         )
+
+    def _make_sender(self) -> "HttpSender":
+        from gantline.webhooks.http_sender import HttpSender  # an extra, and slow to import
+
+        return HttpSender(self._guard, ssl_context=self.settings.ssl_context)
 
     def serve(self, queues: Mapping[str, int]) -> None:
         """Divide the slots that this process has for deliveries among the tenants."""
