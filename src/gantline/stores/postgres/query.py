@@ -87,10 +87,10 @@ _LAST_REASON: Final = (
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
     rows = await sql.rows(_BY_ID, Uuids(list(dict.fromkeys(job_ids))))
     found = {row[2]: row for row in rows}
-    asked = [found.get(job_id) for job_id in job_ids]
+    ordered = [found.get(job_id) for job_id in job_ids]
     return [
         _read_snapshot(row) if row is not None and tenant_id in (None, row[3]) else None
-        for row in asked
+        for row in ordered
     ]
 
 
