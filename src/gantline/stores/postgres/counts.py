@@ -16,6 +16,7 @@ from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sql.rows import dead_count_from_row
 
 _ADD = """
 INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
@@ -198,13 +199,4 @@ async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneC
 
 
 async def dead_counts(sql: Sql, tenant_id: str | None) -> list[DeadCount]:
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in await sql.named(_DEAD, {"tenant": tenant_id})
-    ]
+    return [dead_count_from_row(row) for row in await sql.named(_DEAD, {"tenant": tenant_id})]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
-from uuid import UUID
 
 from gantline.contract.clock import span_micros
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
@@ -96,10 +95,6 @@ def accept_own_duplicates(
 ) -> list[InsertResult]:
     """After a repeated insert: a duplicate with the job's own id is the job that we inserted."""
     return [
-        Applied(1) if result == _own(new.job.job_id) else result
+        Applied(1) if result == Duplicate(new.job.job_id) else result
         for result, new in zip(results, jobs, strict=True)
     ]
-
-
-def _own(job_id: UUID) -> Duplicate:
-    return Duplicate(job_id)

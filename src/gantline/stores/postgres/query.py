@@ -12,6 +12,7 @@ from gantline.contract.status import JobStatus
 from gantline.stores.postgres.arrays import Texts, Uuids
 from gantline.stores.postgres.rows import IS_OUTCOME, LOG_COLUMNS
 from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
+from gantline.stores.sql.filters import Terms, make_terms
 from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -86,10 +87,10 @@ _LAST_REASON: Final = (
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
     rows = await sql.rows(_BY_ID, Uuids(list(dict.fromkeys(job_ids))))
     found = {row[2]: row for row in rows}
-    asked = [found.get(job_id) for job_id in job_ids]
+    ordered = [found.get(job_id) for job_id in job_ids]
     return [
         _read_snapshot(row) if row is not None and tenant_id in (None, row[3]) else None
-        for row in asked
+        for row in ordered
     ]
 
 
@@ -208,31 +209,14 @@ def _scan(
     return by_name, [Texts(way.names), *values, limit, limit]
 
 
-def _conditions(filter: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
-    equal = {
-        "job.subject = %s": filter.subject_id,
-        "job.created_by = %s": filter.created_by,
-        "job.correlation = %s": filter.correlation_id,
-        "job.parent = %s": filter.parent_job_id,
-        "job.created_at >= %s": filter.created_from and to_micros(filter.created_from),
-        "job.created_at < %s": filter.created_before and to_micros(filter.created_before),
-    }
-    among = {
-        "lane.job_type": filter.job_types,
-        "lane.queue": filter.queues,
-        _LAST_REASON: filter.reasons,
-    }
-    conditions = [condition for condition, value in equal.items() if value is not None]
-    values: list[object] = [value for value in equal.values() if value is not None]
-    for column, choices in among.items():
-        if choices:
-            conditions.append(f"{column} = ANY (%s)")
-            values.append(Texts(sorted(choices)))
-    # The terms with <> let the partial indexes be used.
-    if filter.subject_id:
-        conditions.append("job.subject <> ''")
-    if filter.created_by:
-        conditions.append("job.created_by <> ''")
+def _conditions(filter: JobFilter, way: _Way | None) -> Terms:
+    conditions, values = make_terms(
+        filter,
+        placeholder="%s",
+        parent=filter.parent_job_id,
+        last_reason=_LAST_REASON,
+        among=lambda column, some: ([f"{column} = ANY (%s)"], [Texts(some)]),
+    )
     if way:
         conditions.append(way.condition)
     elif whose := filter.whose:

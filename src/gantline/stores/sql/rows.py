@@ -11,6 +11,7 @@ from gantline.contract.clock import from_micros
 from gantline.contract.errors import StoreCorrupt
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo
+from gantline.contract.query import DeadCount
 from gantline.contract.records import Record
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run
 from gantline.contract.status import Event, JobStatus
@@ -85,6 +86,18 @@ def run_from_row(
         lease_until=_instant(row[9]),
         cancel_requested=bool(row[10]),
         waited_seconds=waited_seconds,
+    )
+
+
+def dead_count_from_row(row: Row) -> DeadCount:
+    """Read job type, status, reason, number of jobs, when the newest ended."""
+    kind, status, reason, jobs, newest = row
+    return DeadCount(
+        job_type=kind,
+        status=JobStatus(status),
+        reason=reason,
+        jobs=jobs,
+        newest_at=from_micros(newest),
     )
 
 

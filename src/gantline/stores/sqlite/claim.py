@@ -86,8 +86,8 @@ def claim(
     ]
     if logged:
         started = zip(runs, (row for row, _, _ in taken), strict=True)
-        asked = [_log_state(run, row) for run, row in started if _lane_of(run) in logged]
-        log_started(connection, asked, now)
+        logged_states = [_log_state(run, row) for run, row in started if _lane_of(run) in logged]
+        log_started(connection, logged_states, now)
     return runs
 
 

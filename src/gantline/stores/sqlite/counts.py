@@ -6,6 +6,7 @@ from collections import Counter
 from gantline.contract.clock import from_micros
 from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
+from gantline.stores.sql.rows import dead_count_from_row
 
 _ADD = """
 INSERT INTO gantline_tally (tenant, lane, status, jobs) VALUES (?, ?, ?, max(?, 0))
@@ -93,16 +94,7 @@ def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[D
         """,
         {"tenant": tenant_id},
     )
-    return [
-        DeadCount(
-            job_type=kind,
-            status=JobStatus(status),
-            reason=reason,
-            jobs=jobs,
-            newest_at=from_micros(newest),
-        )
-        for kind, status, reason, jobs, newest in rows
-    ]
+    return [dead_count_from_row(row) for row in rows]
 
 
 def count_queued(connection: sqlite3.Connection, tenant_id: str | None) -> int:

@@ -12,6 +12,7 @@ from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sql.filters import Terms, make_terms
 from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -191,32 +192,17 @@ def _scan(
     return connection.execute(statement, (*values, limit)).fetchall()
 
 
-def _conditions(filter: JobFilter, way: _Way | None) -> tuple[list[str], list[object]]:
-    equal = {
-        "job.tenant = ?": filter.tenant_id,
-        "job.subject = ?": filter.subject_id,
-        "job.created_by = ?": filter.created_by,
-        "job.correlation = ?": filter.correlation_id,
-        "job.parent = ?": filter.parent_job_id and filter.parent_job_id.bytes,
-        "job.created_at >= ?": filter.created_from and to_micros(filter.created_from),
-        "job.created_at < ?": filter.created_before and to_micros(filter.created_before),
-    }
-    among = {
-        "lane.job_type": filter.job_types,
-        "lane.queue": filter.queues,
-        _LAST_REASON: filter.reasons,
-    }
-    conditions = [condition for condition, value in equal.items() if value is not None]
-    values: list[object] = [value for value in equal.values() if value is not None]
-    for column, choices in among.items():
-        if choices:
-            conditions.append(f"{column} IN {placeholders(len(choices))}")
-            values += sorted(choices)
-    # The terms with <> let the partial indexes be used.
-    if filter.subject_id:
-        conditions.append("job.subject <> ''")
-    if filter.created_by:
-        conditions.append("job.created_by <> ''")
+def _conditions(filter: JobFilter, way: _Way | None) -> Terms:
+    conditions, values = make_terms(
+        filter,
+        placeholder="?",
+        parent=filter.parent_job_id and filter.parent_job_id.bytes,
+        last_reason=_LAST_REASON,
+        among=lambda column, some: ([f"{column} IN {placeholders(len(some))}"], [*some]),
+    )
+    if filter.tenant_id is not None:
+        conditions.append("job.tenant = ?")
+        values.append(filter.tenant_id)
     if way:
         conditions.append(way.condition)
         values.append(way.value)

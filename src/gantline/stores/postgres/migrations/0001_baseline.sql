@@ -1,7 +1,7 @@
 -- Works with code of migration 1.
 -- The whole schema: tables, then the verbs as functions, then submitting from SQL.
 
--- The tables. Jobs are inserted and never updated. Where a job stands is told by the one place it is
+-- The tables. Jobs are inserted and never updated. The status of a job follows from the one table it is
 -- in: ready (Queued), lease (Running) or the log row marked is_end (ended). Instants are microseconds
 -- since 1970; the view gantline.jobs shows them to people.
 
@@ -19,8 +19,8 @@ CREATE TABLE gantline.lane (
     UNIQUE (queue, job_type)
 );
 
--- What is removed by retention makes room for what is new: so these tables are vacuumed early, and
--- ten times as fast as by default. By a share of the table, for each time all indexes are read.
+-- Rows that retention removes make room for new ones, so these tables are vacuumed early, and ten times
+-- as fast as by default. After a fraction of the table, because each time all indexes are read.
 CREATE TABLE gantline.job (
     lane            bigint NOT NULL,
     -- Instants that every client can read: the years 1 to 9999.
@@ -50,8 +50,8 @@ CREATE INDEX job_by_owner ON gantline.job (tenant, created_by, created_at, id) W
 CREATE INDEX job_by_subject ON gantline.job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, rank): what is paused, of another type, a suspect or not yet due is never read.
--- The rank is that of gantline.contract: the priority, plus 4 for each crash from the second on. Made
--- here, it cannot disagree with what it is made of.
+-- The rank is that of gantline.contract: the priority, plus 4 for each crash from the second on.
+-- Generated here, it always agrees with its columns.
 -- The hot tables are small and change all the time, so they are vacuumed early and without pauses.
 CREATE TABLE gantline.ready (
     lane       bigint NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE gantline.ready (
 
 CREATE UNIQUE INDEX ready_by_job ON gantline.ready (job_id);
 CREATE INDEX ready_by_tenant ON gantline.ready (tenant, created_at, job_id);
--- Mostly empty, so that to look for suspects costs nothing.
+-- Mostly empty, so that searching for suspects costs nothing.
 CREATE INDEX ready_suspects ON gantline.ready (rank, lane, run_at, job_id) WHERE rank >= 4;
 
 -- `until` is in no index, so that a renewal rewrites the row within its page (HOT). `length` is what
@@ -106,8 +106,8 @@ CREATE TABLE gantline.lease (
 
 CREATE INDEX lease_by_claim ON gantline.lease (claim_id);
 
--- History, outcome and outbox in one. `id` is handed out before the commit, so it is no order to
--- read in: see event_batch.
+-- History, outcome and outbox in one. `id` is given before the commit, so consumers cannot
+-- read in its order: see event_batch.
 CREATE TABLE gantline.log (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     version        bigint NOT NULL CHECK (version >= 1),
@@ -145,7 +145,7 @@ CREATE UNIQUE INDEX log_by_job ON gantline.log (job_id, version);
 CREATE UNIQUE INDEX log_end ON gantline.log (tenant, status, created_at, job_id) WHERE is_end;
 CREATE INDEX log_to_prune ON gantline.log (status, at) WHERE is_end;
 
--- The order in which consumers read. Whoever sequences gives the rows it can see the next numbers:
+-- The order in which consumers read. The sequencer gives the next numbers to the rows that it can see:
 -- the n-th id of a batch has the number first + n - 1. Eight bytes an event instead of an update.
 CREATE TABLE gantline.event_batch (
     last    bigint PRIMARY KEY,
@@ -155,9 +155,9 @@ CREATE TABLE gantline.event_batch (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_limit = 2000);
 
--- How far the sequencer has seen. A missing id below `high` is either still to be committed or was
--- rolled back; once no transaction from the time when it was missed is left (all before
--- `watched_until`, which the next look sets), it is the latter.
+-- How far the sequencer has read. A missing id below `high` is either not yet committed or was rolled
+-- back. When no transaction from the time when it was missed is left (all before `watched_until`, which
+-- the next call sets), it was rolled back.
 CREATE TABLE gantline.event_cursor (
     only_row bigint PRIMARY KEY CHECK (only_row = 1),
     last     bigint NOT NULL,
@@ -185,7 +185,7 @@ CREATE TABLE gantline.dedupe (
 CREATE INDEX dedupe_by_end ON gantline.dedupe (until) WHERE until IS NOT NULL;
 CREATE INDEX dedupe_of_request ON gantline.dedupe (job_id) WHERE kind = 'request';
 
--- How many jobs are where: the sum of tally and of what was added since it was last folded. Running
+-- How many jobs are in which lane: the sum of tally and of what was added since it was last folded. Running
 -- jobs are counted in lease itself, so `live` is Queued and Running together and a claim adds nothing.
 CREATE TABLE gantline.tally (
     lane      bigint NOT NULL,
@@ -209,7 +209,7 @@ CREATE TABLE gantline.tally_delta (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
--- An identity: a version that a deleted or expired record had is never handed out again.
+-- An identity: a version that a deleted or expired record had is never used again.
 CREATE TABLE gantline.record (
     version    bigint GENERATED ALWAYS AS IDENTITY,
     expires_at bigint,
@@ -233,28 +233,28 @@ CREATE TABLE gantline.leader (
 -- the server even where a pooler forbids prepared statements, and every step of one sees what was
 -- committed before it.
 -- A plan that is made while a table is empty must not read all of it once it is full. So every look-up
--- is a LATERAL one with OFFSET 0, which leaves the planner no choice of who is looked up in whom, or
--- goes by `= ANY (array)`; and the settings forbid the rest. Nothing is planned anew for every call, or
+-- is a LATERAL one with OFFSET 0, which fixes the order of the join, or uses `= ANY (array)`; and the
+-- settings forbid the rest. Nothing is planned again for every call, or
 -- compiled because a LIMIT that the planner cannot know might be a million (0.36 s a claim).
 
--- Called stable, though clock_timestamp() is not: only then is it the bound of an index scan.
+-- Declared stable, though clock_timestamp() is not: only then can it bound an index scan.
 CREATE FUNCTION gantline.micros() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000::numeric)::bigint
 $$;
 
--- The same for a variable: as volatile as it is, it is no call at all (15 µs).
+-- The same for a variable: declared volatile, it is inlined (saves 15 µs).
 CREATE FUNCTION gantline.instant() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000::numeric)::bigint
 $$;
 
--- Adds a span; what would be past the last instant there is (of Python's datetime), is that instant.
+-- Adds a span; the result is at most the last instant of Python's datetime.
 CREATE FUNCTION gantline.later(at bigint, span bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT least(at::numeric + span::numeric, 253402300799999999::numeric)::bigint
 $$;
 
 -- Stores jobs and takes their keys; gives a row for each that it refuses. Ids and keys must differ
--- within a call. `p_logged` NULL: none of them is an event. `p_patience_ms` bounds how long somebody's open transaction is waited for.
+-- within a call. `p_logged` NULL: none of them is an event. `p_patience_ms` bounds the wait for an open transaction of others.
 CREATE FUNCTION gantline.insert_jobs(
     p_now bigint, p_patience_ms integer,
     p_id uuid[], p_tenant text[], p_lane bigint[], p_subject text[], p_correlation text[],
@@ -282,7 +282,7 @@ BEGIN
         PERFORM set_config('lock_timeout', p_patience_ms::text, true);
     END IF;
     FOR v_round IN 1..10 LOOP
-        -- A job without keys is seldom there already, so the first round does not look.
+        -- A job without keys rarely exists already, so the first round does not check.
         IF v_is_keyed OR v_round > 1 THEN
             WITH input AS (
                 SELECT i.*, lane.job_type
@@ -396,8 +396,8 @@ BEGIN
             END IF;
             EXIT;
         EXCEPTION WHEN unique_violation THEN
-            -- Somebody was faster; by now that is committed and the next look sees it. Not so under
-            -- a caller's older snapshot: there the caller has to begin anew.
+            -- Another transaction was faster; by now it is committed, and the next round sees it.
+            -- Not under an older snapshot of the caller: then the caller has to begin again.
             IF v_round = 10 OR current_setting('transaction_isolation') <> 'read committed' THEN
                 RAISE serialization_failure USING MESSAGE =
                     'an id or a key was taken by a transaction that this one cannot see';
@@ -439,8 +439,8 @@ END
 $$;
 
 -- Starts runs of due jobs. A request is a queue with a limit; a range is a lane and a rank of it,
--- looked at from its floor on. First it is found out, without a lock, how much of each range comes
--- next; then that much of it is locked, passing over what others hold. The tokens are given, as many
+-- searched from its floor on. First it finds, without a lock, how many rows of each range come next;
+-- then it locks so many, skipping those that others have locked. The tokens are given, as many
 -- as the limits allow, because making one here costs as much as writing the lease (1.6 µs). `p_at_most`
 -- is, for each range, how many jobs of its lane may be taken, NULL for any number; the whole of it is
 -- NULL where no lane is limited. `p_logged` are the lanes in which a start is an event; NULL for none.
@@ -464,7 +464,7 @@ DECLARE
     v_now bigint;
     v_until bigint;
 BEGIN
-    -- The same claim twice at once: the second waits and finds what the first has started.
+    -- The same claim twice at the same time: the second waits and finds what the first has started.
     PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
     v_now := coalesce(p_now, gantline.instant());
     v_until := gantline.later(v_now, p_lease);
@@ -565,8 +565,8 @@ BEGIN
 END
 $$;
 
--- In which ranges suspects are due. From each it reads one row, its first, and steps to the next range:
--- one step where there are no suspects, however many jobs wait.
+-- The ranges in which suspects are due. It reads the first row of each and goes to the next range: one
+-- step where there are no suspects, however many jobs are Queued.
 CREATE FUNCTION gantline.due_suspects(p_now bigint)
 RETURNS TABLE (lane bigint, rank smallint) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_sort = off
@@ -592,8 +592,8 @@ END
 $$;
 
 -- Completes runs that carry nothing beyond their job, if they are still the current ones; gives the
--- places and the new versions of those. What `settle_runs` would do as well, for a few arrays less:
--- nearly every run ends so. Jobs must differ within a call; the leases are locked in the order of their
+-- indexes and the new versions of those. `settle_runs` would do the same with more arrays; nearly every
+-- run ends like this. Jobs must differ within a call; the leases are locked in the order of their
 -- ids, as the index gives them.
 CREATE FUNCTION gantline.complete_runs(
     p_now bigint, p_job uuid[], p_token uuid[], p_hold bigint[], p_result bytea[],
@@ -637,8 +637,8 @@ END
 $$;
 
 -- Ends runs that carry nothing beyond their job, if they are still the current ones; gives a row for
--- each that it ended. Jobs must differ within a call. A lapsed lease is not waited for: whoever has it
--- locked is about to end it. The leases are locked in the order of their ids, as the index gives them.
+-- each that it ended. Jobs must differ within a call. It does not wait for a lapsed lease: the transaction
+-- that has locked it is about to end it. The leases are locked in the order of their ids, as the index gives them.
 CREATE FUNCTION gantline.settle_runs(
     p_now bigint, p_job uuid[], p_token uuid[], p_unless_cancelled boolean[],
     p_only_expired boolean[], p_event text[], p_status text[], p_reason text[], p_attempt integer[],
@@ -708,7 +708,7 @@ BEGIN
 END
 $$;
 
--- The tokens, with NULL for those whose lapsed lease somebody has locked: no run has that.
+-- The tokens, with NULL, which no run has, for those whose lapsed lease another transaction has locked.
 CREATE FUNCTION gantline.tokens_unless_locked(
     p_job uuid[], p_token uuid[], p_only_expired boolean[], p_now bigint)
 RETURNS uuid[] LANGUAGE plpgsql
@@ -728,8 +728,8 @@ BEGIN
 END
 $$;
 
--- What becomes of the keys of jobs whose run has just been ended by these tokens: held for a while by
--- a completed one, freed by one that ended otherwise, untouched by one that runs again.
+-- Writes the keys of jobs whose run was just ended by these tokens: a completed job holds its key for a
+-- while, one that ended otherwise frees it, one that runs again keeps it.
 CREATE FUNCTION gantline.keep_or_free_keys(
     p_now bigint, p_keyed uuid[], p_job uuid[], p_token uuid[], p_hold bigint[])
 RETURNS void LANGUAGE plpgsql
@@ -766,8 +766,8 @@ END
 $$;
 
 -- Numbers log rows that have been committed; gives how many. See event_batch and event_gap.
--- Every log row is written after its transaction has changed something else, so whoever took an id
--- had its transaction number before: no id that is missed now can come from a later transaction.
+-- Every log row is written after its transaction has changed something else, so a transaction has its
+-- number before it takes an id: no id that is missing now can come from a later transaction.
 CREATE FUNCTION gantline.sequence_events(p_limit integer) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -782,12 +782,12 @@ DECLARE
     v_all bigint[];
 BEGIN
     SELECT last, high INTO v_last, v_high FROM gantline.event_cursor WHERE only_row = 1 FOR UPDATE;
-    -- Our number was handed out after the call that missed these ids was over, so it is above those
-    -- of all who can have taken them. (A snapshot's xmax is not: it knows only what has ended.)
+    -- Our transaction number was given after the call that missed these ids was over, so it is above
+    -- those of all that can have taken them. (The xmax of a snapshot is not: it covers only ended ones.)
     UPDATE gantline.event_gap SET watched_until = pg_current_xact_id() WHERE watched_until IS NULL;
-    -- Before the look: whatever was over by now, the look sees.
+    -- Before the read: it sees all that had ended by now.
     v_oldest := pg_snapshot_xmin(pg_current_snapshot());
-    -- One look for both: two could number a job's later row before its earlier one.
+    -- One read for both: two could number a job's later row before its earlier one.
     SELECT coalesce(array_agg(seen.id ORDER BY seen.id) FILTER (WHERE seen.is_late), '{}'),
            coalesce(array_agg(seen.id ORDER BY seen.id) FILTER (WHERE NOT seen.is_late), '{}')
     INTO v_late, v_new
@@ -845,8 +845,8 @@ $$;
 -- Submitting from SQL, in any language and in the caller's own transaction:
 --   SELECT * FROM gantline.submit('{"jobType": "mail", "payload": {"to": "a@example.org"}}');
 -- Takes one envelope or an array of them; gives a row for each: accepted, duplicate or conflict.
--- What it does not know, or what breaks the contract, is an error that names the field and the job.
--- "logged": true makes the submission an event that consumers hear of.
+-- An unknown field, or one that breaks the contract, is an error that names the field and the job.
+-- "logged": true makes the submission an event that consumers read.
 
 CREATE FUNCTION gantline.micros_of(instant text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (extract(epoch FROM instant::timestamptz) * 1000000::numeric)::bigint
@@ -907,7 +907,7 @@ BEGIN
 END
 $$;
 
--- The payload as text, because jsonb would order its keys anew.
+-- The payload as text, because jsonb would reorder its keys.
 CREATE FUNCTION gantline.payload_text(p_job jsonb, p_place bigint, p_max_bytes integer)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -931,7 +931,7 @@ EXCEPTION WHEN invalid_text_representation THEN
 END
 $$;
 
--- An envelope with the fields of its objects beside its own; a field that nobody knows is an error.
+-- An envelope with the fields of its objects beside its own; an unknown field is an error.
 CREATE FUNCTION gantline.known_fields(p_job jsonb, p_place bigint)
 RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -972,8 +972,8 @@ BEGIN
 END
 $$;
 
--- Why a job of this type may not be submitted now, by the switches and the cap of its queue; NULL
--- where it may. A declared cap of a type is known to its application only.
+-- Why a job of this type may not be submitted now, by the switches and the depth cap of its queue; NULL
+-- where it may. The declared cap of a type is known only to its application.
 CREATE FUNCTION gantline.why_refused(p_job_type text, p_queue text)
 RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -1002,8 +1002,8 @@ BEGIN
 END
 $$;
 
--- `p_max_payload_bytes` NULL leaves the size of a payload to the caller, `p_admitted` the question
--- whether the job may be submitted now: an application has asked already.
+-- `p_max_payload_bytes` NULL leaves the size of a payload to the caller, `p_admitted` the
+-- admission: an application has checked it already.
 CREATE FUNCTION gantline.submit(
     p_jobs jsonb, p_now bigint DEFAULT NULL, p_max_payload_bytes integer DEFAULT 65536,
     p_admitted boolean DEFAULT false)
@@ -1109,7 +1109,7 @@ BEGIN
 END
 $$;
 
--- For people: where every job stands, with instants that can be read.
+-- For people: the state of every job, with readable instants.
 CREATE VIEW gantline.jobs AS
 SELECT job.id, job.tenant, lane.queue, lane.job_type,
        CASE WHEN ready.job_id IS NOT NULL THEN 'Queued'

@@ -1,6 +1,6 @@
 -- Works with code of migration 1.
 
--- Jobs are inserted and never updated. Where a job stands is told by the one place it is in:
+-- Jobs are inserted and never updated. The status of a job follows from the one table it is in:
 -- ready (Queued), lease (Running) or the log row marked is_end (ended). Instants are microseconds
 -- since 1970, ids and tokens 16 bytes.
 
@@ -36,8 +36,8 @@ CREATE INDEX gantline_job_by_owner ON gantline_job (tenant, created_by, created_
 CREATE INDEX gantline_job_by_subject ON gantline_job (tenant, subject, created_at, id) WHERE subject <> '';
 
 -- One range per (lane, rank): what is paused, of another type, suspect or not yet due is never read.
--- The rank of an ordinary job is its priority; from 4 on there are the suspects, by their crashes, and
--- their priority is rank % 4.
+-- The rank of an ordinary job is its priority. Suspects have ranks from 4 on, by their crashes; their
+-- priority is rank % 4.
 CREATE TABLE gantline_ready (
     lane    INTEGER NOT NULL,
     rank    INTEGER NOT NULL CHECK (rank BETWEEN 0 AND 35),
@@ -56,7 +56,7 @@ CREATE TABLE gantline_ready (
 CREATE UNIQUE INDEX gantline_ready_by_job ON gantline_ready (job_id);
 
 -- Never above the first row of its (lane, rank), so that a claim finds the lanes that come next
--- by one short scan: with a thousand types it opens those it takes from, not all of them.
+-- by one short scan: with a thousand types it opens only those it takes from.
 CREATE TABLE gantline_floor (
     lane   INTEGER NOT NULL,
     rank   INTEGER NOT NULL CHECK (rank BETWEEN 0 AND 35),
@@ -91,8 +91,8 @@ CREATE TABLE gantline_lease (
 
 CREATE INDEX gantline_lease_by_claim ON gantline_lease (claim_id);
 
--- History, outcome and outbox in one. AUTOINCREMENT: a number is never handed out again, so that a
--- consumer's cursor stays true after the newest row was pruned.
+-- History, outcome and outbox in one. AUTOINCREMENT: a number is never used again, so that a
+-- consumer's position stays valid after the newest row was pruned.
 CREATE TABLE gantline_log (
     sequence       INTEGER PRIMARY KEY AUTOINCREMENT,
     job_id         BLOB NOT NULL CHECK (length(job_id) = 16),
@@ -100,7 +100,7 @@ CREATE TABLE gantline_log (
     change_id      BLOB NOT NULL CHECK (length(change_id) = 16),
     tenant         TEXT NOT NULL,
     lane           INTEGER NOT NULL,
-    -- No list of values: for one more, SQLite would have to write the whole table again.
+    -- No list of values: to add one, SQLite would have to rewrite the whole table.
     event          TEXT NOT NULL CHECK (event <> ''),
     status         TEXT NOT NULL CHECK (status <> ''),
     reason         TEXT NOT NULL,
@@ -144,7 +144,7 @@ CREATE TABLE gantline_dedupe (
 CREATE INDEX gantline_dedupe_by_end ON gantline_dedupe (until) WHERE until IS NOT NULL;
 CREATE INDEX gantline_dedupe_of_request ON gantline_dedupe (job_id) WHERE kind = 'request';
 
--- How many jobs are where, kept in the same transaction as each move.
+-- How many jobs are in which lane and status, written in the transaction of each move.
 CREATE TABLE gantline_tally (
     tenant TEXT NOT NULL,
     lane   INTEGER NOT NULL,
@@ -153,7 +153,7 @@ CREATE TABLE gantline_tally (
     PRIMARY KEY (tenant, lane, status)
 ) STRICT, WITHOUT ROWID;
 
--- AUTOINCREMENT: a version that a deleted or expired record had is never handed out again.
+-- AUTOINCREMENT: a version that a deleted or expired record had is never used again.
 CREATE TABLE gantline_record (
     version    INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace  TEXT NOT NULL,
