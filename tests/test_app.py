@@ -588,7 +588,7 @@ def test_submit_from_code_that_is_not_async(file_url: str) -> None:
     async def sync(value: int) -> None: ...
 
     handles = [sync.submit_sync(value) for value in range(3)]
-    assert jobs.run_sync(handles[0].status).status is JobStatus.QUEUED
+    assert handles[0].status().status is JobStatus.QUEUED
     jobs.run_sync(jobs.close)
 
 

@@ -13,7 +13,6 @@ from gantline.api.access import Access
 from gantline.api.answer import Answer
 from gantline.api.async_endpoint import AsyncEndpoint, Before, response_of
 from gantline.api.call import Call
-from gantline.api.endings import Endings
 from gantline.api.front_desk import FrontDesk
 from gantline.api.job_cache import JobCache
 from gantline.api.operation import Operation
@@ -120,7 +119,6 @@ class Api:
             responses=responses or Responses(),
             stream_tokens=stream_tokens,
         )
-        jobs.on_close(self._parts.endings.close)
         jobs.on_close(self._parts.streams.close)
         operations = _operations(self._parts)
         documentation = Documentation(operations, is_shown=self.settings.show_documentation)
@@ -270,7 +268,6 @@ def _parts(
 ) -> Parts:
     cache = JobCache(jobs, seconds=settings.cache_seconds, most=settings.cache_jobs)
     access = Access(jobs, gate, cache)
-    endings = Endings(lambda: jobs.store, jobs.new_wakeup, most=settings.most_waiting)
     return Parts(
         jobs=jobs,
         settings=settings,
@@ -285,8 +282,7 @@ def _parts(
         ),
         access=access,
         cache=cache,
-        endings=endings,
-        submitter=Submitter(jobs, access, endings, settings=settings, responses=responses),
+        submitter=Submitter(jobs, access, settings=settings, responses=responses),
         streams=Streams(jobs, gate.authorizer, settings.streams),
         stream_identity=Identity(authenticator, stream_tokens),
         stream_tokens=stream_tokens,

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from gantline.api.access import Access
-from gantline.api.endings import Endings
 from gantline.api.front_desk import FrontDesk
 from gantline.api.job_cache import JobCache
 from gantline.api.port import Jobs
@@ -22,7 +21,6 @@ class Parts(NamedTuple):
     desk: FrontDesk
     access: Access
     cache: JobCache
-    endings: Endings
     submitter: Submitter
     streams: Streams
     stream_identity: Identity

@@ -23,6 +23,7 @@ from gantline.contract.webhook import (
     WebhookEndpoint,
     WebhookSpec,
 )
+from gantline.manager.endings import Endings
 from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
@@ -136,6 +137,9 @@ class Jobs(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def endings(self) -> Endings: ...
 
     @property
     def schedules(self) -> Schedules: ...

@@ -20,4 +20,8 @@ class LoopThread:
         async def call() -> A:
             return await make()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        running = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return running.result()
+        finally:
+            running.cancel()  # where the caller was interrupted; else it is over

@@ -20,7 +20,7 @@ from typing import (
 import msgspec
 
 from gantline.contract.errors import InvalidInput, InvalidPayload, Problem
-from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, EncodedPayload, encode_payload
 from gantline.contract.pointer import pointer_to, problem_from
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Codec(Protocol[T]):
         """The names of the payload's fields, for templates; None where they are not known."""
         ...
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         """Validate and encode; raise InvalidInput."""
         ...
 
@@ -84,10 +84,10 @@ class MsgspecCodec(Generic[T]):
         self.fields = _fields_of(annotation)
         self._text_fields = _typed_fields(annotation)
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
-        body = encode_payload(payload, limit=limit)
-        self.decode(bytes(body))
-        return body
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
+        encoded = encode_payload(payload, limit=limit)
+        self.decode(encoded.body)
+        return encoded
 
     def decode(self, body: bytes) -> T:
         try:
@@ -132,28 +132,28 @@ class PydanticCodec(Generic[T]):
         self._adapter: Any = TypeAdapter(annotation)
         self.fields = frozenset(annotation.__pydantic_fields__)
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         if not isinstance(payload, self._type):
             raise InvalidInput(
                 f"The payload is not valid: a {self._type.__name__} is wanted, "
                 f"not a {type(payload).__name__}."
             )
-        body = self._dumped(payload, limit, by_alias=True)
-        if not self._reads_back(body, payload):
+        encoded = self._dumped(payload, limit, by_alias=True)
+        if not self._reads_back(encoded, payload):
             # An alias may be for writing only, and then reading wants the name.
             by_name = self._dumped(payload, limit, by_alias=False)
             if self._reads_back(by_name, payload):
                 return by_name
-            self.decode(bytes(body))
-        return body
+            self.decode(encoded.body)
+        return encoded
 
-    def _reads_back(self, body: msgspec.Raw, payload: T) -> bool:
+    def _reads_back(self, encoded: EncodedPayload, payload: T) -> bool:
         try:
-            return bool(self.decode(bytes(body)) == payload)
+            return bool(self.decode(encoded.body) == payload)
         except InvalidPayload:
             return False
 
-    def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> msgspec.Raw:
+    def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> EncodedPayload:
         try:
             plain = self._adapter.dump_python(
                 payload, mode="json", by_alias=by_alias, warnings="error"

@@ -24,6 +24,7 @@ from gantline.manager.admission import Admission, Counted
 from gantline.manager.batcher import Batcher
 from gantline.manager.decide import bounded, place
 from gantline.manager.observer import Observer, tell
+from gantline.manager.per_loop import PerLoop
 from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.manager")
@@ -39,6 +40,8 @@ class Submission(msgspec.Struct, frozen=True):
     job: Job
     delay: timedelta = timedelta(0)
     request_key: DedupeKey | None = None
+    data: Any = msgspec.UNSET
+    """The payload's plain data, where the payload was made of it here: it is not read again."""
 
 
 class Submitter:
@@ -69,9 +72,7 @@ class Submitter:
         self._payload_limit = payload_limit
         self._payload_check = payload_check
         self._stored = stored
-        self._batchers: dict[
-            asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult | GantlineError]
-        ] = {}
+        self._batchers = PerLoop(lambda: Batcher(self._insert))
 
     # -- checking ---------------------------------------------------------------------------------
 
@@ -81,8 +82,8 @@ class Submitter:
         if job.trace_context is not None:
             trace = sound_trace_context(job.trace_context)
             job = msgspec.structs.replace(job, trace_context=trace)
-        data = check_job(job, payload_limit=self._payload_limit)
-        if self._payload_check and (reason := self._payload_check(job.job_type, data)):
+        data = check_job(job, payload_limit=self._payload_limit, data=submission.data)
+        if self._payload_check and (reason := self._payload_check(job.job_type, job.data())):
             raise InvalidInput(f"The payload was refused: {reason}.")
         asked = Placement(_delay_asked(job, submission.delay), job.priority)
         policy = self._policy_for(job.job_type)
@@ -108,23 +109,30 @@ class Submitter:
 
     # -- storing ----------------------------------------------------------------------------------
 
-    async def submit(self, new: NewJob) -> InsertResult:
-        """Store one together with those of other callers who come at the same time."""
-        counted = await self._admit(new)
-        answer = await self._batcher().add(new)
-        _take_back(counted, answer)
-        return _result(answer)
+    async def submit(
+        self, new: NewJob, *, connection: Any = None, put: Put | None = None
+    ) -> InsertResult:
+        """Store one together with those of other callers who come at the same time.
 
-    async def submit_in(self, connection: Any, new: NewJob, *, put: Put | None) -> InsertResult:
-        """Store one in the caller's transaction; `put` where the store has no part in that."""
-        counted = await self._admit(new)
-        if put is not None:
+        With `connection` it is stored in the caller's transaction; by `put`, where the store has no
+        part in that.
+        """
+        try:
+            counted = await self._admission.check(new.job.job_type, new.job.queue)
+        except SubmitRefused:
+            if not any(await self._were_accepted([new])):
+                raise
+            counted = None
+        answer: InsertResult | GantlineError
+        if connection is None:
+            answer = await self._batchers.here().add(new)
+        elif put is not None:
             answer = await put(connection, new)
         else:
             (answer,) = await self._store.insert_in(connection, [new])
             tell(self._observer.submitted, [new], [answer])
         _take_back(counted, answer)
-        return answer
+        return _result(answer)
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one type or queue has no room for its share, none of them."""
@@ -162,17 +170,8 @@ class Submitter:
 
     async def drained(self) -> None:
         """Wait until all that callers handed in is written."""
-        for batcher in list(self._batchers.values()):
+        for batcher in self._batchers.made.values():
             await batcher.drained()
-
-    async def _admit(self, new: NewJob) -> Counted | None:
-        """Raise SubmitRefused, but not for a job that was accepted before."""
-        try:
-            return await self._admission.check(new.job.job_type, new.job.queue)
-        except SubmitRefused:
-            if not any(await self._were_accepted([new])):
-                raise
-            return None
 
     async def _admit_each(self, jobs: Sequence[NewJob]) -> list[Counted | SubmitRefused | None]:
         admitted: list[Counted | SubmitRefused | None] = []
@@ -201,12 +200,6 @@ class Submitter:
             or (job is not None and job.job.tenant_id == new.job.tenant_id)
             for new, job in zip(jobs, known, strict=True)
         ]
-
-    def _batcher(self) -> Batcher[NewJob, InsertResult | GantlineError]:
-        loop = asyncio.get_running_loop()
-        if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self._insert)
-        return self._batchers[loop]
 
     async def _insert_many(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Two batches at a time: while one is being committed, the next is being sent."""
