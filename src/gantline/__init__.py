@@ -10,6 +10,7 @@ from gantline.app import (
     JobPoisoned,
     JobType,
     Require,
+    SyncHandle,
 )
 from gantline.contract.errors import (
     GantlineError,
@@ -30,6 +31,7 @@ from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
+from gantline.contract.submission import SubmitOptions
 from gantline.contract.version import __version__
 from gantline.worker.context import Context, current_job
 from gantline.worker.handler import provide
@@ -65,7 +67,9 @@ __all__ = [
     "StoreClosed",
     "StoreUnavailable",
     "SubmitConflict",
+    "SubmitOptions",
     "SubmitRefused",
+    "SyncHandle",
     "WorkerSettings",
     "__version__",
     "current_job",

@@ -2,7 +2,14 @@
 
 from gantline.app.declare import JobGroup
 from gantline.app.gantline import Gantline, Require
-from gantline.app.handle import Handle, JobCancelled, JobFailed, JobNotCompleted, JobPoisoned
+from gantline.app.handle import (
+    Handle,
+    JobCancelled,
+    JobFailed,
+    JobNotCompleted,
+    JobPoisoned,
+    SyncHandle,
+)
 from gantline.app.job_type import JobType
 
 __all__ = [
@@ -15,4 +22,5 @@ __all__ = [
     "JobPoisoned",
     "JobType",
     "Require",
+    "SyncHandle",
 ]

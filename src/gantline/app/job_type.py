@@ -16,7 +16,7 @@ from gantline.contract.job import DEFAULT_PRIORITY, Job
 from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
-from gantline.manager.submitter import Submission
+from gantline.manager.submitter import NO_DELAY, Submission
 from gantline.worker.context import current_job
 from gantline.worker.handler import Handler
 
@@ -239,5 +239,5 @@ class JobType(Generic[T, R]):
             parent_job_id=parent,
             trace_context=dict(trace) or None,
         )
-        asked = Submission(job, delay or timedelta(0), request_key, data)
+        asked = Submission(job, delay or NO_DELAY, request_key, data)
         return app.manager.submitter.prepare(asked)

@@ -88,4 +88,4 @@ class NewJob(msgspec.Struct, frozen=True):
     def keys(self) -> tuple[DedupeKey, ...]:
         """All keys of the job, in the order in which they decide: a repeated request is told by
         its own key, whoever has the job's key by now."""
-        return tuple(key for key in (self.request_key, self.job_key) if key is not None)
+        return tuple(filter(None, (self.request_key, self.job_key)))

@@ -148,7 +148,7 @@ class _Lookout:
         while self._waiting or loop.time() < leave_at:
             if self._waiting:
                 leave_at = loop.time() + _LISTEN_ON_SECONDS
-                if loop.time() - asked_at >= _ASK_EVERY_SECONDS:
+                if not self._has_heard or loop.time() - asked_at >= _ASK_EVERY_SECONDS:
                     wakeup.notify(Hint.WATCHED)
                     asked_at = loop.time()
                 pause = self._next_pause(pause)

@@ -30,6 +30,7 @@ from gantline.manager.switches import Switches
 _log = logging.getLogger("gantline.manager")
 
 _BATCH: Final = 500
+NO_DELAY: Final = timedelta(0)
 
 Put = Callable[[Any, NewJob], Awaitable[InsertResult]]
 
@@ -38,7 +39,7 @@ class Submission(msgspec.Struct, frozen=True):
     """A job to be submitted, and what does not belong into its envelope."""
 
     job: Job
-    delay: timedelta = timedelta(0)
+    delay: timedelta = NO_DELAY
     request_key: DedupeKey | None = None
     data: Any = msgspec.UNSET
     """The payload's plain data, where the payload was made of it here: it is not read again."""
@@ -132,7 +133,9 @@ class Submitter:
             (answer,) = await self._store.insert_in(connection, [new])
             tell(self._observer.submitted, [new], [answer])
         _take_back(counted, answer)
-        return _result(answer)
+        if isinstance(answer, GantlineError):
+            raise answer
+        return answer
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one type or queue has no room for its share, none of them."""
@@ -141,9 +144,10 @@ class Submitter:
             lane: await self._admission.check(*lane, jobs=number) for lane, number in lanes.items()
         }
         answers = await self._insert_many(jobs)
-        for new, answer in zip(jobs, answers, strict=True):
-            _take_back(counted[new.job.job_type, new.job.queue], answer)
-        return [_result(answer) for answer in answers]
+        if any(counted.values()):
+            for new, answer in zip(jobs, answers, strict=True):
+                _take_back(counted[new.job.job_type, new.job.queue], answer)
+        return _results(answers)
 
     async def submit_each(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Store many, each on its own: what is refused does not harm the others."""
@@ -161,7 +165,7 @@ class Submitter:
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store what may not be refused, for it follows from what was accepted."""
-        return [_result(answer) for answer in await self._insert_many(jobs)]
+        return _results(await self._insert_many(jobs))
 
     async def insert_moved(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store what leaves an outbox, where it can stay while the store is closed."""
@@ -234,10 +238,12 @@ def _delay_asked(job: Job, delay: timedelta) -> timedelta:
     return bounded(delay if at is None else at - job.created_at)
 
 
-def _result(answer: InsertResult | GantlineError) -> InsertResult:
-    if isinstance(answer, GantlineError):
-        raise answer
-    return answer
+def _results(answers: Sequence[InsertResult | GantlineError]) -> list[InsertResult]:
+    """What the store said to each; raise what it said to one that it cannot take."""
+    results = [answer for answer in answers if not isinstance(answer, GantlineError)]
+    if len(results) < len(answers):
+        raise next(answer for answer in answers if isinstance(answer, GantlineError))
+    return results
 
 
 def _take_back(counted: Counted | None, answer: InsertResult | GantlineError) -> None:
