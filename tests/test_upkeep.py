@@ -10,6 +10,7 @@ from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import Leadership
 from gantline.manager.maintenance import ROLE
 from gantline.manager.observer import Unobserved
+from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_new, wanting
@@ -51,6 +52,7 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
     task = asyncio.create_task(
         maintain_for_ever(
             store,
+            Switches(store),
             "me",
             every=LEASE,
             lease=LEASE,

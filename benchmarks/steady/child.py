@@ -40,6 +40,7 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
     async with contender.app, contender.app.running(settings) as worker:
         upkeep = maintain_for_ever(
             contender.app.store,
+            contender.app.switches,
             worker.session_id,
             every=timedelta(seconds=5),
             lease=_LEASE,

@@ -471,6 +471,7 @@ class Worker:
     async def _maintain(self, every: timedelta) -> None:
         await maintain_for_ever(
             self._store,
+            self._switches,
             self.session_id,
             every=every,
             lease=self._settings.lease,
