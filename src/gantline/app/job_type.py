@@ -1,8 +1,8 @@
 """A job type: a declared job, typed by its payload and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_OPTIONS: Final = SubmitOptions.__annotations__.keys()
 
 
 class JobType(Generic[T, R]):
@@ -190,54 +192,43 @@ class JobType(Generic[T, R]):
         self,
         payload: T,
         *,
-        delay: timedelta | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        owner: str | None = None,
-        subject: str | None = None,
-        idempotency_key: str | None = None,
-        correlation_id: str | None = None,
-        job_id: UUID | None = None,
         attempt: int = 1,
-        max_attempts: int | None = None,
-        parent: UUID | None = None,
-        trace_context: Mapping[str, str] | None = None,
         request_key: DedupeKey | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> NewJob:
-        """Validate and encode a job without storing it; raise InvalidInput.
-
-        What SubmitOptions does not give is said by the type, the application and the running job.
-        """
+        """Validate and encode a job without storing it; raise InvalidInput."""
+        if options and (unknown := options.keys() - _OPTIONS):
+            raise TypeError(f"There is no option {min(unknown)!r} of a submit.")
         app, handler = self.app, self.handler
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
-        running = current_job()
-        job_id = job_id or new_job_id()
-        trace = app.tracing.carrier() if trace_context is None else trace_context
-        if correlation_id is None:
+        job_id = options.get("job_id") or new_job_id()
+        tenant, queue = options.get("tenant"), options.get("queue")
+        subject, key = options.get("subject"), options.get("idempotency_key")
+        priority, attempts = options.get("priority"), options.get("max_attempts")
+        if (correlation_id := options.get("correlation_id")) is None:
+            running = current_job()
             correlation_id = running.job.correlation_id if running else uuid_text(job_id)
+        if (trace := options.get("trace_context")) is None:
+            trace = app.tracing.carrier()
         job = Job(
             job_id=job_id,
             job_type=self.name,
             subject_id=self._subject(payload) if subject is None else subject,
             correlation_id=correlation_id,
-            idempotency_key=(
-                self._idempotency_key(payload) if idempotency_key is None else idempotency_key
-            ),
+            idempotency_key=self._idempotency_key(payload) if key is None else key,
             attempt=attempt,
-            max_attempts=handler.policy.retry.attempts if max_attempts is None else max_attempts,
+            max_attempts=handler.policy.retry.attempts if attempts is None else attempts,
             payload=msgspec.Raw(body),
             created_at=app.clock.now(),
             tenant_id=app.default_tenant if tenant is None else tenant,
             queue=handler.queue if queue is None else queue,
             priority=self.priority if priority is None else priority,
-            scheduled_at=at,
+            scheduled_at=options.get("at"),
             payload_version=handler.version,
-            created_by=owner or "",
-            parent_job_id=parent,
+            created_by=options.get("owner") or "",
+            parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
         )
-        asked = Submission(job, delay or NO_DELAY, request_key, data)
+        asked = Submission(job, options.get("delay") or NO_DELAY, request_key, data)
         return app.manager.submitter.prepare(asked)
