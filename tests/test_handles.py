@@ -24,9 +24,8 @@ from gantline import (
     SyncHandle,
 )
 from gantline.contract.wakeup import Hint
-from gantline.manager import endings as looking
-from gantline.manager.endings import Endings
-from gantline.manager.per_loop import PerLoop
+from gantline.wakeups import endings as looking
+from gantline.wakeups.endings import Endings
 
 pytestmark = pytest.mark.matrix
 
@@ -319,12 +318,15 @@ print(os.waitstatus_to_exitcode(status), handle.wait(30).status)
     assert done.stdout.split() == ["0", "Cancelled"], done.stderr
 
 
-def test_what_belongs_to_a_loop_goes_when_another_begins() -> None:
-    things = PerLoop(object)
+def test_what_belongs_to_a_loop_goes_when_another_begins(tmp_path: Path) -> None:
+    app = Application(f"sqlite:///{tmp_path}/gantline.db")
 
-    async def twice() -> tuple[object, object]:
-        return things.here(), things.here()
+    async def wait_in_vain() -> None:
+        handle = await app.gated.submit("x")
+        with pytest.raises(TimeoutError):
+            await handle.wait(0.01)
 
-    first, second = asyncio.run(twice()), asyncio.run(twice())
-    assert first[0] is first[1] is not second[0]
-    assert list(things.made.values()) == [second[0]]
+    for _ in range(3):
+        asyncio.run(wait_in_vain())
+    assert len(app.jobs.endings._lookouts) == 1
+    app.jobs.run_sync(app.jobs.close)

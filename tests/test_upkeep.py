@@ -9,7 +9,7 @@ from uuid import uuid4
 from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import Leadership
 from gantline.manager.maintenance import ROLE
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
 from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
@@ -56,7 +56,7 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
             "me",
             every=LEASE,
             lease=LEASE,
-            observer=Unobserved(),
+            observer=Observer(),
             chores=(),
             requeued=requeued.set,
         )

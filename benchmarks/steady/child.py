@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.contest import meter
 from benchmarks.contest.on_gantline import Contender
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
 from gantline.manager.pruner import Retention
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.tuning import run_tuned
@@ -44,7 +44,7 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
             worker.session_id,
             every=timedelta(seconds=5),
             lease=_LEASE,
-            observer=Unobserved(),
+            observer=Observer(),
             chores=(),
             requeued=lambda: None,
             retention=retention,

@@ -15,7 +15,7 @@ from gantline.api.application import Api
 from gantline.api.server import ApiServer
 from gantline.contract.wakeup import Hint
 from gantline.integrations.fastapi import enqueue
-from gantline.manager.endings import Endings
+from gantline.wakeups.endings import Endings
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, run_all, stored
@@ -215,7 +215,7 @@ async def test_a_worker_of_another_process_ends_the_wait_at_once(
 ) -> None:
     """By its hint: looking by ourselves is put off for so long that it could not be it."""
     for looking in ("FIRST_LOOK", "LONGEST_LOOK", "LONGEST_LOOK_WITH_HINTS"):
-        monkeypatch.setattr(f"gantline.manager.endings._{looking}_SECONDS", 60.0)
+        monkeypatch.setattr(f"gantline.wakeups.endings._{looking}_SECONDS", 60.0)
     url = f"sqlite:///{tmp_path}/gantline.db"
     async with (
         make_jobs(url) as jobs,

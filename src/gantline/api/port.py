@@ -23,10 +23,10 @@ from gantline.contract.webhook import (
     WebhookEndpoint,
     WebhookSpec,
 )
-from gantline.manager.endings import Endings
 from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
+from gantline.wakeups.endings import Endings
 from gantline.worker.handler import Handler
 
 

@@ -38,7 +38,6 @@ from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.endings import Endings
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
@@ -46,6 +45,7 @@ from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import TraceRuns, Tracing
+from gantline.wakeups.endings import Endings
 from gantline.wakeups.in_process import Hub
 from gantline.worker.executor import RunHook
 from gantline.worker.handler import Handler

@@ -13,7 +13,6 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
 from gantline.contract.store import JobStore
 from gantline.manager.batcher import Batcher
-from gantline.manager.per_loop import PerLoop
 
 _ROUNDS: Final = 100
 _PAUSE_BETWEEN_SECONDS: Final = 0.005
@@ -39,7 +38,9 @@ class Appender:
         self._most_waiting = most_waiting
         self._waiting = 0
         self._ended_at = 0.0
-        self._batchers = PerLoop(lambda: Batcher(self._append, most=MOST_IN_A_BLOCK))
+        self._batchers: dict[
+            asyncio.AbstractEventLoop, Batcher[_Asked, AuditEvent | GantlineError]
+        ] = {}
 
     async def append(self, tenant_id: str, draft: Draft) -> AuditEvent:
         """Append one; raise StoreError where that cannot be done, or cannot be told."""
@@ -49,7 +50,7 @@ class Appender:
             )
         self._waiting += 1
         try:
-            answer = await self._batchers.here().add((tenant_id, draft))
+            answer = await self._batcher().add((tenant_id, draft))
         finally:
             self._waiting -= 1
         if isinstance(answer, GantlineError):
@@ -58,7 +59,15 @@ class Appender:
 
     async def drained(self) -> None:
         """Wait until all that was handed in has been answered."""
-        await self._batchers.here().drained()
+        batcher = self._batchers.pop(asyncio.get_running_loop(), None)
+        if batcher is not None:
+            await batcher.drained()
+
+    def _batcher(self) -> Batcher[_Asked, AuditEvent | GantlineError]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._batchers:
+            self._batchers[loop] = Batcher(self._append, most=MOST_IN_A_BLOCK)
+        return self._batchers[loop]
 
     async def _append(self, asked: Sequence[_Asked]) -> list[AuditEvent | GantlineError]:
         """One block for each tenant; what goes wrong with one chain is not the others' trouble."""

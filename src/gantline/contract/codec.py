@@ -81,8 +81,10 @@ class MsgspecCodec(Generic[T]):
                 f"{annotation!r} cannot be the type of a payload: {error}.",
                 next_step="Use a msgspec Struct, a pydantic model, a dataclass or a TypedDict.",
             ) from None
-        self.fields = _fields_of(annotation)
-        self._text_fields = _typed_fields(annotation)
+        found = _typed_fields(annotation)
+        self.fields = None if found is None else frozenset(found)
+        by_json_name = {encoded: (encoded, kind) for encoded, kind in (found or {}).values()}
+        self._text_fields = None if found is None else by_json_name | found
 
     def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         encoded = encode_payload(payload, limit=limit)
@@ -190,25 +192,11 @@ class PydanticCodec(Generic[T]):
         return None
 
 
-def _fields_of(annotation: Any) -> frozenset[str] | None:
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return frozenset(annotation.__struct_fields__)
-    if dataclasses.is_dataclass(annotation):
-        return frozenset(field.name for field in dataclasses.fields(annotation))
-    if is_typeddict(annotation):
-        return frozenset(get_type_hints(annotation))
-    return None
-
-
 def _typed_fields(annotation: Any) -> dict[str, tuple[str, Any]] | None:
-    """Fields by both their names, with the name in JSON and the type."""
+    """Fields by their names, with the name in JSON and the type."""
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         fields = msgspec.structs.fields(annotation)
-        return {
-            name: (one.encode_name, one.type)
-            for one in fields
-            for name in (one.name, one.encode_name)
-        }
+        return {one.name: (one.encode_name, one.type) for one in fields}
     if dataclasses.is_dataclass(annotation) or is_typeddict(annotation):
         return {name: (name, hint) for name, hint in get_type_hints(annotation).items()}
     return None

@@ -20,11 +20,10 @@ from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.trace import sound_trace_context
-from gantline.manager.admission import Admission, Counted
+from gantline.manager.admission import Admission, TakeBack
 from gantline.manager.batcher import Batcher
 from gantline.manager.decide import bounded, place
 from gantline.manager.observer import Observer, tell
-from gantline.manager.per_loop import PerLoop
 from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.manager")
@@ -73,7 +72,9 @@ class Submitter:
         self._payload_limit = payload_limit
         self._payload_check = payload_check
         self._stored = stored
-        self._batchers = PerLoop(lambda: Batcher(self._insert))
+        self._batchers: dict[
+            asyncio.AbstractEventLoop, Batcher[NewJob, InsertResult | GantlineError]
+        ] = {}
 
     # -- checking ---------------------------------------------------------------------------------
 
@@ -119,20 +120,20 @@ class Submitter:
         part in that.
         """
         try:
-            counted = await self._admission.check(new.job.job_type, new.job.queue)
+            take_back = await self._admission.check(new.job.job_type, new.job.queue)
         except SubmitRefused:
             if not any(await self._were_accepted([new])):
                 raise
-            counted = None
+            take_back = None
         answer: InsertResult | GantlineError
         if connection is None:
-            answer = await self._batchers.here().add(new)
+            answer = await self._batcher().add(new)
         elif put is not None:
             answer = await put(connection, new)
         else:
             (answer,) = await self._store.insert_in(connection, [new])
             tell(self._observer.submitted, [new], [answer])
-        _take_back(counted, answer)
+        _uncount(take_back, answer)
         if isinstance(answer, GantlineError):
             raise answer
         return answer
@@ -140,26 +141,26 @@ class Submitter:
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one type or queue has no room for its share, none of them."""
         lanes = Counter((new.job.job_type, new.job.queue) for new in jobs)
-        counted = {
+        take_back = {
             lane: await self._admission.check(*lane, jobs=number) for lane, number in lanes.items()
         }
         answers = await self._insert_many(jobs)
-        if any(counted.values()):
+        if any(take_back.values()):
             for new, answer in zip(jobs, answers, strict=True):
-                _take_back(counted[new.job.job_type, new.job.queue], answer)
+                _uncount(take_back[new.job.job_type, new.job.queue], answer)
         return _results(answers)
 
     async def submit_each(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Store many, each on its own: what is refused does not harm the others."""
         admitted = await self._admit_each(jobs)
         passed = [
-            (new, counted)
-            for new, counted in zip(jobs, admitted, strict=True)
-            if not isinstance(counted, SubmitRefused)
+            (new, take_back)
+            for new, take_back in zip(jobs, admitted, strict=True)
+            if not isinstance(take_back, SubmitRefused)
         ]
         answers = await self._insert_many([new for new, _ in passed])
-        for (_, counted), answer in zip(passed, answers, strict=True):
-            _take_back(counted, answer)
+        for (_, take_back), answer in zip(passed, answers, strict=True):
+            _uncount(take_back, answer)
         stored = iter(answers)
         return [one if isinstance(one, SubmitRefused) else next(stored) for one in admitted]
 
@@ -174,11 +175,11 @@ class Submitter:
 
     async def drained(self) -> None:
         """Wait until all that callers handed in is written."""
-        for batcher in self._batchers.made.values():
+        for batcher in list(self._batchers.values()):
             await batcher.drained()
 
-    async def _admit_each(self, jobs: Sequence[NewJob]) -> list[Counted | SubmitRefused | None]:
-        admitted: list[Counted | SubmitRefused | None] = []
+    async def _admit_each(self, jobs: Sequence[NewJob]) -> list[TakeBack | SubmitRefused | None]:
+        admitted: list[TakeBack | SubmitRefused | None] = []
         refused: list[int] = []
         for index, new in enumerate(jobs):
             try:
@@ -204,6 +205,12 @@ class Submitter:
             or (job is not None and job.job.tenant_id == new.job.tenant_id)
             for new, job in zip(jobs, known, strict=True)
         ]
+
+    def _batcher(self) -> Batcher[NewJob, InsertResult | GantlineError]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._batchers:
+            self._batchers[loop] = Batcher(self._insert)
+        return self._batchers[loop]
 
     async def _insert_many(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Two batches at a time: while one is being committed, the next is being sent."""
@@ -246,7 +253,7 @@ def _results(answers: Sequence[InsertResult | GantlineError]) -> list[InsertResu
     return results
 
 
-def _take_back(counted: Counted | None, answer: InsertResult | GantlineError) -> None:
+def _uncount(take_back: TakeBack | None, answer: InsertResult | GantlineError) -> None:
     """What is not stored does not count against a cap."""
-    if counted is not None and not isinstance(answer, Applied):
-        counted.take_back(1)
+    if take_back is not None and not isinstance(answer, Applied):
+        take_back()

@@ -17,6 +17,7 @@ from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import Transition
 from gantline.manager.manager import Ending, Settled
+from gantline.manager.observer import Observer
 from gantline.telemetry.names import BOUNDS, OTHER
 
 
@@ -71,7 +72,7 @@ class _ByType(dict[str, TypeFigures]):
         return self[OTHER]
 
 
-class Figures:
+class Figures(Observer):
     """The observer that counts. Types that are not known are counted together."""
 
     def __init__(self, job_types: Iterable[str]) -> None:

@@ -16,9 +16,8 @@ from gantline.contract.errors import JobNotFound, StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.store import JobReader
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.per_loop import PerLoop
 
-_log = logging.getLogger("gantline.manager")
+_log = logging.getLogger("gantline.wakeup")
 
 _FIRST_LOOK_SECONDS: Final = 0.02
 _LONGEST_LOOK_SECONDS: Final = 0.25
@@ -38,7 +37,9 @@ class Endings:
     """
 
     def __init__(self, reader: JobReader, new_wakeup: Callable[[], Wakeup]) -> None:
-        self._lookouts = PerLoop(lambda: _Lookout(reader, new_wakeup))
+        self._reader = reader
+        self._new_wakeup = new_wakeup
+        self._lookouts: dict[asyncio.AbstractEventLoop, _Lookout] = {}
 
     async def wait(
         self, job_id: UUID, seconds: float | None, *, is_on_its_way: bool = False
@@ -48,17 +49,21 @@ class Endings:
         `is_on_its_way`: it may not be in the store yet; otherwise raise JobNotFound. Raise
         StoreUnavailable when the application is closed meanwhile.
         """
-        return await self._lookouts.here().wait(job_id, seconds, is_on_its_way=is_on_its_way)
+        loop = asyncio.get_running_loop()
+        if loop not in self._lookouts:
+            alive = {one: its for one, its in self._lookouts.items() if not one.is_closed()}
+            self._lookouts = {**alive, loop: _Lookout(self._reader, self._new_wakeup)}
+        return await self._lookouts[loop].wait(job_id, seconds, is_on_its_way=is_on_its_way)
 
     def look(self) -> None:
         """Look at once: something has changed that may be an ending."""
-        for loop, lookout in self._lookouts.made.items():
+        for loop, lookout in self._lookouts.items():
             with suppress(RuntimeError):  # that loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(lookout.look)
 
     async def close(self) -> None:
         """Let all go who wait."""
-        for loop, lookout in self._lookouts.made.items():
+        for loop, lookout in self._lookouts.items():
             if loop is asyncio.get_running_loop():
                 await lookout.close()
             else:
