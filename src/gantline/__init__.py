@@ -1,17 +1,16 @@
 """Gantline: durable background jobs for Python. One contract, one lifecycle, any store."""
 
-from gantline.app import (
-    Gantline,
+from gantline.app.declare import JobGroup
+from gantline.app.gantline import Gantline, Require
+from gantline.app.handle import (
     Handle,
     JobCancelled,
     JobFailed,
-    JobGroup,
     JobNotCompleted,
     JobPoisoned,
-    JobType,
-    Require,
     SyncHandle,
 )
+from gantline.app.job_type import JobType
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,

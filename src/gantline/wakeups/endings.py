@@ -22,9 +22,9 @@ _log = logging.getLogger("gantline.wakeup")
 _FIRST_LOOK_SECONDS: Final = 0.02
 _LONGEST_LOOK_SECONDS: Final = 0.25
 _LONGEST_LOOK_WITH_HINTS_SECONDS: Final = 1.0
-# Where hints come in floods, many of them are one look, and looking takes a fifth of the time.
+# Where hints come in floods, many of them are one look, and looking takes a third of the time.
 _SHORTEST_PAUSE_SECONDS: Final = 0.005
-_PAUSE_PER_LOOK: Final = 4
+_PAUSE_PER_LOOK: Final = 2
 _ASK_EVERY_SECONDS: Final = 1.0
 # For who waits next: to listen anew takes a connection where hints come from a server.
 _LISTEN_ON_SECONDS: Final = 10.0
@@ -51,19 +51,20 @@ class Endings:
         """
         loop = asyncio.get_running_loop()
         if loop not in self._lookouts:
-            alive = {one: its for one, its in self._lookouts.items() if not one.is_closed()}
-            self._lookouts = {**alive, loop: _Lookout(self._reader, self._new_wakeup)}
+            for ended in [one for one in list(self._lookouts) if one.is_closed()]:
+                self._lookouts.pop(ended, None)
+            self._lookouts[loop] = _Lookout(self._reader, self._new_wakeup)
         return await self._lookouts[loop].wait(job_id, seconds, is_on_its_way=is_on_its_way)
 
     def look(self) -> None:
         """Look at once: something has changed that may be an ending."""
-        for loop, lookout in self._lookouts.items():
+        for loop, lookout in list(self._lookouts.items()):
             with suppress(RuntimeError):  # that loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(lookout.look)
 
     async def close(self) -> None:
         """Let all go who wait."""
-        for loop, lookout in self._lookouts.items():
+        for loop, lookout in list(self._lookouts.items()):
             if loop is asyncio.get_running_loop():
                 await lookout.close()
             else:
@@ -149,7 +150,7 @@ class _Lookout:
 
     async def _look_for_endings(self, wakeup: Wakeup) -> None:
         loop = asyncio.get_running_loop()
-        pause, asked_at, leave_at = 0.0, -math.inf, math.inf
+        pause, asked_at, leave_at = 0.0, -math.inf, loop.time() + _LISTEN_ON_SECONDS
         while self._waiting or loop.time() < leave_at:
             if self._waiting:
                 leave_at = loop.time() + _LISTEN_ON_SECONDS
