@@ -291,6 +291,28 @@ def test_payloads_that_differ_have_other_fingerprints(one: bytes, other: bytes) 
     assert fingerprint_of(one, 1) != fingerprint_of(other, 1)
 
 
+@unhurried
+@given(json_values())
+def test_what_was_encoded_has_the_fingerprint_of_its_text(value: Any) -> None:
+    body, data = encode_payload(value)
+    assert fingerprint(data, 1) == fingerprint_of(body, 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Shape("s", Point(2), cargo=(1, {2: "b", 10: "a"})),
+        {10: 1, 9: {"z": 1, "a": 2}},
+        {1: "a", "1": "b"},
+        {1.5: (), "at": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"empty": frozenset(), "price": Decimal("1.50")},
+    ],
+)
+def test_what_json_turns_into_something_else_has_the_fingerprint_of_its_text(value: Any) -> None:
+    body, data = encode_payload(value)
+    assert fingerprint(data, 1) == fingerprint_of(body, 1)
+
+
 def test_the_same_data_in_another_version_has_another_fingerprint() -> None:
     assert fingerprint_of(b"1", 1) != fingerprint_of(b"1", 2)
     assert fingerprint_of(b"1", 11) != fingerprint_of(b"11", 1)

@@ -171,8 +171,6 @@ class Submitter:
 
     async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
         """Wait for the end of a job while somebody is there to hear of it; raise ClientGone."""
-        if self._waiting.locked():
-            return None
         waiting = asyncio.create_task(self._ended_within(job_id, seconds))
         leaving = asyncio.create_task(call.until_gone())
         try:
@@ -186,6 +184,8 @@ class Submitter:
             await asyncio.gather(waiting, leaving, return_exceptions=True)
 
     async def _ended_within(self, job_id: UUID, seconds: float) -> JobSnapshot | None:
+        if self._waiting.locked():
+            return None
         async with self._waiting:
             try:
                 job = await self._jobs.endings.wait(job_id, seconds)
