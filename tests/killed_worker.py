@@ -17,6 +17,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.store import JobStore
 from gantline.manager.maintenance import Maintenance
 from gantline.manager.manager import Ending, JobManager
+from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
 from gantline.testing.factories import wanting
 
@@ -32,7 +33,7 @@ async def work(url: str, session: str, journal: int) -> None:
     await store.open()
     print("at work", flush=True)  # noqa: T201  # the test waits for it
     manager = JobManager(store)
-    maintenance = Maintenance(store, session, lease=LEASE)
+    maintenance = Maintenance(store, Switches(store), session, lease=LEASE)
     swept_at = 0.0
     while True:
         if clock.monotonic() - swept_at > LEASE.total_seconds() / 4:

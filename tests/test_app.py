@@ -582,6 +582,29 @@ async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
         stranger.close()
 
 
+async def test_an_option_that_there_is_not_is_refused() -> None:
+    jobs = Gantline("memory://")
+
+    @jobs.job("plain")
+    async def plain(value: int) -> None: ...
+
+    with pytest.raises(TypeError, match="'prioritty'"):
+        await plain.submit(1, prioritty=1)  # type: ignore[call-arg]  # misspelt on purpose
+
+
+async def test_a_check_of_payloads_sees_them_as_json_says_them() -> None:
+    seen: list[Any] = []
+    defaults = JobDefaults(payload_check=lambda job_type, data: seen.append(data))
+    jobs = Gantline("memory://", defaults=defaults)
+
+    @jobs.job("plain")
+    async def plain(value: dict[int, tuple[int, int]]) -> None: ...
+
+    async with jobs:
+        await plain.submit({7: (1, 2)})
+    assert seen == [{"7": [1, 2]}]
+
+
 def test_submit_from_code_that_is_not_async(file_url: str) -> None:
     jobs = Gantline(file_url)
 
@@ -589,7 +612,7 @@ def test_submit_from_code_that_is_not_async(file_url: str) -> None:
     async def sync(value: int) -> None: ...
 
     handles = [sync.submit_sync(value) for value in range(3)]
-    assert jobs.run_sync(handles[0].status).status is JobStatus.QUEUED
+    assert handles[0].status().status is JobStatus.QUEUED
     jobs.run_sync(jobs.close)
 
 

@@ -21,6 +21,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.maintenance import Maintenance
 from gantline.manager.pruner import Pruner
+from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
 from gantline.stores import store_from_url
 from gantline.stores.memory import MemoryStore
@@ -121,10 +122,12 @@ async def test_runs_end_and_nothing_is_pruned() -> None:
     bench = await Bench.on(MemoryHarness())
     ended, _ = await bench.bring_to(JobStatus.COMPLETED)
     running = await bench.start()
-    pruner = Pruner(bench.store, retention=Retention.split(timedelta(0), timedelta(0)))
+    pruner = Pruner(
+        bench.store, Switches(bench.store), retention=Retention.split(timedelta(0), timedelta(0))
+    )
     await bench.let_leases_expire()
     await close(bench.store)
-    report = await Maintenance(bench.store, "leader").run_once()
+    report = await Maintenance(bench.store, Switches(bench.store), "leader").run_once()
     assert report is not None
     assert report.reaped.requeued == 1
     assert await bench.status(running.job.job_id) is JobStatus.QUEUED

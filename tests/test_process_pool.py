@@ -11,8 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from gantline import Gantline
-from gantline.app import JobType
+from gantline import Gantline, JobType
 from gantline.contract.outcome import Failure, Stopped, Success
 from gantline.testing.factories import wanting
 from gantline.worker.active import ActiveRun, Cause

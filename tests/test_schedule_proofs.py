@@ -23,6 +23,7 @@ from gantline.contract.recurrence import Every
 from gantline.contract.schedule import Schedule, ScheduleRecord
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
+from gantline.manager.observer import Observer
 from gantline.manager.scheduler import Scheduler
 from gantline.manager.schedules import definition_of, entry_of, key_of
 from gantline.stores import store_from_url
@@ -216,12 +217,9 @@ async def test_how_late_ten_thousand_schedules_are(
 ) -> None:
     lateness: list[float] = []
 
-    class Noting:
-        def fired(self, late: Sequence[tuple[str, float]]) -> None:
-            lateness.extend(seconds for _, seconds in late)
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *_: None
+    class Noting(Observer):
+        def fired(self, lateness_of: Sequence[tuple[str, float]]) -> None:
+            lateness.extend(seconds for _, seconds in lateness_of)
 
     async with _worker(place.url) as jobs:
         jobs.watching.observer.observer = Noting()

@@ -529,7 +529,8 @@ async def test_only_the_statuses_that_are_said_are_pruned() -> None:
         for handle in handles:
             await handle.wait(timeout=10)
         await asyncio.sleep(0.01)
-        pruned = await Pruner(jobs.store, retention=Retention(failed=timedelta(0))).run_once()
+        retention = Retention(failed=timedelta(0))
+        pruned = await Pruner(jobs.store, jobs.switches, retention=retention).run_once()
         assert pruned.jobs == 1
         assert (await handles[0].status()).status is JobStatus.COMPLETED
 

@@ -12,6 +12,7 @@ from gantline.contract.retention import Retention
 from gantline.contract.status import JobStatus
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
+from gantline.manager.switches import Switches
 from gantline.stores.sqlite import SqliteStore
 from gantline.testing.conformance import Bench
 from gantline.testing.conformance.bench import HOUR, LEASE
@@ -77,7 +78,7 @@ async def test_what_is_left_of_ended_jobs_is_pruned(bench: Bench) -> None:
     ended = [(await bench.bring_to(JobStatus.COMPLETED))[0] for _ in range(3)]
     remove_by_hand(bench, *ended[:2])
     bench.clock.advance(2 * HOUR)
-    pruner = Pruner(bench.store, retention=Retention.split(HOUR, HOUR))
+    pruner = Pruner(bench.store, Switches(bench.store), retention=Retention.split(HOUR, HOUR))
     assert (await pruner.run_once()).jobs == 3
     assert (await pruner.run_once()).jobs == 0
     assert await counted(bench) == 0

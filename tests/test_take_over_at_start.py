@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from gantline import Gantline, JobStatus
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
 from gantline.manager.sessions import store_id
 from gantline.testing.factories import wanting
 from gantline.worker.session_lock import SessionLock
@@ -34,7 +34,7 @@ async def test_what_an_ended_worker_held_waits_again_before_the_first_claim(
             jobs.store,
             "new",
             lease=lease,
-            observer=Unobserved(),
+            observer=Observer(),
             requeued=lambda: requeued.append(None),
         )
         await take_over.open()

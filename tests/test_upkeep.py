@@ -10,7 +10,8 @@ from gantline import StorageSettings
 from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import Leadership
 from gantline.manager.maintenance import ROLE
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
+from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_new, wanting
@@ -52,10 +53,11 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
     task = asyncio.create_task(
         maintain_for_ever(
             store,
+            Switches(store),
             "me",
             every=LEASE,
             lease=LEASE,
-            observer=Unobserved(),
+            observer=Observer(),
             chores=(),
             requeued=requeued.set,
             storage=StorageSettings(),

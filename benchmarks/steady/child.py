@@ -13,7 +13,7 @@ from benchmarks.contest import meter
 from benchmarks.contest.on_gantline import Contender
 from gantline import StorageSettings
 from gantline.contract.retention import Retention
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.tuning import run_tuned
 from gantline.worker.upkeep import maintain_for_ever
@@ -41,10 +41,11 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
     async with contender.app, contender.app.running(settings) as worker:
         upkeep = maintain_for_ever(
             contender.app.store,
+            contender.app.switches,
             worker.session_id,
             every=timedelta(seconds=5),
             lease=_LEASE,
-            observer=Unobserved(),
+            observer=Observer(),
             chores=(),
             requeued=lambda: None,
             storage=StorageSettings(retention=retention),

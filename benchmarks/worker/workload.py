@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gantline import Gantline
-from gantline.app import JobType
+from gantline import Gantline, JobType
 
 HANDLER_SECONDS: Final = 0.02
 

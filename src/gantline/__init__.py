@@ -1,16 +1,17 @@
 """Gantline: durable background jobs for Python. One contract, one lifecycle, any store."""
 
-from gantline.app import (
-    Gantline,
+from gantline.app.declare import JobGroup
+from gantline.app.gantline import Gantline
+from gantline.app.handle import (
     Handle,
     JobCancelled,
-    JobDefaults,
     JobFailed,
-    JobGroup,
     JobNotCompleted,
     JobPoisoned,
-    JobType,
+    SyncHandle,
 )
+from gantline.app.job_type import JobType
+from gantline.app.settings import JobDefaults
 from gantline.audit.settings import AuditSettings
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.errors import (
@@ -33,6 +34,7 @@ from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
+from gantline.contract.submission import SubmitOptions
 from gantline.contract.version import __version__
 from gantline.worker.context import Context, current_job
 from gantline.worker.handler import provide
@@ -71,7 +73,9 @@ __all__ = [
     "StoreClosed",
     "StoreUnavailable",
     "SubmitConflict",
+    "SubmitOptions",
     "SubmitRefused",
+    "SyncHandle",
     "WorkerSettings",
     "__version__",
     "current_job",

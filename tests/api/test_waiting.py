@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from gantline import Gantline
 from gantline.api import ApiSettings
 from gantline.api.application import Api
-from gantline.api.endings import Endings
 from gantline.api.server import ApiServer
 from gantline.contract.wakeup import Hint
 from gantline.integrations.fastapi import enqueue
+from gantline.wakeups.endings import Endings
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, run_all, stored
@@ -214,8 +214,8 @@ async def test_a_worker_of_another_process_ends_the_wait_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its hint: looking by ourselves is put off for so long that it could not be it."""
-    monkeypatch.setattr("gantline.api.endings._FIRST_LOOK_SECONDS", 60.0)
-    monkeypatch.setattr("gantline.api.endings._LONGEST_LOOK_SECONDS", 60.0)
+    for looking in ("FIRST_LOOK", "LONGEST_LOOK", "LONGEST_LOOK_WITH_HINTS"):
+        monkeypatch.setattr(f"gantline.wakeups.endings._{looking}_SECONDS", 60.0)
     url = f"sqlite:///{tmp_path}/gantline.db"
     async with (
         make_jobs(url) as jobs,
@@ -240,7 +240,7 @@ async def test_without_any_hint_it_is_found_by_looking(jobs: Gantline) -> None:
 
         async def close(self) -> None: ...
 
-    endings = Endings(lambda: jobs.store, Deaf, most=10)
+    endings = Endings(jobs.store, Deaf)
     job = jobs.find_type("sweep")
     assert job is not None
     handle = await job.submit(None)
@@ -271,7 +271,7 @@ async def test_a_look_that_fails_is_tried_again(
         return await get(*args, **kwargs)
 
     monkeypatch.setattr(jobs.store, "get", flaky)
-    endings = Endings(lambda: jobs.store, jobs.new_wakeup, most=10)
+    endings = Endings(jobs.store, jobs.new_wakeup)
     ended = await endings.wait(handle.job_id, 30)
     assert ended is not None
     await endings.close()

@@ -14,6 +14,7 @@ from gantline.audit.verification import Checkpoint, Removed
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.manager.maintenance import Maintenance
+from gantline.manager.switches import Switches
 from gantline.testing.faults import Crash, CrashPoint
 from tests.audit.conftest import TENANT, Trail, draft
 
@@ -182,7 +183,7 @@ async def test_the_maintenance_tells_what_it_does_not_touch(
 async def test_it_is_a_chore_of_who_leads(trail: Trail) -> None:
     await aged(trail)
     retention = AuditRetention(trail.store, 2 * DAY)
-    leading = Maintenance(trail.store, "one", chores=[retention])
+    leading = Maintenance(trail.store, Switches(trail.store), "one", chores=[retention])
     report = await leading.run_once()
     assert report is not None
     assert report.chores == 8

@@ -114,4 +114,4 @@ def test_text_that_cannot_be_the_field_is_refused() -> None:
 @pytest.mark.parametrize("model", [Model(docId=UUID(ID), sizes=[1]), Written(shown="a")])
 def test_a_model_with_aliases_writes_what_it_reads(model: pydantic.BaseModel) -> None:
     codec = codec_for(type(model))
-    assert codec.decode(bytes(codec.encode(model))) == model
+    assert codec.decode(codec.encode(model).body) == model

@@ -58,7 +58,7 @@ def keyed(levels: int, core: Any = 1) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    return bytes(encode_payload(value))
+    return encode_payload(value).body
 
 
 def json_values() -> st.SearchStrategy[Any]:
@@ -124,7 +124,7 @@ def test_a_payload_may_be_as_large_as_the_limit_and_no_larger() -> None:
 
 
 def test_the_size_is_counted_in_bytes_not_characters() -> None:
-    assert bytes(encode_payload("éé", limit=6)) == b'"\xc3\xa9\xc3\xa9"'
+    assert encode_payload("éé", limit=6).body == b'"\xc3\xa9\xc3\xa9"'
     with pytest.raises(PayloadTooLarge):
         encode_payload("éé", limit=5)
 
@@ -289,6 +289,28 @@ def test_the_fingerprint_tells_other_data_apart(one: Any, other: Any) -> None:
 )
 def test_payloads_that_differ_have_other_fingerprints(one: bytes, other: bytes) -> None:
     assert fingerprint_of(one, 1) != fingerprint_of(other, 1)
+
+
+@unhurried
+@given(json_values())
+def test_what_was_encoded_has_the_fingerprint_of_its_text(value: Any) -> None:
+    body, data = encode_payload(value)
+    assert fingerprint(data, 1) == fingerprint_of(body, 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Shape("s", Point(2), cargo=(1, {2: "b", 10: "a"})),
+        {10: 1, 9: {"z": 1, "a": 2}},
+        {1: "a", "1": "b"},
+        {1.5: (), "at": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"empty": frozenset(), "price": Decimal("1.50")},
+    ],
+)
+def test_what_json_turns_into_something_else_has_the_fingerprint_of_its_text(value: Any) -> None:
+    body, data = encode_payload(value)
+    assert fingerprint(data, 1) == fingerprint_of(body, 1)
 
 
 def test_the_same_data_in_another_version_has_another_fingerprint() -> None:

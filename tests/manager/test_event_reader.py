@@ -23,6 +23,7 @@ from gantline.manager.event_reader import PAGE, DeclaredConsumer, EventReader, T
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import Sequencer
+from gantline.manager.switches import Switches
 from gantline.testing.factories import make_new, wanting
 from gantline.testing.faults import Call, Crash, intercepted
 from tests.ear import PATIENCE_SECONDS
@@ -459,7 +460,7 @@ async def test_what_a_consumer_has_yet_to_read_is_not_pruned(place: Place) -> No
     await quick.begin()
     await quick.run_once()
     place.clock.advance(2 * HOUR)
-    pruner = Pruner(place.store, retention=Retention.split(HOUR, HOUR))
+    pruner = Pruner(place.store, Switches(place.store), retention=Retention.split(HOUR, HOUR))
     assert (await pruner.run_once()).jobs == 0
     await place.reader(Listener("slow")).run_once()
     assert (await pruner.run_once()).jobs == 2
@@ -470,7 +471,7 @@ async def test_a_consumer_that_was_deleted_holds_nothing_back(place: Place) -> N
     await place.complete(2)
     await delete_cursor(place.store, "retired")
     place.clock.advance(2 * HOUR)
-    pruner = Pruner(place.store, retention=Retention.split(HOUR, HOUR))
+    pruner = Pruner(place.store, Switches(place.store), retention=Retention.split(HOUR, HOUR))
     assert (await pruner.run_once()).jobs == 2
     assert await consumers(place.store) == []
 

@@ -8,6 +8,7 @@ import pytest
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.query import Pruned, PruneRule
 from gantline.manager.pruner import Pruner
+from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from tests.moving_stores import close
@@ -47,7 +48,7 @@ class Backlog(MemoryStore):
         self.pauses.append(seconds)
 
     def pruner(self) -> Pruner:
-        return Pruner(self, monotonic=lambda: self.seconds, sleep=self.sleep)
+        return Pruner(self, Switches(self), monotonic=lambda: self.seconds, sleep=self.sleep)
 
 
 async def test_it_goes_on_until_nothing_old_is_left() -> None:
@@ -95,7 +96,7 @@ async def test_it_looks_less_often_while_nothing_becomes_old() -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        await Pruner(store, sleep=sleep).run_for_ever()
+        await Pruner(store, Switches(store), sleep=sleep).run_for_ever()
     assert store.pauses == [5, 30, 30]
 
 
@@ -116,7 +117,7 @@ async def test_it_survives_a_store_that_is_away() -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        await Pruner(store, sleep=sleep).run_for_ever()
+        await Pruner(store, Switches(store), sleep=sleep).run_for_ever()
     assert store.pauses == [5, 5]
 
 
@@ -128,5 +129,5 @@ async def test_it_stops_between_two_steps_when_the_store_is_closed() -> None:
         pruner._switches.doubt()
         store.seconds += 1
 
-    pruner = Pruner(store, monotonic=lambda: store.seconds, sleep=sleep)
+    pruner = Pruner(store, Switches(store), monotonic=lambda: store.seconds, sleep=sleep)
     assert (await pruner.run_once()).jobs == 500

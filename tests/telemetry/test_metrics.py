@@ -25,6 +25,7 @@ from gantline.contract.errors import StoreUnavailable
 from gantline.contract.outcome import ErrorInfo, Failure, Success
 from gantline.manager.cursors import begin_cursor
 from gantline.manager.manager import Ending, JobManager
+from gantline.manager.observer import Observer
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaper
 from gantline.manager.sequencer import Sequencer
@@ -331,8 +332,8 @@ async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
 
 
 async def test_an_observer_that_fails_harms_no_job() -> None:
-    class Broken:
-        def __getattr__(self, name: str) -> Any:
+    class Broken(Observer):
+        def __getattribute__(self, name: str) -> Any:
             def fail(*args: object) -> None:
                 raise RuntimeError("no")
 

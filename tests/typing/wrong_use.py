@@ -76,9 +76,10 @@ async def right() -> None:
     await sweep_in_a_thread.submit(None)
     handle = await ship.submit(Order("o-1"), delay=timedelta(minutes=1), priority=1, tenant="t")
     result: dict[str, int] = await handle.result(timeout=5)
-    text: str = await plain.submit_sync(3).result()
+    text: str = plain.submit_sync(3, priority=1).result()
+    kept: str = await plain.handle(handle.job_id).result()
     many: list[Handle[str]] = await plain.submit_many([1, 2])
-    del result, text, many, swept
+    del result, text, kept, many, swept
 
 
 async def wrong() -> None:
@@ -88,6 +89,8 @@ async def wrong() -> None:
     await plain.submit("three")  # expect: arg-type
     await plain.submit_many(["one"])  # expect: list-item
     await sweep.submit("everything")  # expect: arg-type
+    await plain.submit_many([1], nonsense=True)  # expect: call-arg
+    plain.submit_sync(3, delay=5)  # expect: arg-type
     handle = await plain.submit(3)
     number: int = await handle.result()  # expect: assignment
     parcels = (await (await ship.submit(Order("o-1"))).result()).parcels  # expect: attr-defined
@@ -100,3 +103,4 @@ async def three(a: int, b: int, c: int) -> None: ...
 
 def in_a_handler(ctx: Context) -> None:
     ctx.follow_up(plain, "three")  # expect: misc
+    ctx.follow_up(plain, 3, delay=5)  # expect: arg-type

@@ -21,7 +21,10 @@ are meant for you. Everything is typed; `mypy --strict` knows the payload and th
 every job."""
 
 GROUPS: Final = (
-    ("Declaring and submitting", ("Gantline", "JobGroup", "JobType", "Handle")),
+    (
+        "Declaring and submitting",
+        ("Gantline", "JobGroup", "JobType", "SubmitOptions", "Handle", "SyncHandle"),
+    ),
     (
         "Settings",
         ("JobDefaults", "WorkerSettings", "StorageSettings", "Retention", "AuditSettings"),
@@ -77,7 +80,13 @@ def _told(name: str, thing: Any) -> str:
             parts.append("One of " + ", ".join(code(one.value) for one in thing) + ".")
         if issubclass(thing, msgspec.Struct) and thing.__struct_fields__:
             parts.append(table(["field", "default", ""], fields_of(thing)))
-        if rows := list(_members(thing)):
+        if is_typeddict(thing):
+            types = inspect.get_annotations(thing).items()
+            rows = [
+                [code(one), code(_plain(inspect.formatannotation(kind)))] for one, kind in types
+            ]
+            parts.append(table(["option", "type"], rows))
+        elif rows := list(_members(thing)):
             parts.append(table(["member", ""], rows))
     return "\n\n".join(part for part in parts if part)
 

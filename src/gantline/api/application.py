@@ -14,7 +14,6 @@ from gantline.api.access import Access, JobCache
 from gantline.api.async_endpoint import AsyncEndpoint, Before
 from gantline.api.call import Call
 from gantline.api.dispatcher import Dispatcher
-from gantline.api.endings import Endings
 from gantline.api.openapi import openapi_document
 from gantline.api.operation import Operation, Parts
 from gantline.api.operations.documentation import Documentation
@@ -112,7 +111,6 @@ class Api:
             responses=responses or Responses(),
             stream_tokens=stream_tokens,
         )
-        jobs.on_close(self._parts.endings.close)
         jobs.on_close(self._parts.streams.close)
         self.dispatcher = Dispatcher(self._parts, authenticator, gate)
         is_shown = self.settings.show_documentation
@@ -241,15 +239,13 @@ def _parts(
 ) -> Parts:
     cache = JobCache(jobs, seconds=settings.cache_seconds, most=settings.cache_jobs)
     access = Access(jobs, gate, cache)
-    endings = Endings(lambda: jobs.store, jobs.new_wakeup, most=settings.most_waiting)
     return Parts(
         jobs=jobs,
         settings=settings,
         responses=responses,
         access=access,
         cache=cache,
-        endings=endings,
-        submitter=Submitter(jobs, access, endings, settings=settings, responses=responses),
+        submitter=Submitter(jobs, access, settings=settings, responses=responses),
         streams=Streams(jobs, gate.authorizer, settings.streams),
         stream_identity=Identity(authenticator, stream_tokens),
         stream_tokens=stream_tokens,

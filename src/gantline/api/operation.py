@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from gantline.api.access import Access, JobCache
 from gantline.api.call import Call, Identify
-from gantline.api.endings import Endings
 from gantline.api.port import Jobs
 from gantline.api.responses import Responses
 from gantline.api.sent import NoQuery, Sent
@@ -76,7 +75,6 @@ class Parts(NamedTuple):
     responses: Responses
     access: Access
     cache: JobCache
-    endings: Endings
     submitter: Submitter
     streams: Streams
     stream_identity: Identity

@@ -26,6 +26,7 @@ from gantline.contract.webhook import (
 from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
+from gantline.wakeups.endings import Endings
 from gantline.worker.handler import Handler
 
 
@@ -136,6 +137,9 @@ class Jobs(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def endings(self) -> Endings: ...
 
     @property
     def schedules(self) -> Schedules: ...

@@ -14,7 +14,6 @@ from gantline.api import headers as request_headers
 from gantline.api.access import Access
 from gantline.api.call import Call, ClientGone
 from gantline.api.documents import AcceptedDocument, ErrorDetail
-from gantline.api.endings import Endings
 from gantline.api.parsing import decode
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
@@ -24,7 +23,13 @@ from gantline.api.settings import ApiSettings
 from gantline.api.views import entity_tag, status_document, status_url
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
-from gantline.contract.errors import Code, InvalidInput, SubmitConflict
+from gantline.contract.errors import (
+    Code,
+    InvalidInput,
+    JobNotFound,
+    StoreUnavailable,
+    SubmitConflict,
+)
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
@@ -41,14 +46,13 @@ class Submitter:
         self,
         jobs: Jobs,
         access: Access,
-        endings: Endings,
         *,
         settings: ApiSettings,
         responses: Responses,
     ) -> None:
         self._jobs = jobs
         self._access = access
-        self._endings = endings
+        self._waiting = asyncio.Semaphore(settings.most_waiting)
         self._settings = settings
         self._responses = responses
         self._hold = timedelta(hours=settings.hold_request_key_hours)
@@ -163,7 +167,7 @@ class Submitter:
 
     async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
         """Wait for the end of a job while somebody is there to hear of it; raise ClientGone."""
-        waiting = asyncio.create_task(self._endings.wait(job_id, seconds))
+        waiting = asyncio.create_task(self._ended_within(job_id, seconds))
         leaving = asyncio.create_task(call.until_gone())
         try:
             await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -174,6 +178,16 @@ class Submitter:
             waiting.cancel()
             leaving.cancel()
             await asyncio.gather(waiting, leaving, return_exceptions=True)
+
+    async def _ended_within(self, job_id: UUID, seconds: float) -> JobSnapshot | None:
+        if self._waiting.locked():
+            return None
+        async with self._waiting:
+            try:
+                job = await self._jobs.endings.wait(job_id, seconds)
+            except (JobNotFound, StoreUnavailable):
+                return None  # removed, or the application is being closed
+            return job if job is not None and job.status.is_terminal else None
 
     async def accepted(
         self, call: Call, new: NewJob, result: InsertResult, *, root: str

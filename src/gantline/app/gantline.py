@@ -43,6 +43,7 @@ from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import Tracing
+from gantline.wakeups.endings import Endings
 from gantline.wakeups.local import Hub
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
@@ -155,6 +156,7 @@ class Gantline(Declarations):
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
         )
+        self.endings = Endings(self.store, self.new_wakeup)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -259,6 +261,11 @@ class Gantline(Declarations):
         self._start_anew_after_a_fork()
         await self._opening.done()
 
+    async def ready(self) -> None:
+        """Open, unless that was done."""
+        if not self._opening.is_done:
+            await self.open()
+
     async def _open(self) -> None:
         await self.store.open()
         try:
@@ -297,6 +304,7 @@ class Gantline(Declarations):
         if self._opening.is_begun:
             for callback in self._before_close:
                 await callback()
+            await self.endings.close()
             await self._store_audit.close()
             self._opening.forget()
             await self.manager.submitter.drained()
@@ -326,30 +334,29 @@ class Gantline(Declarations):
 
     async def submit_prepared(self, new: NewJob, *, connection: Any = None) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled, QueueFull or StoreClosed."""
-        await self._ready_to_submit()
-        submitter = self.manager.submitter
-        if connection is None:
-            answer = await submitter.submit(new)
-        else:
-            put = None if self.outbox is None else self.outbox.put
-            answer = await submitter.submit_in(connection, new, put=put)
-        await self._have_submitted()
+        await self.ready()
+        put = None if self.outbox is None else self.outbox.put
+        answer = await self.manager.submitter.submit(new, connection=connection, put=put)
+        if self.after_submit is not None:
+            await self.after_submit()
         return answer
 
     async def submit_all_prepared(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one queue has no room, none of them."""
-        await self._ready_to_submit()
+        await self.ready()
         answers = await self.manager.submitter.submit_all(jobs)
-        await self._have_submitted()
+        if self.after_submit is not None:
+            await self.after_submit()
         return answers
 
     async def submit_each_prepared(
         self, jobs: Sequence[NewJob]
     ) -> list[InsertResult | GantlineError]:
         """Store many, each on its own: what is refused does not harm the others."""
-        await self._ready_to_submit()
+        await self.ready()
         answers = await self.manager.submitter.submit_each(jobs)
-        await self._have_submitted()
+        if self.after_submit is not None:
+            await self.after_submit()
         return answers
 
     @asynccontextmanager
@@ -361,7 +368,7 @@ class Gantline(Declarations):
         SQLite. Committed at the end of the block, and workers are told that there may be work;
         rolled back by an error. Do not begin one inside another.
         """
-        await self._ready_to_submit()
+        await self.ready()
         home = self.store if self.outbox is None else self.outbox.store
         async with home.transaction() as transaction:
             yield transaction.connection
@@ -369,14 +376,6 @@ class Gantline(Declarations):
             self.wakeup.notify()
         else:
             self.outbox.wakeup.notify()
-
-    async def _ready_to_submit(self) -> None:
-        if not self.is_open:
-            await self.open()
-
-    async def _have_submitted(self) -> None:
-        if self.after_submit is not None:
-            await self.after_submit()
 
     def run_sync(self, make: Callable[[], Awaitable[A]]) -> A:
         """Run something of ours from code that is not async, on a loop in a thread of its own."""

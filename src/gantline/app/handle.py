@@ -1,6 +1,6 @@
 """A handle: what a submitter holds of a job, to ask for its status and wait for its result."""
 
-import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from gantline.contract.codec import Codec
 
 R_co = TypeVar("R_co", covariant=True)
-
-_FIRST_WAIT_SECONDS: Final = 0.005
-_LONGEST_WAIT_SECONDS: Final = 0.25
+A = TypeVar("A")
 
 
 class JobNotCompleted(GantlineError):
@@ -64,7 +62,7 @@ class Handle(Generic[R_co]):
         is_on_its_way: bool = False,
     ) -> None:
         """`is_on_its_way`: it may not be in the store yet, but in an outbox."""
-        self._app = app
+        self.app = app
         self._tenant_id = tenant_id
         self._codec = codec
         self._is_on_its_way = is_on_its_way
@@ -77,7 +75,8 @@ class Handle(Generic[R_co]):
 
     async def status(self) -> JobSnapshot:
         """Read the job as it stands."""
-        found = await self._app.manager.get([self.job_id], tenant_id=self._tenant_id)
+        await self.app.ready()
+        found = await self.app.manager.get([self.job_id], tenant_id=self._tenant_id)
         if found[0] is None:
             raise JobNotFound(self.job_id)
         return found[0]
@@ -86,26 +85,22 @@ class Handle(Generic[R_co]):
         """Wait until the job has ended; raise TimeoutError after `timeout`."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         job = await self._status_if_there()
-        wait = _FIRST_WAIT_SECONDS
-        try:
-            async with asyncio.timeout(seconds):
-                while job is None or not job.status.is_terminal:
-                    await asyncio.sleep(wait)
-                    wait = min(1.5 * wait, _LONGEST_WAIT_SECONDS)
-                    job = await self._status_if_there()
-        except TimeoutError:
-            raise TimeoutError(self._still(job, seconds)) from None
+        if job is None or not job.status.is_terminal:
+            waited = await self.app.endings.wait(self.job_id, seconds, is_on_its_way=job is None)
+            job = waited or job
+        if job is None or not job.status.is_terminal:
+            raise TimeoutError(self._still(job, seconds))
+        if job.job.tenant_id != self._tenant_id:  # who waits together is not asked for his tenant
+            raise JobNotFound(self.job_id)
         return job
 
     async def _status_if_there(self) -> JobSnapshot | None:
         try:
-            job = await self.status()
+            return await self.status()
         except JobNotFound:
             if self._is_on_its_way:
                 return None
             raise
-        self._is_on_its_way = False
-        return job
 
     def _still(self, job: JobSnapshot | None, seconds: float | None) -> str:
         if job is None:
@@ -132,10 +127,43 @@ class Handle(Generic[R_co]):
 
     async def cancel(self, *, actor: str = "") -> JobStatus:
         """Cancel the job; Running means that its run was asked to stop."""
-        answers = await self._app.manager.cancel(
+        await self.app.ready()
+        answers = await self.app.manager.cancel(
             [self.job_id], tenant_id=self._tenant_id, actor=actor
         )
         if isinstance(answers[0], GantlineError):
             raise answers[0]
-        self._app.wakeup.notify(Hint.CANCEL, job_id=self.job_id)
+        self.app.wakeup.notify(Hint.CANCEL, job_id=self.job_id)
         return answers[0].status
+
+
+class SyncHandle(Generic[R_co]):
+    """A handle for code that is not async: its methods block, in any thread, also after a fork."""
+
+    def __init__(self, handle: Handle[R_co]) -> None:
+        self._handle = handle
+        self.job_id = handle.job_id
+        self.subject_id = handle.subject_id
+        self.duplicate = handle.duplicate
+
+    def __repr__(self) -> str:
+        return f"<SyncHandle {self.job_id}>"
+
+    def status(self) -> JobSnapshot:
+        """Read the job as it stands."""
+        return self._run(self._handle.status)
+
+    def wait(self, timeout: float | timedelta | None = None) -> JobSnapshot:
+        """Wait until the job has ended; raise TimeoutError after `timeout`."""
+        return self._run(lambda: self._handle.wait(timeout))
+
+    def result(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none."""
+        return self._run(lambda: self._handle.result(timeout))
+
+    def cancel(self, *, actor: str = "") -> JobStatus:
+        """Cancel the job; Running means that its run was asked to stop."""
+        return self._run(lambda: self._handle.cancel(actor=actor))
+
+    def _run(self, make: Callable[[], Awaitable[A]]) -> A:
+        return self._handle.app.run_sync(make)

@@ -1,20 +1,22 @@
 """A job type: a declared job, typed by its payload and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 from uuid import UUID
 
-from gantline.app.handle import Handle
+import msgspec
+
+from gantline.app.handle import Handle, SyncHandle
 from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule, typed
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
 from gantline.contract.identity import new_job_id, uuid_text
 from gantline.contract.job import DEFAULT_PRIORITY, Job
 from gantline.contract.recurrence import Cron, Every, Recurrence
-from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
-from gantline.contract.submission import DedupeKey, NewJob
-from gantline.manager.submitter import Submission
+from gantline.contract.results import Conflict, Duplicate, InsertResult
+from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
+from gantline.manager.submitter import NO_DELAY, Submission
 from gantline.worker.context import current_job
 from gantline.worker.handler import Handler
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_OPTIONS: Final = SubmitOptions.__annotations__.keys()
 
 
 class JobType(Generic[T, R]):
@@ -38,6 +42,7 @@ class JobType(Generic[T, R]):
         max_depth: int | None = None,
     ) -> None:
         self.handler = handler
+        self.name = handler.job_type
         self.max_depth = max_depth
         self._subject = subject
         self._idempotency_key = idempotency_key
@@ -48,10 +53,6 @@ class JobType(Generic[T, R]):
         self.__doc__ = handler.function.__doc__
         self.__name__ = handler.function.__name__
         self.__module__ = handler.function.__module__
-
-    @property
-    def name(self) -> str:
-        return self.handler.job_type
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as in a test; nothing is submitted."""
@@ -121,94 +122,68 @@ class JobType(Generic[T, R]):
     # -- submitting -------------------------------------------------------------------------------
 
     async def submit(
-        self,
-        payload: T,
-        *,
-        delay: timedelta | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        owner: str | None = None,
-        subject: str | None = None,
-        idempotency_key: str | None = None,
-        correlation_id: str | None = None,
-        job_id: UUID | None = None,
-        max_attempts: int | None = None,
-        parent: UUID | None = None,
-        trace_context: Mapping[str, str] | None = None,
-        connection: Any = None,
-    ) -> "Handle[R]":
+        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]:
         """Submit a job; it is durable when this returns.
 
         With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed. `parent` is the job that it comes from. `trace_context` has the W3C
-        headers to use instead of the current span.
+        that is committed.
         """
-        span = self.app.tracing.send(self.name)
+        app = self.app
+        span = app.tracing.send(self.name)
         try:
-            new = self.prepare(
-                payload,
-                delay=delay,
-                at=at,
-                priority=priority,
-                queue=queue,
-                tenant=tenant,
-                owner=owner,
-                subject=subject,
-                idempotency_key=idempotency_key,
-                correlation_id=correlation_id,
-                job_id=job_id,
-                max_attempts=max_attempts,
-                parent=parent,
-                trace_context=trace_context,
-            )
+            new = self.prepare(payload, **options)
             if span is not None:
                 span.describe([new])
-            answer = await self.app.submit_prepared(new, connection=connection)
-            is_on_its_way = connection is not None and self.app.outbox is not None
-            return self._handle(new, answer, is_on_its_way=is_on_its_way)
+            answer = await app.submit_prepared(new, connection=connection)
+            is_on_its_way = connection is not None and app.outbox is not None
+            return self._handle_of(new, answer, is_on_its_way=is_on_its_way)
         finally:
             if span is not None:
                 span.end()
 
-    async def submit_many(self, payloads: Iterable[T], **options: Any) -> "list[Handle[R]]":
-        """Submit many jobs in few writes; the options are those of `submit`, for all of them."""
-        span = self.app.tracing.send(self.name)
+    async def submit_many(
+        self, payloads: Iterable[T], **options: Unpack[SubmitOptions]
+    ) -> list[Handle[R]]:
+        """Submit many jobs in few writes; the options are for all of them."""
+        app = self.app
+        span = app.tracing.send(self.name)
         try:
             prepared = [self.prepare(payload, **options) for payload in payloads]
             if span is not None:
                 span.describe(prepared)
-            answers = await self.app.submit_all_prepared(prepared)
-            return [
-                self._handle(new, answer) for new, answer in zip(prepared, answers, strict=True)
-            ]
+            answers = await app.submit_all_prepared(prepared)
+            return list(map(self._handle_of, prepared, answers))
         finally:
             if span is not None:
                 span.end()
 
-    def submit_sync(self, payload: T, **options: Any) -> "Handle[R]":
+    def submit_sync(
+        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> SyncHandle[R]:
         """Submit from code that is not async, in any thread, also after a fork."""
-        return self.app.run_sync(lambda: self.submit(payload, **options))
+        return SyncHandle(
+            self.app.run_sync(lambda: self.submit(payload, connection=connection, **options))
+        )
 
-    def _handle(
+    def handle(self, job_id: UUID, *, tenant: str | None = None) -> Handle[R]:
+        """Make a handle of a job of this type that was submitted before, from anywhere."""
+        app = self.app
+        tenant_id = app.default_tenant if tenant is None else tenant
+        return Handle(app, job_id, tenant_id, codec=self.handler.result_codec)
+
+    def _handle_of(
         self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
-    ) -> "Handle[R]":
-        match answer:
-            case Applied():
-                job_id, duplicate = new.job.job_id, False
-            case Duplicate():
-                job_id, duplicate = answer.existing, True
-            case Conflict(by=None):
-                raise SubmitConflict.of_id()
-            case Conflict():
-                raise SubmitConflict.of_key()
+    ) -> Handle[R]:
+        if isinstance(answer, Conflict):
+            raise SubmitConflict.of_id() if answer.by is None else SubmitConflict.of_key()
+        existing = answer.existing if isinstance(answer, Duplicate) else None
         return Handle(
             self.app,
-            job_id,
+            existing or new.job.job_id,
             new.job.tenant_id,
             subject_id=new.job.subject_id,
-            duplicate=duplicate,
+            duplicate=existing is not None,
             codec=self.handler.result_codec,
             is_on_its_way=is_on_its_way,
         )
@@ -217,49 +192,43 @@ class JobType(Generic[T, R]):
         self,
         payload: T,
         *,
-        delay: timedelta | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        owner: str | None = None,
-        subject: str | None = None,
-        idempotency_key: str | None = None,
-        correlation_id: str | None = None,
-        job_id: UUID | None = None,
         attempt: int = 1,
-        max_attempts: int | None = None,
-        parent: UUID | None = None,
-        trace_context: Mapping[str, str] | None = None,
         request_key: DedupeKey | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
+        if options and (unknown := options.keys() - _OPTIONS):
+            raise TypeError(f"There is no option {min(unknown)!r} of a submit.")
         app, handler = self.app, self.handler
-        body = handler.codec.encode(payload, limit=app.payload_limit)  # validates what follows uses
-        running = current_job()
-        job_id = job_id or new_job_id()
-        trace = app.tracing.carrier() if trace_context is None else trace_context
-        if correlation_id is None:
+        # First of all, for it validates what the others use.
+        body, data = handler.codec.encode(payload, limit=app.payload_limit)
+        job_id = options.get("job_id") or new_job_id()
+        tenant, queue = options.get("tenant"), options.get("queue")
+        subject, key = options.get("subject"), options.get("idempotency_key")
+        priority, attempts = options.get("priority"), options.get("max_attempts")
+        if (correlation_id := options.get("correlation_id")) is None:
+            running = current_job()
             correlation_id = running.job.correlation_id if running else uuid_text(job_id)
+        if (trace := options.get("trace_context")) is None:
+            trace = app.tracing.carrier()
         job = Job(
             job_id=job_id,
             job_type=self.name,
             subject_id=self._subject(payload) if subject is None else subject,
             correlation_id=correlation_id,
-            idempotency_key=(
-                self._idempotency_key(payload) if idempotency_key is None else idempotency_key
-            ),
+            idempotency_key=self._idempotency_key(payload) if key is None else key,
             attempt=attempt,
-            max_attempts=handler.policy.retry.attempts if max_attempts is None else max_attempts,
-            payload=body,
+            max_attempts=handler.policy.retry.attempts if attempts is None else attempts,
+            payload=msgspec.Raw(body),
             created_at=app.clock.now(),
             tenant_id=app.default_tenant if tenant is None else tenant,
             queue=handler.queue if queue is None else queue,
             priority=self.priority if priority is None else priority,
-            scheduled_at=at,
+            scheduled_at=options.get("at"),
             payload_version=handler.version,
-            created_by=owner or "",
-            parent_job_id=parent,
+            created_by=options.get("owner") or "",
+            parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
         )
-        return app.manager.submitter.prepare(Submission(job, delay or timedelta(0), request_key))
+        asked = Submission(job, options.get("delay") or NO_DELAY, request_key, data)
+        return app.manager.submitter.prepare(asked)

@@ -79,13 +79,13 @@ def declare_schedule(
         )
     options = typed(options, ScheduleOptions, "options")
     handler = job_type.handler
-    body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT)
+    body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT).body
     schedule = Schedule(
         name=options.get("name", job_type.name),
         tenant_id=options.get("tenant", DEFAULT_TENANT),
         recurrence=recurrence,
         job_type=job_type.name,
-        payload=body,
+        payload=msgspec.Raw(body),
         payload_version=handler.version,
         subject_id=options.get("subject") or job_type.subject_of(payload),
         queue=options.get("queue", handler.queue),

@@ -204,14 +204,15 @@ async def prune(
         if dry_run:
             cli.output.one({"matching": await _count_old(store, retention)})
             return
-        await Switches(store).refuse_if_closed()
+        switches = Switches(store)
+        await switches.refuse_if_closed()
         if older_than is not None and not yes:
             what = f"remove the jobs of every tenant that are {', '.join(statuses)}"
             await confirm(f"{what} since more than {older_than}")
         seconds = None if older_than is None else older_than.total_seconds()
         chosen = {"statuses": statuses, "olderThanSeconds": seconds}
         await cli.audit(store).done("pruneJobs", Action.DELETE, "jobs", chosen)
-        pruned = await Pruner(store, retention=retention).run_once()
+        pruned = await Pruner(store, switches, retention=retention).run_once()
     cli.output.one({"removed": pruned.jobs})
     if pruned.overdue:
         say("Some are still to be read by a consumer of events, and stay: gantline consumer list.")

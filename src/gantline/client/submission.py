@@ -81,7 +81,7 @@ def _encoded_payload(payload: Any) -> msgspec.Raw:
     if isinstance(payload, msgspec.Raw):  # JSON already
         check_encoded(bytes(payload), limit=_NO_LIMIT)
         return payload
-    return codec_for(type(payload)).encode(payload, limit=_NO_LIMIT)
+    return msgspec.Raw(codec_for(type(payload)).encode(payload, limit=_NO_LIMIT).body)
 
 
 def _seconds(span: timedelta | float | None) -> float | None:

@@ -20,7 +20,7 @@ from typing import (
 import msgspec
 
 from gantline.contract.errors import InvalidInput, InvalidPayload, Problem
-from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
+from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, EncodedPayload, encode_payload
 from gantline.contract.pointer import pointer_to, problem_from
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Codec(Protocol[T]):
         """The names of the payload's fields, for templates; None where they are not known."""
         ...
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         """Validate and encode; raise InvalidInput."""
         ...
 
@@ -81,13 +81,15 @@ class MsgspecCodec(Generic[T]):
                 f"{annotation!r} cannot be the type of a payload: {error}.",
                 next_step="Use a msgspec Struct, a pydantic model, a dataclass or a TypedDict.",
             ) from None
-        self.fields = _fields_of(annotation)
-        self._text_fields = _typed_fields(annotation)
+        found = _typed_fields(annotation)
+        self.fields = None if found is None else frozenset(found)
+        by_json_name = {encoded: (encoded, kind) for encoded, kind in (found or {}).values()}
+        self._text_fields = None if found is None else by_json_name | found
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
-        body = encode_payload(payload, limit=limit)
-        self.decode(bytes(body))
-        return body
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
+        encoded = encode_payload(payload, limit=limit)
+        self.decode(encoded.body)
+        return encoded
 
     def decode(self, body: bytes) -> T:
         try:
@@ -132,28 +134,28 @@ class PydanticCodec(Generic[T]):
         self._adapter: Any = TypeAdapter(annotation)
         self.fields = frozenset(annotation.__pydantic_fields__)
 
-    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+    def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         if not isinstance(payload, self._type):
             raise InvalidInput(
                 f"The payload is not valid: a {self._type.__name__} is wanted, "
                 f"not a {type(payload).__name__}."
             )
-        body = self._dumped(payload, limit, by_alias=True)
-        if not self._reads_back(body, payload):
+        encoded = self._dumped(payload, limit, by_alias=True)
+        if not self._reads_back(encoded, payload):
             # An alias may be for writing only, and then reading wants the name.
             by_name = self._dumped(payload, limit, by_alias=False)
             if self._reads_back(by_name, payload):
                 return by_name
-            self.decode(bytes(body))
-        return body
+            self.decode(encoded.body)
+        return encoded
 
-    def _reads_back(self, body: msgspec.Raw, payload: T) -> bool:
+    def _reads_back(self, encoded: EncodedPayload, payload: T) -> bool:
         try:
-            return bool(self.decode(bytes(body)) == payload)
+            return bool(self.decode(encoded.body) == payload)
         except InvalidPayload:
             return False
 
-    def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> msgspec.Raw:
+    def _dumped(self, payload: T, limit: int, *, by_alias: bool) -> EncodedPayload:
         try:
             plain = self._adapter.dump_python(
                 payload, mode="json", by_alias=by_alias, warnings="error"
@@ -190,25 +192,11 @@ class PydanticCodec(Generic[T]):
         return None
 
 
-def _fields_of(annotation: Any) -> frozenset[str] | None:
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return frozenset(annotation.__struct_fields__)
-    if dataclasses.is_dataclass(annotation):
-        return frozenset(field.name for field in dataclasses.fields(annotation))
-    if is_typeddict(annotation):
-        return frozenset(get_type_hints(annotation))
-    return None
-
-
 def _typed_fields(annotation: Any) -> dict[str, tuple[str, Any]] | None:
-    """Fields by both their names, with the name in JSON and the type."""
+    """Fields by their names, with the name in JSON and the type."""
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         fields = msgspec.structs.fields(annotation)
-        return {
-            name: (one.encode_name, one.type)
-            for one in fields
-            for name in (one.name, one.encode_name)
-        }
+        return {one.name: (one.encode_name, one.type) for one in fields}
     if dataclasses.is_dataclass(annotation) or is_typeddict(annotation):
         return {name: (name, hint) for name, hint in get_type_hints(annotation).items()}
     return None

@@ -19,6 +19,13 @@ PayloadCheck = Callable[[str, Any], str | None]
 """A hook over (job type, decoded payload) that says why a payload is refused, or None. For PII."""
 
 
+class EncodedPayload(NamedTuple):
+    """A payload that was checked: as it is stored, and as the plain data of which that was made."""
+
+    body: bytes
+    data: Any
+
+
 class EncodedResult(NamedTuple):
     """What is kept of a handler's return value; `omitted` says why nothing is, if so."""
 
@@ -26,7 +33,7 @@ class EncodedResult(NamedTuple):
     omitted: str | None = None
 
 
-def encode_payload(value: Any, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec.Raw:
+def encode_payload(value: Any, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
     """Encode a payload, or raise what the contract says about it.
 
     Takes anything msgspec can turn into JSON: plain data, Structs, dataclasses, TypedDicts.
@@ -46,7 +53,7 @@ def encode_payload(value: Any, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> msgspec
             f"The payload is not JSON data: {error}.", next_step="Pass identifiers and flags."
         ) from None
     check_size(body, limit)
-    return msgspec.Raw(body)
+    return EncodedPayload(body, plain)
 
 
 def check_encoded(body: bytes, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> Any:
@@ -69,7 +76,7 @@ def encode_result(value: Any, *, limit: int = DEFAULT_RESULT_LIMIT) -> EncodedRe
     if value is None:
         return EncodedResult(None)
     try:
-        body = bytes(encode_payload(value, limit=limit))
+        body = encode_payload(value, limit=limit).body
     except PayloadTooLarge:
         return EncodedResult(None, f"larger than {limit} bytes")
     except Exception as error:  # a user's type may raise anything while encoded
@@ -79,7 +86,11 @@ def encode_result(value: Any, *, limit: int = DEFAULT_RESULT_LIMIT) -> EncodedRe
 
 def fingerprint(data: Any, payload_version: int) -> bytes:
     """Hash what makes two payloads the same: their data, whatever the order of keys or spacing."""
-    canonical = msgspec.json.encode(data, order="deterministic")
+    try:
+        canonical = msgspec.json.encode(data, order="deterministic")
+    except TypeError:  # keys that JSON turns into text, as {1: "a"}, can be sorted only afterwards
+        as_json = msgspec.json.decode(msgspec.json.encode(data))
+        canonical = msgspec.json.encode(as_json, order="deterministic")
     return hashlib.sha256(b"%d:%b" % (payload_version, canonical)).digest()
 
 

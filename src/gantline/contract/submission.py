@@ -1,11 +1,35 @@
 """A job on its way into a store, with the keys that keep it from being stored twice."""
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypedDict
+from uuid import UUID
 
 import msgspec
 
 from gantline.contract.job import Job
+
+
+class SubmitOptions(TypedDict, total=False):
+    """How a job differs from what its type says. None is the same as not given."""
+
+    delay: timedelta | None
+    at: datetime | None
+    """The instant before which it does not run, instead of a delay."""
+    priority: int | None
+    queue: str | None
+    tenant: str | None
+    owner: str | None
+    subject: str | None
+    idempotency_key: str | None
+    correlation_id: str | None
+    job_id: UUID | None
+    max_attempts: int | None
+    parent: UUID | None
+    """The job that it comes from."""
+    trace_context: Mapping[str, str] | None
+    """W3C headers to use instead of the current span."""
 
 
 class KeyKind(StrEnum):
@@ -64,4 +88,4 @@ class NewJob(msgspec.Struct, frozen=True):
     def keys(self) -> tuple[DedupeKey, ...]:
         """All keys of the job, in the order in which they decide: a repeated request is told by
         its own key, whoever has the job's key by now."""
-        return tuple(key for key in (self.request_key, self.job_key) if key is not None)
+        return tuple(filter(None, (self.request_key, self.job_key)))

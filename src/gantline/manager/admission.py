@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from gantline.contract.errors import JobTypeDisabled, QueueFull
@@ -10,6 +10,8 @@ from gantline.contract.store import JobStore
 from gantline.manager.switches import Switches
 
 _COUNTS_MAX_AGE_SECONDS: Final = 1.0
+
+TakeBack = Callable[[], None]
 
 
 class _Waiting:
@@ -22,20 +24,6 @@ class _Waiting:
     def add(self, job_type: str, queue: str, jobs: int) -> None:
         self.of_type[job_type] += jobs
         self.in_queue[queue] += jobs
-
-
-class Counted:
-    """Jobs that were counted as waiting before it is known whether they will."""
-
-    def __init__(self, job_type: str, queue: str, counts: Sequence[_Waiting]) -> None:
-        self._job_type = job_type
-        self._queue = queue
-        self._counts = counts
-
-    def take_back(self, jobs: int) -> None:
-        """So many were there already, or were refused by the store."""
-        for waiting in self._counts:
-            waiting.add(self._job_type, self._queue, -jobs)
 
 
 class Admission:
@@ -60,9 +48,9 @@ class Admission:
         self._known = _Waiting()
         self._being_read: list[_Waiting] = []
 
-    async def check(self, job_type: str, queue: str, *, jobs: int = 1) -> Counted | None:
+    async def check(self, job_type: str, queue: str, *, jobs: int = 1) -> TakeBack | None:
         """Raise StoreClosed, JobTypeDisabled or QueueFull; count what passes, if anything is
-        capped."""
+        capped. What is returned is to be called for each that is not stored after all."""
         await self._switches.refuse_if_closed()
         if job_type in self._switches.disabled_types:
             raise JobTypeDisabled(
@@ -86,7 +74,12 @@ class Admission:
         counts = (self._known, *self._being_read)
         for waiting in counts:
             waiting.add(job_type, queue, jobs)
-        return Counted(job_type, queue, counts)
+
+        def take_back() -> None:
+            for waiting in counts:
+                waiting.add(job_type, queue, -1)
+
+        return take_back
 
     async def _refresh(self) -> None:
         before, now = self._read_at, time.monotonic()

@@ -53,6 +53,7 @@ class Maintenance:
     def __init__(
         self,
         store: JobStore,
+        switches: Switches,
         owner: str,
         *,
         lease: timedelta = LEADER_LEASE,
@@ -75,7 +76,7 @@ class Maintenance:
         self._reaper = Reaper(store, lease=run_lease, observer=observer)
         self._sequencer = Sequencer(store)
         self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
-        self._switches = Switches(store)
+        self._switches = switches
         self._sweep_every = sweep_every
         self._sweep_at = 0.0
         self._chores = chores

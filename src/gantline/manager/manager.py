@@ -21,7 +21,7 @@ from gantline.contract.errors import (
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY, Policy
-from gantline.contract.query import Cursor, JobFilter, LaneCounts, LaneRequest, Page
+from gantline.contract.query import Cursor, JobFilter, LaneRequest, Page
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -42,7 +42,7 @@ from gantline.contract.submission import KeyKind, NewJob
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.decide import decide, decide_cancel, decide_redrive
-from gantline.manager.observer import Observer, Unobserved, tell
+from gantline.manager.observer import Observer, tell
 from gantline.manager.submitter import Submission, Submitter
 from gantline.manager.switches import Switches
 
@@ -106,7 +106,7 @@ class JobManager:
     ) -> None:
         self._store = store
         self.switches = switches or Switches(store)
-        self._observer = observer or Unobserved()
+        self._observer = observer or Observer()
         self._policy_for = policy_for
         self._jitter = jitter
         self.submitter = Submitter(
@@ -301,9 +301,6 @@ class JobManager:
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         return await self._store.history(job_id, tenant_id=tenant_id)
-
-    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
-        return await self._store.counts(tenant_id=tenant_id)
 
 
 def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submitted | GantlineError:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gantline.contract.results import InsertResult
 from gantline.contract.snapshot import JobSnapshot, Run
@@ -14,47 +14,32 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gantline.manager")
 
 
-class Observer(Protocol):
-    """Called on the way of every job, so it must be quick. May be called from several threads."""
+class Observer:
+    """Called on the way of every job, so it must be quick. May be called from several threads.
+
+    This one does not want to know.
+    """
 
     def submitted(self, jobs: Sequence[NewJob], answers: Sequence[InsertResult]) -> None:
         """Jobs were handed to the store, and this is what it said to each."""
-        ...
 
     def claimed(self, runs: Sequence[Run]) -> None: ...
 
     def settled(self, endings: Sequence["Ending"], answers: Sequence["Settled"]) -> None:
         """Runs have ended: their own worker says so, or whoever found their lease expired."""
-        ...
 
     def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None:
         """Somebody changed jobs that did not run, or asked a running one to stop."""
-        ...
 
     def fired(self, lateness: Sequence[tuple[str, float]]) -> None:
         """Jobs of these types were submitted by their schedules, so many seconds late."""
-        ...
 
 
-class Unobserved:
-    """Where nobody wants to know."""
-
-    def submitted(self, jobs: Sequence[NewJob], answers: Sequence[InsertResult]) -> None: ...
-
-    def claimed(self, runs: Sequence[Run]) -> None: ...
-
-    def settled(self, endings: Sequence["Ending"], answers: Sequence["Settled"]) -> None: ...
-
-    def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None: ...
-
-    def fired(self, lateness: Sequence[tuple[str, float]]) -> None: ...
-
-
-class Relay:
+class Relay(Observer):
     """An observer that is named later; until then, nobody."""
 
     def __init__(self) -> None:
-        self.observer: Observer = Unobserved()
+        self.observer = Observer()
 
     def submitted(self, jobs: Sequence[NewJob], answers: Sequence[InsertResult]) -> None:
         self.observer.submitted(jobs, answers)

@@ -11,7 +11,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.manager.decide import decide_no_handler
 from gantline.manager.manager import Settled
-from gantline.manager.observer import Observer, Unobserved, tell
+from gantline.manager.observer import Observer, tell
 from gantline.manager.sessions import live_sessions
 from gantline.manager.side_data import all_records
 
@@ -33,7 +33,7 @@ class OrphanSweeper:
     ) -> None:
         self._store = store
         self._grace = grace
-        self._observer = observer or Unobserved()
+        self._observer = observer or Observer()
 
     async def run_once(self) -> int:
         """Note new orphans, forget those that found a worker, give up on the old ones."""

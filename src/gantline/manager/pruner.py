@@ -65,6 +65,7 @@ class Pruner:
     def __init__(
         self,
         store: JobStore,
+        switches: Switches,
         *,
         retention: Retention | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -75,7 +76,7 @@ class Pruner:
         self._retention = retention
         self._monotonic = monotonic
         self._sleep = sleep
-        self._switches = Switches(store)
+        self._switches = switches
         self._pace = Pace()
 
     async def run_for_ever(self) -> None:

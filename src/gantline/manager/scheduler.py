@@ -25,7 +25,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.manager.firing import Due, Plan, plan, submission_of, with_fires
 from gantline.manager.manager import JobManager, Submitted
-from gantline.manager.observer import Observer, Unobserved, tell
+from gantline.manager.observer import Observer, tell
 from gantline.manager.schedule_upkeep import ScheduleUpkeep
 from gantline.manager.schedules import (
     DUE,
@@ -83,7 +83,7 @@ class Scheduler:
         self._store = store
         self._manager = manager
         self._owner = owner
-        self._observer = observer or Unobserved()
+        self._observer = observer or Observer()
         self._lease = lease
         self._switches = manager.switches
         self._upkeep = ScheduleUpkeep(store)

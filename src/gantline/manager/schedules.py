@@ -55,9 +55,6 @@ _ROUNDS: Final = 20
 _PAGE: Final = 1000
 
 
-"""Raises SubmitRefused for a job that may not be submitted now."""
-
-
 class StoredSchedule(NamedTuple):
     """A schedule with the version under which it may be written."""
 

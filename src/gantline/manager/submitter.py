@@ -20,7 +20,7 @@ from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.trace import sound_trace_context
-from gantline.manager.admission import Admission, Counted
+from gantline.manager.admission import Admission, TakeBack
 from gantline.manager.batcher import Batcher
 from gantline.manager.decide import bounded, place
 from gantline.manager.observer import Observer, tell
@@ -29,6 +29,7 @@ from gantline.manager.switches import Switches
 _log = logging.getLogger("gantline.manager")
 
 _BATCH: Final = 500
+NO_DELAY: Final = timedelta(0)
 
 Put = Callable[[Any, NewJob], Awaitable[InsertResult]]
 
@@ -37,8 +38,10 @@ class Submission(msgspec.Struct, frozen=True):
     """A job to be submitted, and what does not belong into its envelope."""
 
     job: Job
-    delay: timedelta = timedelta(0)
+    delay: timedelta = NO_DELAY
     request_key: DedupeKey | None = None
+    data: Any = msgspec.UNSET
+    """The payload's plain data, where the payload was made of it here: it is not read again."""
 
 
 class Submitter:
@@ -81,8 +84,8 @@ class Submitter:
         if job.trace_context is not None:
             trace = sound_trace_context(job.trace_context)
             job = msgspec.structs.replace(job, trace_context=trace)
-        data = check_job(job, payload_limit=self._payload_limit)
-        if self._payload_check and (reason := self._payload_check(job.job_type, data)):
+        data = check_job(job, payload_limit=self._payload_limit, data=submission.data)
+        if self._payload_check and (reason := self._payload_check(job.job_type, job.data())):
             raise InvalidInput(f"The payload was refused: {reason}.")
         asked = Placement(_delay_asked(job, submission.delay), job.priority)
         policy = self._policy_for(job.job_type)
@@ -108,52 +111,62 @@ class Submitter:
 
     # -- storing ----------------------------------------------------------------------------------
 
-    async def submit(self, new: NewJob) -> InsertResult:
-        """Store one together with those of other callers who come at the same time."""
-        counted = await self._admit(new)
-        answer = await self._batcher().add(new)
-        _take_back(counted, answer)
-        return _result(answer)
+    async def submit(
+        self, new: NewJob, *, connection: Any = None, put: Put | None = None
+    ) -> InsertResult:
+        """Store one together with those of other callers who come at the same time.
 
-    async def submit_in(self, connection: Any, new: NewJob, *, put: Put | None) -> InsertResult:
-        """Store one in the caller's transaction; `put` where the store has no part in that."""
-        counted = await self._admit(new)
-        if put is not None:
+        With `connection` it is stored in the caller's transaction; by `put`, where the store has no
+        part in that.
+        """
+        try:
+            take_back = await self._admission.check(new.job.job_type, new.job.queue)
+        except SubmitRefused:
+            if not any(await self._were_accepted([new])):
+                raise
+            take_back = None
+        answer: InsertResult | GantlineError
+        if connection is None:
+            answer = await self._batcher().add(new)
+        elif put is not None:
             answer = await put(connection, new)
         else:
             (answer,) = await self._store.insert_in(connection, [new])
             tell(self._observer.submitted, [new], [answer])
-        _take_back(counted, answer)
+        _uncount(take_back, answer)
+        if isinstance(answer, GantlineError):
+            raise answer
         return answer
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one type or queue has no room for its share, none of them."""
         lanes = Counter((new.job.job_type, new.job.queue) for new in jobs)
-        counted = {
+        take_back = {
             lane: await self._admission.check(*lane, jobs=number) for lane, number in lanes.items()
         }
         answers = await self._insert_many(jobs)
-        for new, answer in zip(jobs, answers, strict=True):
-            _take_back(counted[new.job.job_type, new.job.queue], answer)
-        return [_result(answer) for answer in answers]
+        if any(take_back.values()):
+            for new, answer in zip(jobs, answers, strict=True):
+                _uncount(take_back[new.job.job_type, new.job.queue], answer)
+        return _results(answers)
 
     async def submit_each(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Store many, each on its own: what is refused does not harm the others."""
         admitted = await self._admit_each(jobs)
         passed = [
-            (new, counted)
-            for new, counted in zip(jobs, admitted, strict=True)
-            if not isinstance(counted, SubmitRefused)
+            (new, take_back)
+            for new, take_back in zip(jobs, admitted, strict=True)
+            if not isinstance(take_back, SubmitRefused)
         ]
         answers = await self._insert_many([new for new, _ in passed])
-        for (_, counted), answer in zip(passed, answers, strict=True):
-            _take_back(counted, answer)
+        for (_, take_back), answer in zip(passed, answers, strict=True):
+            _uncount(take_back, answer)
         stored = iter(answers)
         return [one if isinstance(one, SubmitRefused) else next(stored) for one in admitted]
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store what may not be refused, for it follows from what was accepted."""
-        return [_result(answer) for answer in await self._insert_many(jobs)]
+        return _results(await self._insert_many(jobs))
 
     async def insert_moved(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store what leaves an outbox, where it can stay while the store is closed."""
@@ -165,17 +178,8 @@ class Submitter:
         for batcher in list(self._batchers.values()):
             await batcher.drained()
 
-    async def _admit(self, new: NewJob) -> Counted | None:
-        """Raise SubmitRefused, but not for a job that was accepted before."""
-        try:
-            return await self._admission.check(new.job.job_type, new.job.queue)
-        except SubmitRefused:
-            if not any(await self._were_accepted([new])):
-                raise
-            return None
-
-    async def _admit_each(self, jobs: Sequence[NewJob]) -> list[Counted | SubmitRefused | None]:
-        admitted: list[Counted | SubmitRefused | None] = []
+    async def _admit_each(self, jobs: Sequence[NewJob]) -> list[TakeBack | SubmitRefused | None]:
+        admitted: list[TakeBack | SubmitRefused | None] = []
         refused: list[int] = []
         for index, new in enumerate(jobs):
             try:
@@ -241,13 +245,15 @@ def _delay_asked(job: Job, delay: timedelta) -> timedelta:
     return bounded(delay if at is None else at - job.created_at)
 
 
-def _result(answer: InsertResult | GantlineError) -> InsertResult:
-    if isinstance(answer, GantlineError):
-        raise answer
-    return answer
+def _results(answers: Sequence[InsertResult | GantlineError]) -> list[InsertResult]:
+    """What the store said to each; raise what it said to one that it cannot take."""
+    results = [answer for answer in answers if not isinstance(answer, GantlineError)]
+    if len(results) < len(answers):
+        raise next(answer for answer in answers if isinstance(answer, GantlineError))
+    return results
 
 
-def _take_back(counted: Counted | None, answer: InsertResult | GantlineError) -> None:
+def _uncount(take_back: TakeBack | None, answer: InsertResult | GantlineError) -> None:
     """What is not stored does not count against a cap."""
-    if counted is not None and not isinstance(answer, Applied):
-        counted.take_back(1)
+    if take_back is not None and not isinstance(answer, Applied):
+        take_back()

@@ -17,6 +17,7 @@ from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import Transition
 from gantline.manager.manager import Ending, Settled
+from gantline.manager.observer import Observer
 
 OTHER: Final = "other"
 """The label of all types and queues that this process does not know, so that labels stay few."""
@@ -239,7 +240,7 @@ class _ByType(dict[str, TypeFigures]):
         return self[OTHER]
 
 
-class Figures:
+class Figures(Observer):
     """The observer that counts. Unknown job types are counted together."""
 
     def __init__(self, job_types: Iterable[str]) -> None:

@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from gantline.contract.job import Job
 from gantline.contract.payload import encode_payload
 from gantline.contract.query import LaneRequest
@@ -16,7 +18,7 @@ CREATED_AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def make_job(payload: Any = None, *, job_type: str = JOB_TYPE, **fields: Any) -> Job:
     """Make an envelope; its creation time is fixed unless given."""
     fields.setdefault("created_at", CREATED_AT)
-    return Job(job_type=job_type, payload=encode_payload(payload), **fields)
+    return Job(job_type=job_type, payload=msgspec.Raw(encode_payload(payload).body), **fields)
 
 
 def make_new(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gantline.app.gantline import Gantline
-from gantline.manager.observer import Unobserved
+from gantline.manager.observer import Observer
 from gantline.manager.scheduler import Scheduler
 from gantline.manager.schedules import DUE, due_key, read_due, synchronise
 
@@ -37,7 +37,7 @@ class DueSchedules:
         return read_due(page[0]).at if page else None
 
 
-class _Counted(Unobserved):
+class _Counted(Observer):
     """Counts the jobs that were fired."""
 
     jobs = 0

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any, Concatenate, Final, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack
 from uuid import UUID
 
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
@@ -18,7 +18,7 @@ from gantline.contract.payload import encode_result
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import Progress, Run
 from gantline.contract.store import JobStore, StoreTransaction
-from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob, SubmitOptions
 from gantline.contract.transition import Transition
 from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.worker.run_log import labels_of
@@ -166,22 +166,21 @@ class Context:
         asyncio.run_coroutine_threadsafe(told, self._loop)
         return _nothing_to_await()
 
-    def follow_up(self, job_type: Preparable[P], payload: P, **options: Any) -> UUID:
+    def follow_up(
+        self, job_type: Preparable[P], payload: P, **options: Unpack[SubmitOptions]
+    ) -> UUID:
         """Submit a job if, and only if, this run completes; in the same atomic step.
 
         It has the tenant, the owner and the correlation id of this one, unless the options, those
         of `submit`, say otherwise.
         """
-        new = job_type.prepare(
-            payload,
-            **{
-                "correlation_id": self.job.correlation_id,
-                "tenant": self.job.tenant_id,
-                "owner": self.job.created_by,
-                "parent": self.job_id,
-            }
-            | options,
+        inherited = SubmitOptions(
+            correlation_id=self.job.correlation_id,
+            tenant=self.job.tenant_id,
+            owner=self.job.created_by,
+            parent=self.job_id,
         )
+        new = job_type.prepare(payload, **(inherited | options))
         self.follow_ups.append(new)
         return new.job.job_id
 

@@ -13,6 +13,7 @@ from gantline.manager.maintenance import LEADER_LEASE, Chore, Maintenance
 from gantline.manager.observer import Observer
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
+from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.worker")
 
@@ -26,6 +27,7 @@ _PATIENCE: Final = timedelta(seconds=10)
 
 async def maintain_for_ever(
     store: JobStore,
+    switches: Switches,
     session_id: str,
     *,
     every: timedelta,
@@ -44,6 +46,7 @@ async def maintain_for_ever(
     reap_every = min(_REAP_EVERY, lease / 10)
     maintenance = Maintenance(
         store,
+        switches,
         session_id,
         lease=min(LEADER_LEASE, lease / 2),
         run_lease=lease,
@@ -56,7 +59,7 @@ async def maintain_for_ever(
     next_round = 0.0
     # Beside the rounds: lapsed leases and events do not wait until all that is old has gone.
     retention = storage.retention.over(store.capabilities.retention)
-    pruning = _WhileLeading(Pruner(store, retention=retention).run_for_ever)
+    pruning = _WhileLeading(Pruner(store, switches, retention=retention).run_for_ever)
     try:
         while True:
             try:

@@ -21,7 +21,7 @@ from gantline.contract.wakeup import Hint, Wakeup
 from gantline.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
-from gantline.manager.observer import Observer, Unobserved
+from gantline.manager.observer import Observer
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
 from gantline.worker.active import RunTracer
@@ -87,7 +87,7 @@ class Worker:
         self._wakeup = wakeup
         self._hooks = hooks
         self._tracer = tracer
-        self._observer = observer or Unobserved()
+        self._observer = observer or Observer()
         self._declared_consumers = consumers
         self._declared_schedules = schedules
         self._state = state
@@ -432,6 +432,7 @@ class Worker:
     async def _maintain(self, every: timedelta) -> None:
         await maintain_for_ever(
             self._store,
+            self._switches,
             self.session_id,
             every=every,
             lease=self._settings.lease,

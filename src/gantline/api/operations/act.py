@@ -27,7 +27,6 @@ class Acting:
         self._jobs = parts.jobs
         self._access = parts.access
         self._cache = parts.cache
-        self._endings = parts.endings
         self._submitter = parts.submitter
         self._streams = parts.streams
 
@@ -44,7 +43,7 @@ class Acting:
         if done.status is JobStatus.RUNNING:
             self._jobs.wakeup.notify(Hint.CANCEL, job_id=done.job_id)
             return await self._standing(call, job, status=202)
-        self._endings.look()
+        self._jobs.endings.look()
         return await self._standing(call, job, status=200)
 
     async def redrive(self, call: Call) -> Response:

@@ -9,6 +9,7 @@ from gantline.contract.snapshot import Progress, Run
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.transition import Transition
 from gantline.manager.maintenance import Maintenance
+from gantline.manager.switches import Switches
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule
 from gantline.testing.factories import make_new, wanting
@@ -99,7 +100,8 @@ async def maintenance_survives_lost_answers(bench: Bench) -> None:
     await bench.submit_many(3)
     await bench.claim()
     await bench.let_leases_expire()
-    report = await Maintenance(losing_answers(bench.store), "a").run_once()
+    lossy = losing_answers(bench.store)
+    report = await Maintenance(lossy, Switches(lossy), "a").run_once()
     assert report is not None
     assert report.reaped.requeued == 3
     assert {run.crashes for run in await _claim_later(bench)} == {1}

@@ -95,8 +95,8 @@ async def two_leaders_at_once_do_no_harm(bench: Bench) -> None:
 
 @rule
 async def maintenance_is_run_by_the_leader_alone(bench: Bench) -> None:
-    first = Maintenance(bench.store, "a")
-    second = Maintenance(bench.store, "b")
+    first = Maintenance(bench.store, Switches(bench.store), "a")
+    second = Maintenance(bench.store, Switches(bench.store), "b")
     report = await first.run_once()
     assert report is not None
     assert report.term == 1
@@ -112,7 +112,7 @@ async def what_is_older_than_its_retention_is_pruned(bench: Bench) -> None:
     done, _ = await bench.bring_to(JobStatus.COMPLETED)
     dead, _ = await bench.bring_to(JobStatus.FAILED)
     live = await bench.submit()
-    pruner = Pruner(bench.store, retention=Retention.split(HOUR, 3 * HOUR))
+    pruner = Pruner(bench.store, Switches(bench.store), retention=Retention.split(HOUR, 3 * HOUR))
     assert (await pruner.run_once()).jobs == 0
     bench.clock.advance(2 * HOUR)
     assert (await pruner.run_once()).jobs == 1
@@ -129,7 +129,7 @@ async def exempt_jobs_do_not_hide_old_ones_behind_them(bench: Bench) -> None:
         await bench.bring_to(JobStatus.FAILED)
     old, _ = await bench.bring_to(JobStatus.COMPLETED)
     bench.clock.advance(2 * HOUR)
-    pruner = Pruner(bench.store, retention=Retention.split(HOUR, 100 * HOUR))
+    pruner = Pruner(bench.store, Switches(bench.store), retention=Retention.split(HOUR, 100 * HOUR))
     assert (await pruner.run_once()).jobs == 1
     assert await _kept(bench, old) == []
 
@@ -140,7 +140,7 @@ async def the_slowest_durable_cursor_holds_the_pruner_back(bench: Bench) -> None
     await bench.bring_to(JobStatus.COMPLETED)
     await Sequencer(bench.store).run_once()
     bench.clock.advance(2 * HOUR)
-    pruner = Pruner(bench.store, retention=Retention.split(HOUR, HOUR))
+    pruner = Pruner(bench.store, Switches(bench.store), retention=Retention.split(HOUR, HOUR))
     await bench.store.write_records([_cursor("fast", 99), _cursor("slow", 0)])
     assert (await pruner.run_once()).jobs == 0
     await bench.store.write_records([_cursor("slow", 99)])
@@ -206,7 +206,11 @@ async def no_cursor_and_no_switch_is_overlooked_however_many_there_are(bench: Be
     bench.clock.advance(2 * HOUR)
     many = [_cursor(f"consumer-{number:05}", 99) for number in range(1001)]
     await bench.store.write_records([*many, _cursor("zzz", 0)])
-    assert (await Pruner(bench.store, retention=Retention.split(HOUR, HOUR)).run_once()).jobs == 0
+    assert (
+        await Pruner(
+            bench.store, Switches(bench.store), retention=Retention.split(HOUR, HOUR)
+        ).run_once()
+    ).jobs == 0
     await bench.store.write_records(
         [RecordWrite(SWITCHES, f"paused-type/{number:05}", b"true") for number in range(1001)]
     )
