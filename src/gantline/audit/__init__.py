@@ -1,1 +1,1 @@
-"""The audit trail: what somebody did or was refused, in a chain that shows every later change."""
+"""The audit trail: what was done or refused, in a hash chain that shows every later change."""

@@ -140,7 +140,7 @@ class Verifier:
         elif _fits(event, newer, by_hash=self._trusts_newer):
             self._accept(event, problem)
         elif older is not None and self._trusts_newer and _fits(older, newer, by_hash=True):
-            self._strays.append(event)  # the chain goes on without it
+            self._strays.append(event)  # the chain is unbroken without it
         elif problem:
             # It cannot be trusted, but it is where the next older event should be.
             self._accept(msgspec.structs.replace(event, version=newer.version - 1), problem)

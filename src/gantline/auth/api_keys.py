@@ -44,7 +44,7 @@ KEEP_DEAD: Final = timedelta(days=90)
 MAX_AGE_SECONDS: Final = 5.0
 """How long a key that another process revoked may still be good here."""
 REFUSE_AGE_SECONDS: Final = 0.5
-"""How long a secret that another process has just given a key may not be good here yet."""
+"""How long a new secret of another process may still be refused here."""
 _MOST_CACHED: Final = 10_000
 _KEEP_USES: Final = timedelta(days=400)
 _RECORD_USE_EVERY_SECONDS: Final = 3600.0
@@ -88,7 +88,7 @@ class ApiKeys:
         created_by: str = "",
         key_id: str | None = None,
     ) -> IssuedKey:
-        """Make a key; raise InvalidInput. Whether somebody may grant this is `may_grant`'s.
+        """Create a key; raise InvalidInput. Check with `may_grant` before who may grant this.
 
         `key_id` is one of `new_key_id`, for who must name the key before there is one.
         """
@@ -169,7 +169,7 @@ class ApiKeys:
     async def lookup(
         self, key_id: str, *, max_age_seconds: float | None = None
     ) -> StoredApiKey | None:
-        """Read a key as it stands, or stood a few seconds ago."""
+        """Read a key, from the cache while that is young enough."""
         return await self._cache.get(key_id, max_age_seconds=max_age_seconds)
 
     async def note_use(self, key_id: str) -> None:

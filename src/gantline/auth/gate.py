@@ -33,7 +33,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     """What exactly is asked for: `cancelJob`."""
 
 
-# Reading changes nothing, and a job names who submitted it.
+# Reading changes nothing, and a job has the name of its submitter.
 _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
     {
         Action.READ,

@@ -35,7 +35,7 @@ class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
         default_factory=lambda: {role.value: role for role in Role}
     )
     system_role: str | None = None
-    """Who has this among his roles operates the installation; None: no token can say so."""
+    """The role of those who operate the installation; None: no token can have it."""
     scopes: Claim | None = None
     """None: tokens are not narrowed. With a claim, one that lacks it may do nothing."""
     subjects: Claim | None = "subjects"

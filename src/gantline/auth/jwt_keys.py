@@ -50,7 +50,7 @@ class VerificationKeys(Protocol):
 
 
 class StaticKeys:
-    """Keys that are given once."""
+    """A fixed set of keys."""
 
     def __init__(self, *keys: VerificationKey) -> None:
         if not keys:

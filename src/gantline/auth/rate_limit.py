@@ -35,7 +35,7 @@ class RateLimit(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.per_second:g} requests a second, {self.burst} at once"
 
     def allows(self, other: "RateLimit | None") -> bool:
-        """Whether who has this limit has no less than the other; None is no limit."""
+        """Whether the other limit is at most this one; None is no limit."""
         return (
             other is not None and other.per_second <= self.per_second and other.burst <= self.burst
         )

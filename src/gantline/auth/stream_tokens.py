@@ -38,7 +38,7 @@ _decoder: Final = msgspec.json.Decoder(_Claims)
 
 
 class StreamTokens:
-    """Issue and check tokens, signed with a key made from the pepper; nothing is stored.
+    """Issues and checks tokens, signed with a key derived from the pepper; nothing is stored.
 
     A token opens one stream for who asked for it, and only to read. It may be used again while it
     lives, since an EventSource reconnects by itself. It says in clear who it is for, and outlives a
@@ -80,7 +80,7 @@ class StreamTokens:
         return token.decode().rstrip("=")
 
     def principal_of(self, token: str, stream: str) -> Principal:
-        """Check a token and say whose it is; raise InvalidCredentials."""
+        """Check a token and return its principal; raise InvalidCredentials."""
         claims = self._claims(token)
         if claims is None or claims.version != 1 or claims.stream != stream:
             raise InvalidCredentials(

@@ -1,4 +1,4 @@
-"""The intake: turns messages into durable jobs, each once, however often it is delivered."""
+"""The intake: makes a durable job of each message, once, however often it is delivered."""
 
 import asyncio
 import logging

@@ -216,7 +216,7 @@ def _keep_headers(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
     """Keep all headers, or none: a broker disconnects who sends more than fits in a frame."""
     headers = dict(received.headers)
     if UNREADABLE in headers:
-        # By another name, so that what is sent again from the dead letters is not taken for it.
+        # By another name: a message sent again from the dead letters must not have this header.
         headers = {"x-gantline-properties": headers[UNREADABLE]}
     try:
         is_small = len(field_table(headers)) <= _MOST_IN_HEADERS

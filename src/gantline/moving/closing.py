@@ -60,7 +60,7 @@ class Closing:
     def __init__(
         self, names: StoreNames, *, actor: str, notify_switched: NotifySwitched | None
     ) -> None:
-        """`notify_switched` tells the processes of a store that its switches have changed."""
+        """`notify_switched` notifies the processes of a store that its switches have changed."""
         self._names = names
         self._actor = actor
         self._notify_switched = notify_switched
@@ -156,7 +156,7 @@ async def wait_until_idle(
     actor: str,
     on_progress: OnProgress,
 ) -> int:
-    """Wait until nothing moves any more; return how many runs were taken away by force."""
+    """Wait until nothing runs any more; return how many runs were ended by force."""
     on_progress(CopyProgress(f"waiting {grace.total_seconds():g} s for all processes to notice"))
     await asyncio.sleep(grace.total_seconds())
     running = await _wait_for_runs(store, wait, on_progress)

@@ -23,7 +23,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 def is_set_up() -> bool:
-    """Whether somebody has received where spans go."""
+    """Whether a tracer provider is configured."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
@@ -35,7 +35,7 @@ def current_carrier() -> dict[str, str]:
 
 
 class SendSpan:
-    """The `send` span of a submit, current until its end: jobs made meanwhile carry its context."""
+    """The `send` span of a submit, current until its end: jobs of that time carry its context."""
 
     def __init__(self, job_type: str) -> None:
         self._span = _tracer().start_span(

@@ -62,7 +62,7 @@ class DeliveryHandler:
         try:
             await self._disabler.record(delivery, stored, ctx, decision)
         except GantlineError as error:  # no reason to deliver once more what has arrived
-            ctx.logger.warning("how a webhook does could not be written down: %s", error)
+            ctx.logger.warning("the outcome of a delivery could not be recorded: %s", error)
         result = AttemptResult.of(response)
         match decision.outcome:
             case DeliveryOutcome.DELIVERED:

@@ -38,7 +38,7 @@ def record_key(tenant_id: str, webhook_id: UUID) -> str:
 
 
 class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """All of an endpoint. The newest secret comes first; there are never more than two."""
+    """An endpoint as it is stored. The newest secret comes first; there are at most two."""
 
     spec: WebhookSpec
     secrets: tuple[SealedSecret, ...]

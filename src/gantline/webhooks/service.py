@@ -62,7 +62,7 @@ class WebhookService:
     # -- for workers ------------------------------------------------------------------------------
 
     def handler(self) -> Handler:
-        """The handler of deliveries. Its type is not declared, so nobody can submit one."""
+        """Make the handler of deliveries. Their type is not declared, so nobody can submit one."""
         disabler = EndpointDisabler(
             lambda: self._app.store,
             self._endpoints,

@@ -17,7 +17,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault
     """Keeps the endpoints' secrets."""
     allow: tuple[IpNetwork, ...] = ()
-    """Networks that are not public and may be reached all the same, by any port and without TLS:
+    """Networks that are not public and may be reached nevertheless, by any port and without TLS:
     `read_networks("10.1.0.0/16 fd12::/16")`."""
     ports: frozenset[int] = DEFAULT_PORTS
     """Ports by which public addresses may be reached."""

@@ -136,7 +136,7 @@ class UrlGuard:
             else:
                 texts = await self._system.resolve(target.host, target.port, tenant_id=tenant_id)
             return list(dict.fromkeys(map(ip_address, texts)))
-        except (OSError, ValueError):  # no such name, or an address in a form of its own
+        except (OSError, ValueError):  # no such name, or an address that cannot be read
             return []
 
 
