@@ -17,11 +17,11 @@ from benchmarks.jobs import LEASE, SESSION, claim, settle
 from benchmarks.scale import Scale
 from benchmarks.stores import opened
 from gantline.contract.clock import SystemClock, to_micros
-from gantline.contract.identity import new_run_token
 from gantline.contract.outcome import Released
 from gantline.contract.query import LaneRequest
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
+from gantline.runtime import new_uuid
 from gantline.stores.sqlite.claim import claim as claim_statements
 from gantline.stores.sqlite.connection import connect_writer
 from gantline.stores.sqlite.location import Location
@@ -104,7 +104,7 @@ def _rolled_back(connection: sqlite3.Connection, wanted: Wanted) -> float:
         wanted,
         lease=LEASE,
         now=to_micros(SystemClock().now()),
-        tokens=new_run_token,
+        tokens=new_uuid,
     )
     span = time.perf_counter() - start
     connection.execute("ROLLBACK")

@@ -109,7 +109,7 @@ async def test_a_worker_neither_claims_nor_reads_events() -> None:
                 await watched.until("read_records", watched.calls.count("read_records") + 1)
             assert "claim" not in watched.calls
             assert "events" not in watched.calls
-            assert worker.is_consuming()  # it is well: there is just nothing for it
+            assert worker.trouble() is None  # it is well: there is just nothing for it
             await reopen(watched.store)
             jobs.wakeup.notify(Hint.SWITCHED)
             async with asyncio.timeout(PATIENCE_SECONDS):

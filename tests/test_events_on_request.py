@@ -12,7 +12,7 @@ import pytest
 from gantline import Context, Gantline, InvalidInput
 from gantline.contract.status import Event
 from gantline.manager.event_reader import DeclaredConsumer, EventReader
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.testing.kit import JobsTest
 from gantline.worker.context import EVENTS_A_RUN, ProgressLog
 from tests.ear import PATIENCE_SECONDS
@@ -108,10 +108,10 @@ async def test_a_submit_in_the_callers_transaction_is_told_when_it_commits(
         async with connection, connection.transaction():
             late = await ship.submit(1, connection=connection)
             early = await ship.submit(2)
-            await Sequencer(jobs.store).run_once()
+            await number_events(jobs.store)
             await reader.run_once()
             assert [event.job.job_id for event in listener.taken] == [early.job_id]
-        await Sequencer(jobs.store).run_once()
+        await number_events(jobs.store)
         await reader.run_once()
     assert [event.job.job_id for event in listener.taken] == [early.job_id, late.job_id]
     assert {event.entry.event for event in listener.taken} == {Event.SUBMITTED}

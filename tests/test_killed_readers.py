@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from gantline import Gantline
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from tests.ear import PATIENCE_SECONDS
 from tests.killed_reader import make_app
 from tests.servers.postgres import PostgresServer
@@ -70,7 +70,7 @@ async def all_taken(jobs: Gantline, journal: Path) -> list[int]:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             counts = await jobs.store.counts(tenant_id=None)
-            await Sequencer(jobs.store).run_once()
+            await number_events(jobs.store)
             events = [one.sequence for one in await jobs.store.events(after=0, limit=10_000)]
             taken = {line.sequence for line in lines(journal)}
             have_ended = all(lane.queued == lane.running == 0 for lane in counts)

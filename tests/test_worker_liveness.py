@@ -94,7 +94,7 @@ async def test_a_handler_that_never_returns_is_ended_without_it() -> None:
         assert job.last.error.code == "TIMEOUT"
         assert worker.slots["default"] == (2, 1), "its thread still has the slot"
         await until_completed(await plain.submit(None))
-        assert worker.is_consuming()
+        assert worker.trouble() is None
         may_return.set()
         while worker.slots["default"] != (2, 2):  # noqa: ASYNC110  # in the worker
             await asyncio.sleep(0.01)

@@ -154,7 +154,7 @@ async def test_suspects_run_in_groups_of_half_the_slots_beside_ordinary_jobs() -
             await place.has_started.wait()
         kinds = Counter(name.split()[0] for name in place.started)
         assert kinds == {"suspect": 5, "plain": 5}
-        assert worker.is_consuming()
+        assert worker.trouble() is None
         place.may_end.set()
         while len(place.started) < 12:
             place.has_started.clear()
@@ -236,7 +236,7 @@ async def test_a_worker_whose_suspects_hold_up_others_is_unready_and_says_why() 
         while len(place.started) < 2:
             place.has_started.clear()
             await place.has_started.wait()
-        assert worker.is_consuming()
+        assert worker.trouble() is None
         held_up = "others of them may wait"
         assert held_up in (worker.trouble(timedelta(0)) or "")
         place.may_end.set()

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from gantline.runtime import start_thread
+
 A = TypeVar("A")
 
 
@@ -19,8 +21,7 @@ class LoopThread:
         # Reentrant: the garbage collector may close something here while the lock is held.
         self._lock = threading.RLock()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._serve, name="gantline-sync", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._serve, "gantline-sync")
 
     def run(self, make: Callable[[], Awaitable[A]]) -> A:
         """Wait for what `make` makes; who is interrupted while waiting cancels it.

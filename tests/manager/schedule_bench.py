@@ -13,9 +13,9 @@ from gantline.contract.schedule import Schedule, correlation_of
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
+from gantline.manager.records import all_records
 from gantline.manager.scheduler import Look, Scheduler
 from gantline.manager.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
-from gantline.manager.side_data import all_records
 from gantline.testing.clock import FakeClock
 
 MINUTE = timedelta(minutes=1)

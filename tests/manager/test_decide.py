@@ -23,9 +23,8 @@ from gantline.contract.outcome import (
     TypeDisabled,
     Unreadable,
 )
-from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.policy import DEFAULT_POLICY, Placement, Policy
 from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, RetryStrategy
-from gantline.contract.scheduling import Placement
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, Run
 from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind

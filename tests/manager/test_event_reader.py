@@ -22,7 +22,7 @@ from gantline.manager.cursors import CURSORS, consumers, delete_cursor, lags, re
 from gantline.manager.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.manager.switches import Switches
 from gantline.testing.factories import make_new, wanting
 from gantline.testing.faults import Call, Crash, intercepted
@@ -90,7 +90,7 @@ class Place:
         manager, wanted = JobManager(self.store), wanting(jobs[0].job.job_type, limit=number)
         runs = await manager.claim("worker", uuid4(), wanted, lease=HOUR)
         await manager.settle([Ending(run, Success()) for run in runs])
-        await Sequencer(self.store).run_once()
+        await number_events(self.store)
         return jobs
 
 

@@ -21,12 +21,11 @@ from gantline.contract.errors import (
 )
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo, Failure, Snoozed, Success
-from gantline.contract.policy import DEFAULT_POLICY, Policy
+from gantline.contract.policy import DEFAULT_POLICY, Placement, Policy
 from gantline.contract.query import JobFilter
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Stale
 from gantline.contract.retry import Fixed
-from gantline.contract.scheduling import Placement
 from gantline.contract.snapshot import JobSnapshot, Progress, Run
 from gantline.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind

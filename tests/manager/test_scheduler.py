@@ -21,6 +21,7 @@ from gantline.contract.errors import (
 from gantline.contract.records import RecordWrite
 from gantline.contract.recurrence import Cron, Every
 from gantline.contract.schedule import Schedule
+from gantline.manager.records import all_records
 from gantline.manager.schedule_upkeep import mark_of, settle
 from gantline.manager.schedules import (
     DUE,
@@ -32,7 +33,6 @@ from gantline.manager.schedules import (
     synchronise,
 )
 from gantline.manager.sessions import Session, register
-from gantline.manager.side_data import all_records
 from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
 from gantline.testing.clock import FakeClock

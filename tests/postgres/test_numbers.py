@@ -3,7 +3,7 @@
 from gantline.contract.outcome import Success
 from gantline.contract.stored import Part, StoredJob
 from gantline.contract.transition import Transition
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.testing.conformance.bench import HOUR, Bench
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
@@ -29,11 +29,11 @@ async def test_a_late_commit_is_read_out_with_its_number(postgres: PostgresServe
             await transaction.apply(Transition.completed(late, Success(), hold_key=HOUR))
             for run in early[:3]:  # batches of their own, behind a gap
                 await bench.finish(run)
-                await Sequencer(bench.store).run_once()
-        await Sequencer(bench.store).run_once()  # a batch of late rows only
+                await number_events(bench.store)
+        await number_events(bench.store)  # a batch of late rows only
         for run in early[3:]:
             await bench.finish(run)
-        await Sequencer(bench.store).run_once()
+        await number_events(bench.store)
         events = await bench.store.events(after=0, limit=100)
         told = {(str(one.entry.job_id), one.entry.version): one.sequence for one in events}
         assert await dumped_numbers(bench) == told

@@ -2,7 +2,7 @@
 
 from gantline.contract.query import PruneRule
 from gantline.contract.status import JobStatus
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.stores.postgres import PostgresStore
 from gantline.testing.conformance.bench import HOUR, Bench
 from tests.harness import PostgresHarness
@@ -23,7 +23,7 @@ async def test_each_look_at_the_batches_goes_on_where_the_last_one_ended(
 
     for status in [JobStatus.FAILED] * 10 + [JobStatus.COMPLETED] * 10:
         await bench.bring_to(status)
-        await Sequencer(store).run_once()
+        await number_events(store)
     bench.clock.advance(HOUR)
     rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now())]
     await store.prune(rules, limit=1)  # looks at four events for each job that goes

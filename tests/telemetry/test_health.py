@@ -183,7 +183,7 @@ async def test_a_worker_without_a_free_slot_need_not_look_for_work() -> None:
         await ready(shop.jobs.health_app())
         await shop.hold.submit(None)
         await shop.started.acquire()
-        assert worker.is_consuming(timedelta(0)), "it is full"
+        assert worker.trouble(timedelta(0)) is None, "it is full"
         assert worker.slots == {"default": (1, 0)}
 
 
@@ -204,10 +204,10 @@ async def test_a_worker_whose_claims_fail_does_not_consume() -> None:
         for _ in range(3):
             await gone.refused.acquire()
         since = timedelta(seconds=time.monotonic() - claimed_at)
-        assert not worker.is_consuming(since)
+        assert worker.trouble(since) is not None
         gone.refuses = ""
         async with asyncio.timeout(30):
-            while not worker.is_consuming(since):  # noqa: ASYNC110  # in the worker
+            while worker.trouble(since) is not None:  # noqa: ASYNC110  # in the worker
                 await asyncio.sleep(0.005)
 
 

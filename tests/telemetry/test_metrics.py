@@ -28,7 +28,7 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.observer import Observer
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaper
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.telemetry import metrics
@@ -135,7 +135,7 @@ async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) ->
     await store.insert([make_new(0, job_type="well") for _ in range(3)])
     runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
-    await Sequencer(store).run_once()
+    await number_events(store)
     page = await samples(jobs.health_app())
     assert page.get("gantline_consumer_lag_events", consumer="webhooks") == 3
 

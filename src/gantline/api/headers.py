@@ -1,6 +1,5 @@
 """Request headers with rules of their own: each is read strictly, and refused by name."""
 
-import random
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -10,6 +9,7 @@ import msgspec
 
 from gantline.api.problems import invalid_parameter
 from gantline.contract.identity import uuid_text
+from gantline.runtime import random_bytes
 
 CORRELATION: Final = "x-correlation-id"
 IDEMPOTENCY_KEY: Final = "idempotency-key"
@@ -44,7 +44,7 @@ def merged(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def new_correlation_id() -> str:
     """Only to tell requests apart: nothing is guarded by it, so it need not be hard to guess."""
-    return f"{random.getrandbits(128):032x}"  # as said
+    return random_bytes(16).hex()
 
 
 def correlation_id(headers: dict[str, str]) -> str:

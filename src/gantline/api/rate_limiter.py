@@ -8,11 +8,9 @@ import asyncio
 import hashlib
 import logging
 import math
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import msgspec
 
@@ -25,6 +23,7 @@ from gantline.contract.errors import RateLimited, StoreBusy
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
+from gantline.runtime import new_uuid, random
 
 _log = logging.getLogger("gantline.api")
 
@@ -293,7 +292,7 @@ class SharedBucket:
         store = self._store()
         for round_ in range(_ROUNDS):
             # Who has just taken would be there first again and again.
-            await asyncio.sleep(round_ * _STEP_BACK_SECONDS * random.random())  # noqa: S311  # no secret
+            await asyncio.sleep(round_ * _STEP_BACK_SECONDS * random())
             now = to_micros(await store.ping())
             record = await self._read(store)
             stored = _lacking(record, now)
@@ -314,7 +313,7 @@ class SharedBucket:
         return records[0] if records else None
 
     async def _write(self, store: JobStore, record: Record | None, now: int, lacking: int) -> bool:
-        value = msgspec.json.encode(_StoredBucket(now + lacking, uuid4().hex))
+        value = msgspec.json.encode(_StoredBucket(now + lacking, new_uuid().hex))
         keep = timedelta(microseconds=lacking) + _KEEP_FULL
         expected = record.version if record else 0
         write = RecordWrite(NAMESPACE, self._key, value, expected, time_to_live=keep)

@@ -13,8 +13,8 @@ from gantline.contract.classify import ErrorClassifier
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
+from gantline.contract.policy import SchedulingStrategy, as_asked
 from gantline.contract.retry import RetryStrategy
-from gantline.contract.scheduling import SchedulingStrategy, as_asked
 from gantline.contract.status import ON_REQUEST, Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES

@@ -1,7 +1,7 @@
 """Schedules that code declares: options of `cron` and `every`, made into schedules and checked."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
@@ -19,6 +19,7 @@ from gantline.contract.schedule import (
     Schedule,
     check_schedule,
 )
+from gantline.runtime import now
 
 if TYPE_CHECKING:
     from gantline.app.job_type import JobType
@@ -100,7 +101,7 @@ def declare_schedule(
         grace_seconds=options.get("grace", DEFAULT_GRACE).total_seconds(),
         overlap=options.get("overlap", "allow"),
     )
-    check_schedule(schedule, datetime.now(UTC))
+    check_schedule(schedule, now())
     return DeclaredSchedule(schedule, "tenant" in options)
 
 

@@ -1,11 +1,9 @@
 """The writer of the audit trail: appends events to the chains of their tenants."""
 
 import asyncio
-import random
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 
@@ -25,6 +23,7 @@ from gantline.contract.results import Applied, Conflict
 from gantline.contract.store import JobStore
 from gantline.contract.text import storable
 from gantline.manager.batcher import Batcher
+from gantline.runtime import new_uuid, random
 
 ACCESS: Final = "access"
 """The aggregate of refusals."""
@@ -70,7 +69,7 @@ def build_event(entry: AuditEntry) -> NewAuditEvent:
     """Build what is kept of an entry. The id makes each event unique, so that no store takes it for
     the repeat of another one."""
     shown = _hide_unknown_job(entry)
-    payload: dict[str, Any] = {"id": uuid4().hex}
+    payload: dict[str, Any] = {"id": new_uuid().hex}
     for name in _KEPT:
         if text := storable(getattr(shown, name), _TEXT_LIMIT):
             payload[_to_camel(name)] = text
@@ -245,7 +244,7 @@ def _choose_pause(number: int) -> float:
     loses again."""
     doublings = number - _ROUNDS_WITHOUT_PAUSE
     longest = min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
-    return random.random() * longest  # noqa: S311  # nobody gains by guessing it
+    return random() * longest
 
 
 def _spread(

@@ -3,7 +3,6 @@
 import logging
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 
@@ -13,6 +12,7 @@ from gantline.audit.verification import PRUNED, Finding, Removed, Verifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
+from gantline.runtime import new_uuid
 
 _log = logging.getLogger("gantline.audit")
 
@@ -148,5 +148,5 @@ class AuditRetention:
 
 
 def _build_event(removed: Removed) -> NewAuditEvent:
-    payload = {"id": uuid4().hex, "outcome": "allowed", "details": msgspec.to_builtins(removed)}
+    payload = {"id": new_uuid().hex, "outcome": "allowed", "details": msgspec.to_builtins(removed)}
     return NewAuditEvent(aggregate="audit", type=PRUNED, actor=removed.actor, payload=payload)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gantline.contract.face import face
+from gantline.importing import face
 
 if TYPE_CHECKING:
     from gantline.auth.action import Action

@@ -32,7 +32,7 @@ from gantline.contract.errors import (
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
-from gantline.manager.side_data import all_records
+from gantline.manager.records import all_records
 
 _log = logging.getLogger("gantline.auth")
 

@@ -17,7 +17,7 @@ from gantline.auth.jwt_keys import ALGORITHMS, StaticKeys, VerificationKeys
 from gantline.auth.principal import Principal
 from gantline.contract.clock import Clock
 from gantline.contract.errors import AuthMisconfigured, InvalidCredentials
-from gantline.contract.extras import extra
+from gantline.importing import extra
 
 with extra("api"):
     import jwt

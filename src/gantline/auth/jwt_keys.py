@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gantline.contract.errors import AuthMisconfigured
-from gantline.contract.extras import extra
+from gantline.importing import extra
 
 with extra("api"):
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa

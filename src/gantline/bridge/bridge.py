@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,6 +9,7 @@ from gantline.bridge.broker import BridgedApp, Broker, Outgoing, Topic
 from gantline.bridge.intake import Intake
 from gantline.bridge.message import encode_outcome
 from gantline.contract.job_event import JobEvent
+from gantline.runtime import random
 from gantline.wakeups.remote import raise_if_cancelled
 
 _log = logging.getLogger("gantline.bridge")
@@ -60,7 +60,7 @@ class Bridge:
             # goes would be hammered.
             failures = 0 if loop.time() - began > _LONGEST_WAIT_SECONDS else failures + 1
             most = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 20))
-            await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
+            await asyncio.sleep(most * (0.5 + 0.5 * random()))
 
     def _begin(self) -> None:
         self._connected.set()

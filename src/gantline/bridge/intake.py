@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from typing import Final
 
@@ -25,6 +24,7 @@ from gantline.contract.errors import (
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import NewJob
 from gantline.manager.submitter import Submission
+from gantline.runtime import random
 
 _log = logging.getLogger("gantline.bridge")
 
@@ -84,7 +84,7 @@ class Intake:
                 break
             except (StoreUnavailable, SubmitRefused) as error:
                 self._log_wait(new.job.job_type, error)
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
+            await asyncio.sleep(wait * (0.5 + 0.5 * random()))
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if new.job.job_type in self._waiting_types:
             self._waiting_types.discard(new.job.job_type)

@@ -28,6 +28,7 @@ from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import InvalidInput
+from gantline.runtime import now
 
 _COLUMNS: Final = Columns(
     ("version", "happenedAt", "actor", "type", "aggregate", "outcome", "count"),
@@ -50,7 +51,7 @@ def instant_or_span(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return datetime.now(UTC) - span(text)
+        return now() - span(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

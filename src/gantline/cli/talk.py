@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 import click
 
 from gantline.app.settings import Settings
 from gantline.moving.closing import CopyProgress
+from gantline.runtime import monotonic
 from gantline.telemetry.logs import TEXT, configure_logs
 
 NOTICE_AFTER_SECONDS = 2.0

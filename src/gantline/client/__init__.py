@@ -7,7 +7,7 @@ Its answers are the API's own documents (`gantline.api.documents`), its errors t
 from gantline.api.schedule_documents import NewSchedule, ScheduleSent
 from gantline.api.sent import DeliveriesToReplay, JobToSubmit, RedriveByFilter, WebhookToKeep
 from gantline.client.submission import JobOptions, new_job
-from gantline.contract.extras import extra
+from gantline.importing import extra
 
 with extra("client"):
     from gantline.client.async_client import AsyncClient

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gantline.client.http import Http, Reply, Request
 from gantline.client.refusals import CORRELATION
 from gantline.contract.clock import Clock
 from gantline.contract.errors import BadAnswer, InvalidInput
+from gantline.runtime import new_uuid
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Asking:
     ) -> Request:
         """Make a request; `{job_id}` in the path is filled in. Raise InvalidInput."""
         about = None if job_id is None else _uuid(job_id)
-        sent = {CORRELATION: str(uuid4()), **(headers or {})}
+        sent = {CORRELATION: str(new_uuid()), **(headers or {})}
         if body is not None:
             sent["content-type"] = "application/json"
         if key is not None:
@@ -206,7 +207,7 @@ def _uuid(job_id: JobId) -> UUID:
 def key_or_new(given: str | None) -> str:
     """The key that was given, or a new one."""
     if given is None:
-        return uuid4().hex
+        return new_uuid().hex
     if not 1 <= len(given) <= _KEY_LIMIT or not given.isascii() or not given.isprintable():
         raise InvalidInput(
             f"A request key must be 1 to {_KEY_LIMIT} printable characters of ASCII."

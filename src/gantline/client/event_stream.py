@@ -1,7 +1,6 @@
 """Following jobs by an event stream (server-sent events), opened again where it broke off."""
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, NamedTuple
@@ -12,6 +11,7 @@ from gantline.api.documents import StatusDocument
 from gantline.client.exchange import Retries, pause_before_again
 from gantline.client.http import Http, Reply, Request, Unanswered
 from gantline.contract.errors import BadAnswer
+from gantline.runtime import random
 
 RESET: Final = "reset"
 # The server says something every 15 seconds.
@@ -45,7 +45,7 @@ async def follow(
     *,
     last_event_id: str,
     is_of_one_job: bool,
-    chance: Callable[[], float] = random.random,
+    chance: Callable[[], float] = random,
 ) -> AsyncGenerator[StreamEvent, None]:
     """Give events until the stream is over for good; raise what keeps it from being opened.
 

@@ -1,7 +1,6 @@
 """An exchange: a request until its answer, repeated where that cannot do anything twice."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -14,6 +13,7 @@ from gantline.contract.errors import (
     InvalidInput,
     ServerUnreachable,
 )
+from gantline.runtime import random
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 # What a proxy answers while the server behind it is away.
@@ -59,7 +59,7 @@ async def exchange(
     send: Callable[[Request], Awaitable[Reply | Unanswered]],
     *,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    chance: Callable[[], float] = random.random,
+    chance: Callable[[], float] = random,
 ) -> Reply:
     """Send until there is an answer that is no error; raise what the last one said."""
     attempt = 0

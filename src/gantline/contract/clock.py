@@ -1,8 +1,9 @@
 """Instants: the clock protocol, and the one exact conversion between datetimes and integers."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+from gantline.runtime import monotonic, now
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -20,10 +21,10 @@ class SystemClock:
     """The host's own clock."""
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return now()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return monotonic()
 
 
 LAST = datetime.max.replace(tzinfo=UTC)

@@ -1,15 +1,13 @@
-"""Where job ids and run tokens come from."""
+"""Job ids: where they come from, and how they are written."""
 
-import os
-import time
 from uuid import UUID
 
 import msgspec
 
-_VERSION_4 = 0x4 << 76
+from gantline.runtime import random_bytes, time_ns
+
 _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
-_RANDOM_BITS_OF_4 = ~((0xF << 76) | (0b11 << 62))
 
 
 def new_job_id() -> UUID:
@@ -18,17 +16,11 @@ def new_job_id() -> UUID:
     The 12 bits after the milliseconds hold the fraction of the millisecond (method 3 of the RFC),
     so that jobs submitted within one millisecond still sort.
     """
-    millis, nanos = divmod(time.time_ns(), 1_000_000)
+    millis, nanos = divmod(time_ns(), 1_000_000)
     fraction = nanos * 4096 // 1_000_000
-    random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    random = int.from_bytes(random_bytes(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
     number = (millis << 80) | _VERSION_7 | (fraction << 64) | _VARIANT | random
     return uuid_from_bytes(number.to_bytes(16, "big"))
-
-
-def new_run_token() -> UUID:
-    """Make the secret of one run, a UUIDv4: neither guessed nor handed out twice."""
-    random = int.from_bytes(os.urandom(16), "big") & _RANDOM_BITS_OF_4
-    return uuid_from_bytes((random | _VERSION_4 | _VARIANT).to_bytes(16, "big"))
 
 
 def uuid_text(number: UUID) -> str:

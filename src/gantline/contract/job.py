@@ -12,6 +12,7 @@ from gantline.contract.clock import as_utc
 from gantline.contract.errors import InvalidEnvelope, InvalidFormat, Problem
 from gantline.contract.identity import new_job_id
 from gantline.contract.text import name_problem
+from gantline.runtime import now
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_QUEUE: Final = "default"
@@ -50,7 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     attempt: int = msgspec.field(default_factory=lambda: 1)
     max_attempts: int = msgspec.field(default_factory=lambda: DEFAULT_MAX_ATTEMPTS)
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
-    created_at: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    created_at: datetime = msgspec.field(default_factory=lambda: now())
 
     tenant_id: str = DEFAULT_TENANT
     queue: str = DEFAULT_QUEUE

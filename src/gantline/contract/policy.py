@@ -1,15 +1,32 @@
 """The rules that hold for a type of job; every limit with its default."""
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from datetime import timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from gantline.contract.bounds import check_count, check_span
 from gantline.contract.classify import ErrorClassifier
+from gantline.contract.job import Job
 from gantline.contract.retry import Backoff, RetryStrategy
-from gantline.contract.scheduling import SchedulingStrategy, as_asked
 from gantline.contract.status import Event
+
+
+class Placement(NamedTuple):
+    """Where a job goes in its queue: how long from now, and with which priority."""
+
+    delay: timedelta
+    priority: int
+
+
+SchedulingStrategy = Callable[[Job, Placement], Placement]
+"""Given a job and where it would go, say where it goes."""
+
+
+def as_asked(job: Job, placement: Placement) -> Placement:
+    """The default: exactly what the submitter or the retry strategy asked for."""
+    return placement
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,13 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract import text
-from gantline.contract.identity import new_run_token
 from gantline.contract.outcome import ErrorInfo, Success
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import CancelPending, NotFound, Stale
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.contract.status import TRANSITIONS, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, NewJob
+from gantline.runtime import new_uuid
 
 
 class RunGuard(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class StateGuard(msgspec.Struct, frozen=True):
     status: JobStatus
     tenant_id: str
     version: int | None = None
-    change_id: UUID = msgspec.field(default_factory=new_run_token)
+    change_id: UUID = msgspec.field(default_factory=new_uuid)
 
 
 Guard = RunGuard | StateGuard

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from enum import Enum
-from time import monotonic
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
+
+from gantline.runtime import monotonic
 
 WINDOW_SECONDS: Final = 0.008
 """While busy, each hint is sent once in this time."""

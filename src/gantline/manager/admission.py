@@ -1,6 +1,5 @@
 """Admission: whether a job may be submitted now, by the switches and the depth caps."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from gantline.contract.errors import JobTypeDisabled, QueueFull
 from gantline.contract.store import JobStore
 from gantline.manager.switches import Switches
+from gantline.runtime import monotonic
 
 _COUNTS_MAX_AGE_SECONDS: Final = 1.0
 
@@ -82,7 +82,7 @@ class Admission:
         return take_back
 
     async def _refresh(self) -> None:
-        before, now = self._read_at, time.monotonic()
+        before, now = self._read_at, monotonic()
         if before is not None:
             if now - before < _COUNTS_MAX_AGE_SECONDS:
                 return

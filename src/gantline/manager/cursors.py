@@ -9,8 +9,8 @@ import msgspec
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
+from gantline.manager.records import all_records
 from gantline.manager.sessions import live_sessions
-from gantline.manager.side_data import all_records
 
 CURSORS: Final = "event-cursors"
 

@@ -21,9 +21,8 @@ from gantline.contract.outcome import (
     TypeDisabled,
     Unreadable,
 )
-from gantline.contract.policy import Policy
+from gantline.contract.policy import Placement, Policy, as_asked
 from gantline.contract.retry import MAX_DELAY
-from gantline.contract.scheduling import Placement, as_asked
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot, Run
 from gantline.contract.status import REDRIVABLE, JobStatus, Reason
 from gantline.contract.transition import RunGuard, Transition

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum, auto
-from time import monotonic
 from typing import Final
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from gantline.manager.cursors import (
     begin_cursor,
     write_cursor,
 )
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.consumer")
 

@@ -1,6 +1,5 @@
 """Maintenance: sequencer, reaper, orphan sweeper and chores, run by whoever leads."""
 
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Protocol
@@ -12,8 +11,9 @@ from gantline.contract.store import JobStore
 from gantline.manager.observer import Observer
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaped, Reaper
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.manager.switches import Switches
+from gantline.runtime import monotonic
 
 ROLE: Final = "maintenance"
 LEADER_LEASE: Final = timedelta(seconds=15)
@@ -74,7 +74,6 @@ class Maintenance:
         self._owner = owner
         self._lease = lease
         self._reaper = Reaper(store, lease=run_lease, observer=observer)
-        self._sequencer = Sequencer(store)
         self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
         self._switches = switches
         self._sweep_every = sweep_every
@@ -98,34 +97,34 @@ class Maintenance:
         if leadership is None:
             return None
         # What is reaped is numbered at once, not in the next round.
-        reaped, sequenced = await self.reap(), await self._sequencer.run_once()
-        if time.monotonic() < self._sweep_at:
+        reaped, sequenced = await self.reap(), await number_events(self._store)
+        if monotonic() < self._sweep_at:
             return MaintenanceReport(leadership.term, sequenced, reaped)
         await self._switches.refresh()
         if self._switches.closed:  # what is being copied must not go
             return MaintenanceReport(leadership.term, sequenced, reaped)
-        self._sweep_at = time.monotonic() + self._sweep_every.total_seconds()
+        self._sweep_at = monotonic() + self._sweep_every.total_seconds()
         orphaned, done = await self._orphans.run_once(), await self._do_chores()
         return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, done)
 
     async def reap(self) -> Reaped:
         """Take lapsed leases away, unless they may have lapsed because the store was away."""
-        if time.monotonic() < self._patient_until:
+        if monotonic() < self._patient_until:
             return Reaped()
         reaped = await self._reaper.run_once()
         self._note_answer()
         return reaped
 
     def _note_answer(self) -> None:
-        now, before = time.monotonic(), self._answered_at
+        now, before = monotonic(), self._answered_at
         self._answered_at = now
         if before is None or now - before > self._lease.total_seconds():
             self._patient_until = now + self._patience
 
     async def _do_chores(self) -> int:
-        if time.monotonic() < self._chores_at:
+        if monotonic() < self._chores_at:
             return 0
-        self._chores_at = time.monotonic() + _CHORES_EVERY_SECONDS
+        self._chores_at = monotonic() + _CHORES_EVERY_SECONDS
         return sum([await chore.run_once() for chore in self._chores])
 
     async def resign(self) -> None:

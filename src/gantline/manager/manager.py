@@ -1,7 +1,6 @@
 """JobManager: the one owner of the lifecycle, over any store. Every operation takes many."""
 
 import logging
-import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -45,6 +44,7 @@ from gantline.manager.decide import decide, decide_cancel, decide_redrive
 from gantline.manager.observer import Observer, tell
 from gantline.manager.submitter import Submission, Submitter
 from gantline.manager.switches import Switches
+from gantline.runtime import random
 
 _log = logging.getLogger("gantline.manager")
 
@@ -99,7 +99,7 @@ class JobManager:
         max_depth_of: Callable[[str], int | None] = lambda job_type: None,
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random,
         observer: Observer | None = None,
         switches: Switches | None = None,
         stored: Callable[[UUID], None] = lambda job_id: None,

@@ -12,8 +12,8 @@ from gantline.contract.store import JobStore
 from gantline.manager.decide import decide_no_handler
 from gantline.manager.manager import Settled
 from gantline.manager.observer import Observer, tell
+from gantline.manager.records import all_records
 from gantline.manager.sessions import live_sessions
-from gantline.manager.side_data import all_records
 
 ORPHANS: Final = "orphans"
 """Since when no live session has declared a type that has jobs waiting, by type."""

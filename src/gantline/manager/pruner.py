@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
@@ -14,6 +13,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import slowest_position
 from gantline.manager.switches import Switches
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.manager")
 
@@ -68,7 +68,7 @@ class Pruner:
         switches: Switches,
         *,
         retention: Retention | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`retention`: what it leaves open is not removed; None for that of the store."""

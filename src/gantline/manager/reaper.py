@@ -6,11 +6,9 @@ suspects run in ever smaller groups until one runs alone. See `docs/concepts/cra
 """
 
 import logging
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -25,7 +23,8 @@ from gantline.contract.status import Event, JobStatus, Reason
 from gantline.contract.store import JobStore
 from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.manager.observer import Observer
-from gantline.manager.side_data import all_records
+from gantline.manager.records import all_records
+from gantline.runtime import monotonic, random
 
 _log = logging.getLogger("gantline.manager")
 
@@ -67,7 +66,7 @@ class Reaper:
         store: JobStore,
         *,
         lease: timedelta = timedelta(0),
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random,
         observer: Observer | None = None,
     ) -> None:
         """`lease`: that of the workers; what has less than a third of it left is overdue."""

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from gantline.contract.errors import Code, InvalidInput
-from gantline.contract.identity import new_run_token
 from gantline.contract.job import Job, read_job
 from gantline.contract.outcome import ErrorInfo, Success
 from gantline.contract.query import JobFilter, LaneRequest
@@ -24,6 +23,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.manager import JobManager
+from gantline.runtime import new_uuid
 
 _log = logging.getLogger("gantline.relay")
 
@@ -82,7 +82,7 @@ class OutboxRelay:
 
     async def run_once(self) -> int:
         """Move one batch; tell how many were in it. Raises what either store raises."""
-        runs = await self._outbox.claim(self._session, new_run_token(), _WANTED, lease=_LEASE)
+        runs = await self._outbox.claim(self._session, new_uuid(), _WANTED, lease=_LEASE)
         if runs:
             await self._move(runs)
         return len(runs)

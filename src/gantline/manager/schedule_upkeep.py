@@ -9,6 +9,7 @@ import msgspec
 from gantline.contract.records import RecordWrite
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
+from gantline.manager.records import all_records
 from gantline.manager.schedules import (
     DUE,
     Schedules,
@@ -21,7 +22,6 @@ from gantline.manager.schedules import (
     synchronise,
 )
 from gantline.manager.sessions import Session, live_sessions
-from gantline.manager.side_data import all_records
 
 _log = logging.getLogger("gantline.scheduler")
 

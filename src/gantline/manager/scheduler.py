@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -36,6 +35,7 @@ from gantline.manager.schedules import (
     read_due,
     read_schedules,
 )
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.scheduler")
 

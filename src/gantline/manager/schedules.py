@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import msgspec
 
@@ -44,6 +43,7 @@ from gantline.manager.firing import job_of, with_fires
 from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.sessions import live_sessions
 from gantline.manager.submitter import Submission
+from gantline.runtime import new_uuid
 
 _log = logging.getLogger("gantline.scheduler")
 
@@ -216,7 +216,7 @@ class Schedules:
         if self._most is not None and origin != "code":
             await self._refuse_too_many(schedule.tenant_id, self._most)
         record = ScheduleRecord(
-            id=uuid4(),
+            id=new_uuid(),
             schedule=schedule,
             origin=origin,
             created_at=now,

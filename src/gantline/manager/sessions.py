@@ -5,13 +5,13 @@ import socket
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
-from gantline.manager.side_data import all_records
+from gantline.manager.records import all_records
+from gantline.runtime import new_uuid
 
 SESSIONS: Final = "sessions"
 _STORE: Final = "store"
@@ -40,7 +40,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def new_session_id() -> str:
     """Unique for every start, so that a process never meets what it held in an earlier life."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+    return f"{socket.gethostname()}-{os.getpid()}-{new_uuid().hex[:8]}"
 
 
 async def store_id(store: JobStore) -> str:
@@ -48,7 +48,7 @@ async def store_id(store: JobStore) -> str:
     for _ in range(2):
         if found := await store.read_records(_STORE, limit=1):
             return found[0].value.decode()
-        await store.write_records([RecordWrite(_STORE, "id", uuid4().hex.encode(), expected=0)])
+        await store.write_records([RecordWrite(_STORE, "id", new_uuid().hex.encode(), expected=0)])
     return (await store.read_records(_STORE, limit=1))[0].value.decode()
 
 

@@ -13,9 +13,8 @@ import msgspec
 from gantline.contract.errors import GantlineError, InvalidInput, StoreError, SubmitRefused
 from gantline.contract.job import Job, check_job, with_aware_instants
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck, fingerprint
-from gantline.contract.policy import Policy
+from gantline.contract.policy import Placement, Policy
 from gantline.contract.results import Applied, InsertResult
-from gantline.contract.scheduling import Placement
 from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.contract.submission import DedupeKey, NewJob

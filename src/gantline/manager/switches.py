@@ -1,7 +1,6 @@
 """Switches: which queues and types are paused or capped, which types are off, and whether the store
 is closed altogether. Kept as records."""
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
@@ -11,7 +10,8 @@ import msgspec
 from gantline.contract.errors import StoreClosed
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
-from gantline.manager.side_data import all_records
+from gantline.manager.records import all_records
+from gantline.runtime import monotonic
 
 SWITCHES: Final = "switches"
 CLOSED: Final = "closed"
@@ -48,7 +48,7 @@ class Switches:
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
         """Read them anew, unless that was done not so long ago."""
-        before, now, doubts = self._read_at, time.monotonic(), self._doubts
+        before, now, doubts = self._read_at, monotonic(), self._doubts
         if before is not None:
             if now - before < max_age_seconds:
                 return
@@ -59,7 +59,7 @@ class Switches:
             self._read_at = before
             raise
         self._keep(records)
-        self._read_at = time.monotonic() if doubts == self._doubts else None
+        self._read_at = monotonic() if doubts == self._doubts else None
 
     def doubt(self) -> None:
         """One was thrown elsewhere: read them at the next `refresh`, however young they are."""

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from time import monotonic
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import msgspec
 
@@ -19,9 +17,10 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.transition import Transition
 from gantline.manager.reaper import Reaper
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.manager.sessions import live_sessions
 from gantline.manager.switches import CLOSED, SWITCHES, Closed, Switches
+from gantline.runtime import monotonic, new_uuid
 
 
 class CopyProgress(NamedTuple):
@@ -64,7 +63,7 @@ class Closing:
         self._names = names
         self._actor = actor
         self._notify_switched = notify_switched
-        self._id = uuid4().hex
+        self._id = new_uuid().hex
         self._versions: dict[JobStore, int] = {}
         self._is_handed_over = False
 
@@ -167,7 +166,7 @@ async def wait_until_idle(
             f"Jobs are still running: {_join_ids(running)}{more}.",
             next_step="Wait longer with --wait, or take their runs away with --force.",
         )
-    await Sequencer(store).run_once()
+    await number_events(store)
     return taken_away
 
 

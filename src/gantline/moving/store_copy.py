@@ -8,7 +8,6 @@ twice.
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -30,6 +29,7 @@ from gantline.moving.closing import (
     wait_until_idle,
 )
 from gantline.moving.comparing import Checksums, find_differences, find_wrong_count, read_pages
+from gantline.runtime import monotonic
 
 NOT_COPIED: Final = frozenset({SESSIONS, "rate-limits"})
 """Records about processes of this moment, which are elsewhere or over."""

@@ -4,13 +4,13 @@ A store is called from several event loops, and some of them end without closing
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
 
 from gantline.contract.errors import StoreUnavailable
+from gantline.runtime import jittered
 
 _FIRST_WAIT_SECONDS: Final = 0.02
 _LONGEST_WAIT_SECONDS: Final = 1.0
@@ -140,7 +140,7 @@ def retry_waits() -> Iterator[float]:
     """Yield how many seconds to wait before each further attempt, with jitter."""
     wait = _FIRST_WAIT_SECONDS
     while True:
-        yield wait * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
+        yield jittered(wait, by=0.5)
         wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
 

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import monotonic
 from typing import Final, Protocol
 
 import msgspec
 
 from gantline.contract.errors import InvalidInput, SchemaMismatch, StoreMisconfigured
 from gantline.contract.store import JobStore
+from gantline.runtime import monotonic
 from gantline.stores.migrations import migrator_of, plan
 from gantline.telemetry.health_server import Response
 from gantline.wakeups.remote import RemoteWakeup

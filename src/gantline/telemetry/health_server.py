@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.runtime import start_thread
 
 _log = logging.getLogger("gantline.telemetry")
 
@@ -144,10 +145,7 @@ class HealthServer:
     def start(self) -> None:
         """Listen; raise GantlineError where that cannot be done."""
         started = Future[ListenAddress]()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started)), name="gantline-health", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread(lambda: asyncio.run(self._serve(started)), "gantline-health")
         try:
             self.address = started.result()
         except (OSError, OverflowError) as error:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -14,6 +13,7 @@ from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import lags
 from gantline.manager.pruner import retention_lag
+from gantline.runtime import monotonic
 from gantline.telemetry.health import LoopWatch, WatchedApp
 from gantline.telemetry.health_server import Response
 from gantline.telemetry.metrics import OTHER, Figures

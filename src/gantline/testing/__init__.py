@@ -3,7 +3,7 @@ fake clock, factories, faults."""
 
 from typing import TYPE_CHECKING
 
-from gantline.contract.face import face
+from gantline.importing import face
 
 if TYPE_CHECKING:
     from gantline.testing.clock import FakeClock

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from gantline.contract.wakeup import Hint, OnHint, Wakeup
+from gantline.runtime import new_uuid
 
 
 class Hub:
@@ -70,7 +71,7 @@ class LocalSocketWakeup:
         self._sending = _datagram_socket()
         if on_hint is None:
             return
-        own = self._folder / uuid4().hex[:16]
+        own = self._folder / new_uuid().hex[:16]
         if len(os.fsencode(own)) > _LONGEST_PATH:
             return
         self._on_hint = on_hint

@@ -7,7 +7,6 @@ work 0.2 ms earlier there.
 
 import asyncio
 import logging
-import random
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from gantline.contract.wakeup import WINDOW_SECONDS, Hint, OnHint
+from gantline.runtime import random, start_thread
 
 _log = logging.getLogger("gantline.wakeup")
 
@@ -86,12 +86,9 @@ class RemoteWakeup:
         if on_hint is not None:
             self._task = asyncio.create_task(self._run(on_hint, opened))
         else:
-            self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._run(None, opened)),
-                name="gantline-wakeup",
-                daemon=True,
+            self._thread = start_thread(
+                lambda: asyncio.run(self._run(None, opened)), "gantline-wakeup"
             )
-            self._thread.start()
         await asyncio.wrap_future(opened)
 
     @property
@@ -165,7 +162,7 @@ class RemoteWakeup:
             # goes would be hammered.
             failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
             most = min(pace.longest_wait_seconds, pace.first_wait_seconds * 2 ** min(failures, 20))
-            await asyncio.sleep(most * random.uniform(0.5, 1.0))  # noqa: S311  # not a secret
+            await asyncio.sleep(most * (0.5 + 0.5 * random()))
 
     async def _hold(self, link: Link, on_hint: OnHint | None) -> None:
         try:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from gantline.contract.errors import WebhookNotVerified
-from gantline.contract.face import face
 from gantline.contract.webhook import BodyFormat, WebhookSpec
+from gantline.importing import face
 from gantline.webhooks.signing import Verified, verify, verify_plain
 
 if TYPE_CHECKING:

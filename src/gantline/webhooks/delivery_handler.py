@@ -1,13 +1,13 @@
 """The handler of delivery jobs: finds the endpoint, signs, sends, and ends or retries the job."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gantline.contract.clock import Clock
 from gantline.contract.errors import GantlineError, Permanent, Retry, Snooze
+from gantline.runtime import random
 from gantline.webhooks.concurrency import EndpointLimits
 from gantline.webhooks.delivery import AttemptResult, Delivery
 from gantline.webhooks.disabling import EndpointDisabler
@@ -41,7 +41,7 @@ class DeliveryHandler:
         disabler: EndpointDisabler,
         *,
         clock: Callable[[], Clock],
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random,
     ) -> None:
         self._endpoints = endpoints
         self._make_sender = make_sender

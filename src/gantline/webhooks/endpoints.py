@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -25,6 +25,7 @@ from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.webhook import IssuedWebhook, WebhookEndpoint, WebhookSpec, WebhookStatus
+from gantline.runtime import new_uuid
 from gantline.webhooks.disabling import FailureRecords
 from gantline.webhooks.endpoint import StoredEndpoint, check_spec, key_prefix, record_key
 from gantline.webhooks.secret_encryption import SealedSecret
@@ -87,7 +88,7 @@ class Endpoints:
                 f"The tenant has {count} webhooks, and may have no more.",
                 next_step="Delete one that is not used.",
             )
-        webhook_id, secret = uuid4(), new_secret()
+        webhook_id, secret = new_uuid(), new_secret()
         now = await self._store().ping()  # the clock of the events
         stored = StoredEndpoint(
             spec=spec,

@@ -9,12 +9,12 @@ import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from time import monotonic
 from typing import Any, Final
 
 import httpcore2
 
 from gantline.contract.errors import Code
+from gantline.runtime import monotonic
 from gantline.webhooks.retry import NoResponse, WebhookResponse
 from gantline.webhooks.url_guard import TargetRefused, UrlGuard, WebhookTarget, parse_target
 

@@ -1,6 +1,5 @@
 """Encryption of the endpoints' secrets, by keys that are never in the store."""
 
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -9,6 +8,7 @@ import msgspec
 
 from gantline.auth.peppers import Peppers
 from gantline.contract.errors import AuthMisconfigured, StoreCorrupt, WebhooksOff
+from gantline.runtime import random_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -52,7 +52,7 @@ class Vault:
         self._cipher(self._keys.current)
 
     def seal(self, secret: str, *, of: str) -> SealedSecret:
-        nonce, key_id = os.urandom(_NONCE_BYTES), self._keys.current
+        nonce, key_id = random_bytes(_NONCE_BYTES), self._keys.current
         sealed = self._cipher(key_id).encrypt(nonce, secret.encode(), of.encode())
         return SealedSecret(key_id, nonce + sealed)
 

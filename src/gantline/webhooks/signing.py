@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from gantline.contract.clock import SystemClock
 from gantline.contract.errors import InvalidInput, WebhookNotVerified
 from gantline.contract.version import __version__
 
@@ -112,7 +113,7 @@ def verify(
         _read_header(named, name) for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
     )
     sent_at = _read_timestamp(sent)
-    if abs((now or datetime.now(UTC)) - sent_at) > tolerance:
+    if abs((now or SystemClock().now()) - sent_at) > tolerance:
         raise WebhookNotVerified(
             f"It was not sent within {tolerance.total_seconds():g} seconds of now.",
             next_step="Is the clock right? Else it is an old request, sent again by somebody.",

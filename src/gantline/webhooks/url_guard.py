@@ -8,13 +8,13 @@ and the connection is made to one of those addresses.
 import asyncio
 import re
 import socket
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
+from gantline.runtime import start_thread
 from gantline.webhooks.ip_ranges import IpAddress, IpNetwork, is_public, is_within
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -172,7 +172,7 @@ class _Resolver:
                 loop.call_soon_threadsafe(set_result, result)
 
         running[tenant_id] += 1
-        threading.Thread(target=run, name="gantline-resolver", daemon=True).start()
+        start_thread(run, "gantline-resolver")
         return await found
 
     def _end(self, tenant_id: str) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 
 _log = logging.getLogger("gantline.worker")
 
@@ -72,7 +72,7 @@ class Numberer:
 
     def __init__(self, store: JobStore, *, told: Callable[[], None]) -> None:
         """`told` is called when there are new numbers."""
-        self._sequencer = Sequencer(store)
+        self._store = store
         self._is_needed = store.capabilities.event_lag > timedelta(0)
         self._told = told
         self._is_asked = False
@@ -106,7 +106,7 @@ class Numberer:
 
     async def _number(self) -> None:
         try:
-            numbered = await self._sequencer.run_once()
+            numbered = await number_events(self._store)
         except Exception as error:
             _log.warning("could not number events, leaving it to whoever leads: %s", error)
             return

@@ -6,13 +6,10 @@ brought is run while the store works on the other (25 instead of 21 thousand job
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Final
-from uuid import uuid4
 
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.query import LaneRequest
@@ -20,6 +17,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
+from gantline.runtime import jittered, monotonic, new_uuid
 from gantline.worker.handler import HandlerRegistry
 from gantline.worker.slots import Slots
 from gantline.worker.suspects import Suspects
@@ -232,7 +230,7 @@ class Claimer:
         A claim whose answer was lost may have started runs that nobody has: so it is repeated under
         its own id, which gives just those, until the store answers.
         """
-        claim_id, wait = uuid4(), _FIRST_WAIT_SECONDS
+        claim_id, wait = new_uuid(), _FIRST_WAIT_SECONDS
         task = asyncio.current_task()
         self._claiming.add(task)
         self.is_quiet.clear()
@@ -254,8 +252,7 @@ class Claimer:
                 self.is_quiet.set()
 
     async def _wait_for(self, woken: asyncio.Event, seconds: float) -> None:
-        jittered = seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret
         # Not wait_for, which in Python 3.11 can swallow a cancellation that meets the wake-up.
         with suppress(TimeoutError):
-            async with asyncio.timeout(jittered):
+            async with asyncio.timeout(jittered(seconds, by=0.2)):
                 await woken.wait()

@@ -6,11 +6,11 @@ Quiet, an ended run is written at once; busy, the batches grow by themselves.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Final
 
 from gantline.contract.errors import StoreUnavailable
 from gantline.manager.manager import Ending, JobManager, Settled
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.worker")
 

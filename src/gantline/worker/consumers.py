@@ -4,9 +4,8 @@ import asyncio
 import inspect
 import logging
 import math
-import random
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
@@ -19,6 +18,7 @@ from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
+from gantline.runtime import jittered, thread_pool
 
 _log = logging.getLogger("gantline.consumer")
 
@@ -122,14 +122,14 @@ class Consumers:
                 case Turn.FAILED:
                     await self._rest_until_stopped(_retry_seconds(failures))
                 case Turn.ELSEWHERE:
-                    await self._rest_until_stopped(_jittered(self._lease.total_seconds() / 3))
+                    await self._rest_until_stopped(jittered(self._lease.total_seconds() / 3))
                 case _:
                     assert_never(turn)
 
     async def _turn(self, reader: EventReader) -> Turn:
         try:
             if await self._is_closed():
-                await self._rest_until_stopped(_jittered(_CLOSED_SECONDS))
+                await self._rest_until_stopped(jittered(_CLOSED_SECONDS))
                 return Turn.CAUGHT_UP
             return await reader.run_once()
         except Exception as error:
@@ -173,11 +173,7 @@ async def _resign(reader: EventReader) -> None:
 
 
 def _retry_seconds(failures: int) -> float:
-    return _jittered(min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10)))
-
-
-def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.75, 1.25)  # noqa: S311  # not a secret
+    return jittered(min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10)))
 
 
 EventFunction = Callable[[JobEvent], Awaitable[None] | None]
@@ -211,8 +207,8 @@ class FunctionConsumer:
             await loop.run_in_executor(self._thread, self._function, event)
 
     @cached_property
-    def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="gantline-on")
+    def _thread(self) -> Executor:
+        return thread_pool(1, "gantline-on")
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from gantline.contract.store import JobStore, StoreTransaction
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob, SubmitOptions
 from gantline.contract.transition import Transition
 from gantline.manager.manager import Ending, JobManager, Settled
+from gantline.runtime import monotonic
 from gantline.worker.run_log import labels_of
 
 P = TypeVar("P", contravariant=True)

@@ -14,7 +14,6 @@ from contextlib import (
     contextmanager,
 )
 from datetime import timedelta
-from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +31,7 @@ from gantline.contract.outcome import (
 from gantline.contract.payload import encode_result
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
+from gantline.runtime import monotonic
 from gantline.worker.active import ActiveRun, RunTracer
 from gantline.worker.context import Context, ProgressLog, RunPort, enter, leave
 from gantline.worker.deadlines import Deadlines

@@ -18,12 +18,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 from gantline.contract.errors import InvalidInput
 from gantline.contract.snapshot import RunRef
 from gantline.manager.manager import JobManager
+from gantline.runtime import monotonic, start_thread
 
 _log = logging.getLogger("gantline.worker")
 
@@ -104,10 +104,7 @@ class LeaseKeeper:
         self._main = asyncio.get_running_loop()
         self._main_seen = self._beat_at = monotonic()
         started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._serve, args=(started,), name="gantline-lease-keeper", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread(lambda: self._serve(started), "gantline-lease-keeper")
         await asyncio.to_thread(started.wait)
 
     def hold(self, runs: Iterable[tuple[RunRef, float]], *, asked_at: float) -> None:

@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -21,6 +20,7 @@ import msgspec
 
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
 from gantline.contract.snapshot import Run
+from gantline.runtime import start_thread
 from gantline.worker.handler import Handler
 from gantline.worker.run_log import Plain, labels_of
 
@@ -131,12 +131,8 @@ class Child:
         self._writer = writer
         self._is_killed = False
         self._has_ended = asyncio.Event()
-        threading.Thread(
-            target=self._wait,
-            args=(asyncio.get_running_loop(),),
-            name=f"gantline-child-{process.pid}",
-            daemon=True,
-        ).start()
+        loop = asyncio.get_running_loop()
+        start_thread(lambda: self._wait(loop), f"gantline-child-{process.pid}")
 
     @classmethod
     async def start(cls) -> "Child":

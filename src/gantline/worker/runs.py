@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 from gantline.contract.outcome import Outcome, Released, Success, TypeDisabled
@@ -16,6 +15,7 @@ from gantline.contract.submission import NewJob
 from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.manager.observer import Observer, tell
 from gantline.manager.switches import Switches
+from gantline.runtime import monotonic
 from gantline.worker.active import ActiveRun, Cause
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import Claimer

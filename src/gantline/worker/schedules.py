@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from contextlib import suppress
-from time import monotonic
 from typing import Final
 
 from gantline.contract.schedule import Schedule
@@ -16,6 +14,7 @@ from gantline.manager.observer import Observer
 from gantline.manager.schedule_upkeep import mark_of, settle
 from gantline.manager.scheduler import SCHEDULER_LEASE, Look, Scheduler
 from gantline.manager.schedules import Schedules, key_of, synchronise
+from gantline.runtime import jittered, monotonic
 
 _log = logging.getLogger("gantline.scheduler")
 
@@ -103,13 +102,9 @@ class ScheduleTask:
 
 def _rest_seconds(look: Look) -> float:
     if look.is_empty:
-        return _jittered(_NOTHING_THERE_SECONDS)
+        return jittered(_NOTHING_THERE_SECONDS)
     if not look.leads:
-        return _jittered(SCHEDULER_LEASE.total_seconds() / 3)
+        return jittered(SCHEDULER_LEASE.total_seconds() / 3)
     if look.wait is None:
         return _LONGEST_LOOK_SECONDS
     return min(look.wait.total_seconds(), _LONGEST_LOOK_SECONDS)
-
-
-def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.75, 1.25)  # noqa: S311  # not a secret

@@ -4,11 +4,11 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic
 from typing import Final
 
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
+from gantline.runtime import monotonic
 from gantline.worker.settings import WorkerSettings
 
 # A backlog in one queue must not keep the jobs of another waiting.

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 from gantline.contract.store import JobStore
+from gantline.runtime import monotonic
 from gantline.worker.claimer import Claimer
 from gantline.worker.handler import HandlerRegistry
 from gantline.worker.lease_keeper import dump_stacks

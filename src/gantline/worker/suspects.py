@@ -12,7 +12,6 @@ may begin.
 """
 
 from collections.abc import Iterable
-from time import monotonic
 from typing import Final
 
 from gantline.contract.snapshot import (
@@ -21,6 +20,7 @@ from gantline.contract.snapshot import (
     Run,
     RunRef,
 )
+from gantline.runtime import monotonic
 
 GROUP_SECONDS: Final = 10.0
 

@@ -6,10 +6,11 @@ returned, and a handler that never returns must not do that.
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
+
+from gantline.runtime import start_thread
 
 _STOP: Final = None
 
@@ -52,7 +53,7 @@ class HandlerThreads:
         else:
             self._started += 1
             name = f"gantline-job-{self._started}"
-            threading.Thread(target=self._serve, args=(loop,), name=name, daemon=True).start()
+            start_thread(lambda: self._serve(loop), name)
         self._calls.put(call)
         ended = await call.future
         if ended.error is not None:

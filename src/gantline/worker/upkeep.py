@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
-from time import monotonic
 from typing import Final
 
 from gantline.contract.capabilities import StorageSettings
@@ -14,6 +13,7 @@ from gantline.manager.observer import Observer
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
 from gantline.manager.switches import Switches
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.worker")
 

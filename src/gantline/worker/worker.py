@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 from typing import Any, Final, assert_never
 
 from gantline.contract.capabilities import StorageSettings
@@ -24,6 +23,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
+from gantline.runtime import monotonic
 from gantline.worker.active import RunTracer
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
@@ -187,10 +187,6 @@ class Worker:
     @property
     def is_draining(self) -> bool:
         return self._stop_asked.is_set()
-
-    def is_consuming(self, within: timedelta | None = None) -> bool:
-        """Whether it runs what is due, as far as it can; health means this, not being alive."""
-        return self.trouble(within) is None
 
     def trouble(self, within: timedelta | None = None) -> str | None:
         """Why it does not run what is due although it should; None while all is well. From any

@@ -21,7 +21,7 @@ from gantline.contract.errors import StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 from gantline.contract.store import JobReader
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 
 _log = logging.getLogger("gantline.api")
 
@@ -195,7 +195,7 @@ class Feed:
         now, store = asyncio.get_running_loop().time(), self._jobs.store
         if store.capabilities.event_lag > timedelta(0) and (at_once or now >= self._number_at):
             self._number_at = now + _NUMBER_EVERY_SECONDS
-            await Sequencer(store).run_once()
+            await number_events(store)
 
     # -- handing out ------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ import logging
 import math
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from subprocess import Popen
 from types import FrameType
 from typing import Any, Final
+
+from gantline.runtime import monotonic, start_thread
 
 PARENT_PIPE: Final = "--parent-pipe"
 GRACE: Final = timedelta(seconds=5)
@@ -56,7 +57,7 @@ class Escalation:
         drain: timedelta,
         *,
         grace: timedelta = GRACE,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = monotonic,
     ) -> None:
         self._monotonic = monotonic
         self._steps = iter(
@@ -126,9 +127,7 @@ def stop_with_parent(pipe: int, drain: Callable[[], timedelta]) -> None:
     there is an event loop, and when that loop is blocked.
     """
     os.set_inheritable(pipe, False)  # programs that handlers start have no use for it
-    threading.Thread(
-        target=_stop_when_it_ends, args=(pipe, drain), name="gantline-parent-pipe", daemon=True
-    ).start()
+    start_thread(lambda: _stop_when_it_ends(pipe, drain), "gantline-parent-pipe")
 
 
 def _stop_when_it_ends(pipe: int, drain: Callable[[], timedelta]) -> None:

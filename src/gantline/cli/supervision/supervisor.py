@@ -17,6 +17,7 @@ from gantline.cli.supervision.children import (
     exit_code_of,
     send,
 )
+from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.supervisor")
 
@@ -46,12 +47,12 @@ class Supervisor:
         self._places = [_Place() for _ in range(count)]
         self._stop = StopSignals()
         self._escalation = Escalation(drain, grace=grace)
-        self._tended_at = time.monotonic()
+        self._tended_at = monotonic()
 
     @property
     def idle_seconds(self) -> float:
         """How long ago it last looked after its children. Callable from any thread."""
-        return time.monotonic() - self._tended_at
+        return monotonic() - self._tended_at
 
     def run(self) -> int:
         """Supervise until stopped by a signal; return 0 when all children have ended well."""
@@ -69,7 +70,7 @@ class Supervisor:
             if number is not None:
                 place.send(number)
             place.tend(pipe, command, start=not self._stop.count)
-        self._tended_at = time.monotonic()
+        self._tended_at = monotonic()
 
 
 class _Place:
@@ -91,7 +92,7 @@ class _Place:
             send(self._child, number)
 
     def tend(self, pipe: ParentPipe, command: list[str], *, start: bool) -> None:
-        now = time.monotonic()
+        now = monotonic()
         if self._child is not None and self._child.poll() is not None:
             self.exit_code = 0 if start else exit_code_of(self._child)
             self._bury(self._child, now)

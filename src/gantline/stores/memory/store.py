@@ -5,7 +5,6 @@ One entry per job, one lock around every verb. Keeps nothing when the process en
 
 import bisect
 import heapq
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +19,6 @@ import msgspec
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, later
 from gantline.contract.errors import StoreMisconfigured
-from gantline.contract.identity import new_run_token
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -71,6 +69,7 @@ from gantline.contract.transition import (
     may_be_repeat,
     refusal,
 )
+from gantline.runtime import monotonic, new_uuid
 from gantline.stores.memory.entry import Entry, Lane, Lease
 from gantline.stores.memory.records import Records
 from gantline.stores.ranks import RANKS, SUSPECT_CRASHES
@@ -103,7 +102,7 @@ _Waiting = tuple[datetime, UUID, int]
 class MemoryStore:
     """Keep jobs in dictionaries. Callable from several event loops of one process."""
 
-    def __init__(self, *, clock: Clock, tokens: Callable[[], UUID] = new_run_token) -> None:
+    def __init__(self, *, clock: Clock, tokens: Callable[[], UUID] = new_uuid) -> None:
         self._clock = clock
         self._tokens = tokens
         self._lock = RLock()
@@ -583,7 +582,7 @@ class MemoryStore:
     ) -> Pruned:
         limit = at_most(limit)
         with self._lock:
-            start, now = time.perf_counter(), self._clock.now()
+            start, now = monotonic(), self._clock.now()
             unread = {
                 event.entry.job_id
                 for event in self._events
@@ -605,7 +604,7 @@ class MemoryStore:
             for key in keys[:limit]:
                 del self._keys[key]
             records = self._records.prune(limit, now)
-            overdue, busy = self._overdue(rules), time.perf_counter() - start
+            overdue, busy = self._overdue(rules), monotonic() - start
             return Pruned(len(old), len(keys[:limit]), records, overdue, busy)
 
     def _overdue(self, rules: Sequence[PruneRule]) -> timedelta:

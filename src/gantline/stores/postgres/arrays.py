@@ -5,7 +5,6 @@ psycopg finds out the type of every element; we know it. For 500 UUIDs: 130 inst
 
 from collections.abc import Sequence
 from functools import cache
-from os import urandom
 from struct import Struct
 from typing import ClassVar, Final
 from uuid import UUID
@@ -14,6 +13,8 @@ from psycopg import DataError
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
+
+from gantline.runtime import random_bytes
 
 _HEAD: Final = Struct("!iiIii")
 _EMPTY: Final = Struct("!iiI")
@@ -65,7 +66,7 @@ class RandomUuids(Array):
 
     def __init__(self, count: int) -> None:
         self.count = count
-        random = bytearray(urandom(16 * count))
+        random = bytearray(random_bytes(16 * count))
         random[6::16] = bytes(byte & 0x0F | 0x40 for byte in random[6::16])
         random[8::16] = bytes(byte & 0x3F | 0x80 for byte in random[8::16])
         self.data = b"".join(

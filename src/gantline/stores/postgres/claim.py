@@ -1,6 +1,5 @@
 """claim: due jobs from ready to lease; and the floors from which this process searches."""
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -13,6 +12,7 @@ from uuid import UUID
 from gantline.contract.clock import span_micros
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, Run
+from gantline.runtime import monotonic
 from gantline.stores.postgres.arrays import Bigints, Integers, RandomUuids, Uuids
 from gantline.stores.postgres.calls import Calls
 from gantline.stores.postgres.lanes import Lanes
@@ -51,7 +51,7 @@ class Floors:
     promised within that span.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = monotonic) -> None:
         self._monotonic = monotonic
         self._floors: dict[tuple[int, int], Position] = {}
         self._candidates: dict[tuple[int, int], Position] = {}

@@ -4,7 +4,6 @@ Most are sums that are kept with every move. Only the jobs that are not due yet 
 0.1 s for a million.
 """
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -14,6 +13,7 @@ import msgspec
 from gantline.contract.clock import from_micros
 from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
+from gantline.runtime import monotonic
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.ranks import PRIORITIES
 from gantline.stores.sql.rows import dead_count_from_row
@@ -135,7 +135,7 @@ class _Kept(NamedTuple):
 class Counts:
     """Caches slow counts, for twenty times as long as counting took."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = monotonic) -> None:
         self._monotonic = monotonic
         self._kept: dict[str | None, _Kept] = {}
 

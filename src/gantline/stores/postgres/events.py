@@ -1,6 +1,5 @@
 """The log: the order in which consumers read it, history and events."""
 
-import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from gantline.contract.errors import StoreBusy
 from gantline.contract.snapshot import LogEntry, LoggedEvent
+from gantline.runtime import monotonic
 from gantline.stores.postgres.arrays import Bigints
 from gantline.stores.postgres.counts import fold
 from gantline.stores.postgres.rows import LOG_COLUMNS
@@ -52,7 +52,7 @@ _SPANS = "SELECT last, first FROM gantline.event_batch WHERE last > %s ORDER BY 
 class Sequencer:
     """Numbers rows, and from time to time adds up the counts."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = monotonic) -> None:
         self._monotonic = monotonic
         self._fold_at = 0.0
 

@@ -1,6 +1,5 @@
 """claim: due jobs from ready to lease."""
 
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -10,6 +9,7 @@ from uuid import UUID
 
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
+from gantline.runtime import random_bytes
 from gantline.stores.ranks import SUSPECT_CRASHES
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
@@ -91,9 +91,9 @@ def _pack_numbers(numbers: Sequence[int], limit: int) -> bytes:
 
 
 def new_tokens(count: int) -> bytes:
-    """Make run tokens, all at once: each like those of `new_run_token`."""
+    """Make run tokens, all at once: each like those of `new_uuid`."""
     random, version = _masks(count)
-    drawn = int.from_bytes(os.urandom(_TOKEN_SIZE * count), "big")
+    drawn = int.from_bytes(random_bytes(_TOKEN_SIZE * count), "big")
     return (drawn & random | version).to_bytes(_TOKEN_SIZE * count, "big")
 
 

@@ -1,7 +1,6 @@
 """Connections with the right pragmas, SQLite's errors as ours, and the check of the file."""
 
 import os
-import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from gantline.contract.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
+from gantline.runtime import monotonic, random
 from gantline.stores.sqlite.location import Location
 
 _SET_UP_BUSY_MS: Final = 5_000
@@ -71,16 +71,16 @@ def _connect(location: Location) -> sqlite3.Connection:
 
 def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:
     """Try again after jittered waits while another process has the lock, as long as allowed."""
-    give_up_at = time.monotonic() + location.busy_seconds
+    give_up_at = monotonic() + location.busy_seconds
     wait = _SHORTEST_WAIT_SECONDS
     while True:
         try:
             return attempt()
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() > give_up_at:
+            if not is_busy or monotonic() > give_up_at:
                 raise
-        time.sleep(wait * (0.5 + random.random()))  # noqa: S311, TID251  # in a thread of its own
+        time.sleep(wait * (0.5 + random()))  # noqa: TID251  # in a thread of its own
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
 

@@ -1,7 +1,6 @@
 """delete and prune: removing ended jobs, in bounded steps."""
 
 import sqlite3
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from operator import attrgetter
@@ -12,6 +11,7 @@ from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import DeleteResult
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import StateGuard
+from gantline.runtime import monotonic
 from gantline.stores.sql.changes import split_deletes
 from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.apply import read_heads
@@ -72,7 +72,7 @@ def prune(
     now: int,
 ) -> Pruned:
     """The row that ends a job is its newest, so its number shows whether all rows were read."""
-    start = time.perf_counter()
+    start = monotonic()
     newest = _ANY_SEQUENCE if keep_events_after is None else keep_events_after
     old: list[Row] = []
     for rule in rules:
@@ -81,7 +81,7 @@ def prune(
     _remove(connection, old)
     dropped_keys = connection.execute(_EXPIRED_KEYS, (now, limit)).rowcount
     dropped_records = connection.execute(_EXPIRED_RECORDS, (now, limit)).rowcount
-    late, busy = measure_overdue(connection, rules), time.perf_counter() - start
+    late, busy = measure_overdue(connection, rules), monotonic() - start
     return Pruned(len(old), dropped_keys, dropped_records, late, busy)
 
 

@@ -11,13 +11,13 @@ import sqlite3
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, LifoQueue, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
+from gantline.runtime import thread_pool
 from gantline.stores.sqlite.connection import (
     OpenedFile,
     connect_reader,
@@ -216,7 +216,7 @@ class Readers:
         self._location = location
         self._file = file
         self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
-        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="gantline-reader")
+        self._threads = thread_pool(_READERS, "gantline-reader")
         self._closed = False
         try:
             for _ in range(_READERS):

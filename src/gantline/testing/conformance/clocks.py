@@ -5,7 +5,7 @@ from datetime import timedelta
 from gantline.contract.outcome import Success
 from gantline.contract.results import Renewal
 from gantline.contract.status import JobStatus
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, Bench
 from gantline.testing.conformance.rule import rule, rule_for
 
@@ -93,7 +93,7 @@ async def versions_fences_and_events_keep_their_order(bench: Bench, jump: timede
     await bench.finish(again)
     rows = await bench.store.history(run.job.job_id, tenant_id=None)
     assert [row.version for row in rows] == sorted({row.version for row in rows})
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     events = await bench.store.events(after=0, limit=10)
     assert [event.entry for event in events] == rows
 

@@ -10,13 +10,13 @@ from gantline.contract.results import Applied
 from gantline.contract.snapshot import LoggedEvent, Run
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.transition import Transition
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule
 
 
 async def read(bench: Bench, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     return await bench.store.events(after=after, limit=limit)
 
 
@@ -91,7 +91,7 @@ async def several_may_number_at_once(bench: Bench) -> None:
     async def settle_and_number(handle: Bench, runs: list[Run]) -> None:
         for run in runs:
             assert await handle.store.apply([_completed(run)]) == [Applied(3)]
-            await Sequencer(handle.store).run_once()
+            await number_events(handle.store)
 
     runs = await bench.claim()
     await asyncio.gather(

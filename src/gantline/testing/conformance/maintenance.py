@@ -17,7 +17,7 @@ from gantline.manager.manager import Ending
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.manager.sessions import Session, register
 from gantline.manager.switches import SWITCHES, Switches
 from gantline.testing.conformance.bench import HOUR, Bench
@@ -138,7 +138,7 @@ async def exempt_jobs_do_not_hide_old_ones_behind_them(bench: Bench) -> None:
 async def the_slowest_durable_cursor_holds_the_pruner_back(bench: Bench) -> None:
     await bench.bring_to(JobStatus.COMPLETED)
     await bench.bring_to(JobStatus.COMPLETED)
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     bench.clock.advance(2 * HOUR)
     pruner = Pruner(bench.store, Switches(bench.store), retention=Retention.split(HOUR, HOUR))
     await bench.store.write_records([_cursor("fast", 99), _cursor("slow", 0)])
@@ -177,7 +177,7 @@ async def how_long_the_oldest_job_should_have_been_gone_is_known(bench: Bench) -
 @rule
 async def a_job_that_is_kept_for_a_consumer_is_overdue(bench: Bench) -> None:
     await bench.bring_to(JobStatus.COMPLETED)
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     bench.clock.advance(3 * HOUR)
     rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now() - HOUR)]
     kept = await bench.store.prune(rules, limit=10, keep_events_after=0)

@@ -18,7 +18,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.stored import Marks, Part, Stored, StoredJob, StoredKey, StoredRecord
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import StateGuard, Transition
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.stores.memory import MemoryStore
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
@@ -31,7 +31,7 @@ OF_GONE = make_new("gone", tenant_id="tenant", idempotency_key="outlives", job_t
 
 async def read_out(store: JobStore, *, limit: int = 1000) -> list[Stored]:
     """Everything that a store holds, part by part, sorted so that it can be compared."""
-    await Sequencer(store).run_once()
+    await number_events(store)
     found: list[Stored] = []
     for part in Part:
         items: list[Stored] = []
@@ -235,7 +235,7 @@ async def numbers_go_on_behind_those_taken_in(bench: Bench) -> None:
     bench.clock.advance(1000 * HOUR)
     for run in await bench.claim():
         await bench.finish(run)
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     first, *_ = await bench.store.events(after=marks.last_event, limit=10)
     assert first.sequence == marks.last_event + 1
     (written,) = await bench.store.write_records([RecordWrite("space", "new", b"1")])
@@ -350,7 +350,7 @@ async def a_cleared_store_is_as_new(bench: Bench) -> None:
     assert await bench.store.held([REQUEST, ONCE]) == [None, None]
     run = await bench.start("again")
     await bench.finish(run)
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     assert [event.sequence for event in await bench.store.events(after=0, limit=9)] == [1]
 
 

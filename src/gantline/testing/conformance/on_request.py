@@ -9,7 +9,7 @@ from gantline.contract.results import Applied, Conflict, Duplicate, Stale
 from gantline.contract.snapshot import LogEntry, LoggedEvent, Progress, Run
 from gantline.contract.status import ON_REQUEST, Event, JobStatus
 from gantline.contract.submission import NewJob
-from gantline.manager.sequencer import Sequencer
+from gantline.manager.sequencer import number_events
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule
 from gantline.testing.factories import JOB_TYPE, make_new
@@ -27,7 +27,7 @@ async def start(bench: Bench, *, logging: bool = True, limit: int = 100) -> list
 
 
 async def read(bench: Bench) -> list[LoggedEvent]:
-    await Sequencer(bench.store).run_once()
+    await number_events(bench.store)
     return await bench.store.events(after=0, limit=1000)
 
 

@@ -1,4 +1,4 @@
-"""Reading side data whole, page by page."""
+"""Reading all records of a namespace, page by page."""
 
 from typing import Final
 
