@@ -12,6 +12,7 @@ from uuid import UUID
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, to_micros
 from gantline.contract.errors import StoreUnavailable
+from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -41,7 +42,7 @@ from gantline.contract.stored import Dumped, Part, Stored, refuse_running
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
-from gantline.runtime import new_uuid, uuid_from_bytes
+from gantline.runtime import new_uuid
 from gantline.stores.migrations import Migrator
 from gantline.stores.sqlite import claim as claims
 from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
