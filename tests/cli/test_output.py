@@ -17,7 +17,7 @@ def piped(place: Place, *words: str, **variables: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "gantline.cli.main", *words],
         cwd=place.folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | variables,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY / "src")} | variables,
         capture_output=True,
         timeout=60,
         check=True,
@@ -31,7 +31,9 @@ def at_a_terminal(place: Place, *words: str, columns: int = 80, **variables: str
     process = subprocess.Popen(
         [sys.executable, "-m", "gantline.cli.main", *words],
         cwd=place.folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color"} | variables,
+        env=os.environ
+        | {"PYTHONPATH": str(REPOSITORY / "src"), "TERM": "xterm-256color"}
+        | variables,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -213,7 +215,7 @@ def test_a_pipe_that_wants_one_line_gets_it_and_nobody_complains(place: Place) -
     done = subprocess.run(
         ["bash", "-c", '"$0" -m gantline.cli.main job list | head -1', sys.executable],
         cwd=place.folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY / "src")},
         capture_output=True,
         timeout=60,
         check=True,

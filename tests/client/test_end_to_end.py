@@ -37,7 +37,7 @@ def gantline(store: str, *words: str) -> Any:
     """Run a command that must succeed; return its data."""
     done = subprocess.run(
         [sys.executable, "-m", "gantline.cli.main", "--store", store, "-o", "json", *words],
-        env=os.environ | PEPPER | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | PEPPER | {"PYTHONPATH": str(REPOSITORY / "src")},
         capture_output=True,
         text=True,
         check=False,

@@ -26,7 +26,8 @@ class ApiProcess:
     ) -> None:
         self.port = free_port()
         self._words = [word.format(target=target, port=self.port) for word in by]
-        self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
+        paths = f"{REPOSITORY / 'src'}{os.pathsep}{REPOSITORY}"
+        self._environment = {**os.environ, "PYTHONPATH": paths, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = TemporaryFile()  # noqa: SIM115  # closed by `close`
 

@@ -26,7 +26,7 @@ class ApiProcess:
         self._port = free_port()
         ours = {name: text for name, text in os.environ.items() if "GANTLINE" not in name}
         self._environment = ours | {
-            "PYTHONPATH": str(_REPOSITORY),
+            "PYTHONPATH": f"{_REPOSITORY / 'src'}{os.pathsep}{_REPOSITORY}",
             "GANTLINE_TEST_STORE": store,
             **environment,
         }
