@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from gantline import (
@@ -37,6 +38,8 @@ from gantline.manager.maintenance import Maintenance
 from gantline.manager.pruner import Pruner
 from gantline.worker.lease_keeper import LeaseKeeper
 from gantline.worker.slots import Slots
+from scripts.docs.reference.settings import fields_of
+from scripts.docs.reference.settings import page as settings_page
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 NAN = float("nan")
@@ -69,6 +72,17 @@ def prints(page: int) -> int:
 
 def test_the_application_takes_few_parameters() -> None:
     assert len(inspect.signature(Gantline).parameters) <= 11
+
+
+@pytest.mark.parametrize(
+    "kind", [JobDefaults, WorkerSettings, StorageSettings, Retention, AuditSettings]
+)
+def test_every_field_is_told_on_the_page_of_settings(kind: type[msgspec.Struct]) -> None:
+    page = settings_page()
+    assert f"### {kind.__name__}" in page
+    for name, _, meaning in fields_of(kind):
+        assert meaning, f"{kind.__name__}.{name} has no docstring"
+        assert meaning in page
 
 
 REFUSED: list[Callable[[], object]] = [

@@ -49,9 +49,9 @@ IN_CODE: Final = (
     (
         JobDefaults,
         "`Gantline(defaults=JobDefaults(…))`. `@jobs.job(…)` says otherwise for one type: it takes "
-        "`queue` and all from `retry` to `hold_key`, and what only a type has: `subject`, "
-        "`idempotency_key`, `priority`, `schedule`, `run_in`, `concurrency`, `max_depth`, "
-        "`events`, `version`, `upgrade`, `aliases`. `submit` says otherwise for one job.",
+        "`queue`, `timeout` and all from `retry` to `hold_key`, and what only a type has: "
+        "`subject`, `idempotency_key`, `priority`, `schedule`, `run_in`, `concurrency`, "
+        "`max_depth`, `events`, `version`, `upgrade`, `aliases`. `submit` says otherwise for one job.",
     ),
     (
         WorkerSettings,
@@ -98,8 +98,10 @@ def fields_of(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """The docstrings that stand below the fields of a class."""
-    return {name: " ".join(text.split()) for name, text in DOCUMENTED.findall(getsource(kind))}
+    """The docstrings that stand below the fields of a class, and of those that it extends."""
+    extended = [one for one in reversed(kind.__mro__) if one.__module__.startswith("gantline")]
+    found = [pair for one in extended for pair in DOCUMENTED.findall(getsource(one))]
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _default(field: "msgspec.structs.FieldInfo") -> str:

@@ -14,15 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from gantline.contract.bounds import SHORTEST, check_count, check_span
-from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
-from gantline.contract.policy import DEFAULT_POLICY, Policy
-from gantline.contract.retry import RetryStrategy
+from gantline.contract.policy import JobRules
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.telemetry.tracing import TraceRuns
 from gantline.worker.executor import RunHook
@@ -37,27 +33,15 @@ FLAG: Final = "flag"
 DEFAULT: Final = "default"
 
 
-class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
+class JobDefaults(JobRules, frozen=True, kw_only=True):
     """What holds for the jobs of an application; a declaration may say otherwise for its type."""
 
     queue: str = DEFAULT_QUEUE
     """Where jobs wait."""
     tenant: str = DEFAULT_TENANT
     """Whose jobs they are where a submit does not say it."""
-    retry: RetryStrategy = DEFAULT_POLICY.retry
-    """How often a job is attempted, and how long it waits after a failure."""
     timeout: timedelta = DEFAULT_TIMEOUT
     """How long one attempt may take."""
-    classify: ErrorClassifier | None = None
-    """Given what a handler raised, returns what that counts as: `Permanent`, `Retry`, `Snooze` or
-    another exception; None leaves it to the rules of Gantline. With `run_in="process"` it must be a
-    function at the top level of a module."""
-    max_crashes: int = DEFAULT_POLICY.max_crashes
-    """A job is given up after so many crashes in which it was all that a worker ran."""
-    max_snoozes: int = DEFAULT_POLICY.max_snoozes
-    """A job that snoozes more often is given up."""
-    hold_key: timedelta = DEFAULT_POLICY.hold_key
-    """How long a completed job keeps its idempotency key."""
     payload_limit: int = DEFAULT_PAYLOAD_LIMIT
     """The most bytes that a payload may have as JSON. For all types alike, as all below."""
     payload_check: PayloadCheck | None = None
@@ -73,15 +57,14 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True):
             if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
                 next_step = f"Name it by 1 to {LABEL_LIMIT} printable characters."
                 raise InvalidInput(f"The default {name} {value!r} {problem}.", next_step=next_step)
+        super().__post_init__()
         check_span("timeout", self.timeout, least=SHORTEST)
-        of_policy = self.of_types.keys() & {*Policy.__struct_fields__}
-        Policy(**{name: getattr(self, name) for name in of_policy})  # which checks them
         check_count("payload_limit", self.payload_limit)
 
     @property
     def of_types(self) -> dict[str, Any]:
         """What a declaration may say otherwise."""
-        names = ("queue", "retry", "timeout", "classify", "max_crashes", "max_snoozes", "hold_key")
+        names = ("queue", "timeout", *JobRules.__struct_fields__)
         return {name: getattr(self, name) for name in names}
 
 

@@ -29,29 +29,37 @@ def as_asked(job: Job, placement: Placement) -> Placement:
     return placement
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How failures, crashes and snoozes of a job are treated."""
+class JobRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What an application says for all of its jobs, and a declaration for those of its type."""
 
     retry: RetryStrategy = Backoff()
-    crash_retry: RetryStrategy = Backoff(cap_seconds=2)
-    """After a crash of a suspect; never the handler's own strategy, which the reaper may not have.
-    Short, since how fast workers can crash is bounded by how fast they are started."""
-    schedule: SchedulingStrategy = as_asked
+    """How often a job is attempted, and how long it waits after a failure."""
+    classify: ErrorClassifier | None = None
+    """Given what a handler raised, returns what that counts as: `Permanent`, `Retry`, `Snooze` or
+    another exception; None leaves it to the rules of Gantline. With `run_in="process"` it must be a
+    function at the top level of a module."""
     max_crashes: int = 3
-    """So many crashes in which it was the only run of its worker poison the job."""
+    """A job is poisoned after so many crashes in which it was the only run of its worker."""
     max_snoozes: int = 1000
-    """A job that snoozes once more is poisoned."""
+    """A job that snoozes more often is poisoned."""
     hold_key: timedelta = timedelta(days=7)
     """How long a completed job keeps its idempotency key."""
-    classify: ErrorClassifier | None = None
-    """Says what an exception of the handler counts as; None: as `classify` knows it."""
-    events: Set[Event] = frozenset()
-    """Those of ON_REQUEST that are to be logged."""
 
     def __post_init__(self) -> None:
         check_count("max_crashes", self.max_crashes)
         check_count("max_snoozes", self.max_snoozes, least=0)
         check_span("hold_key", self.hold_key)
+
+
+class Policy(JobRules, frozen=True, kw_only=True):
+    """How failures, crashes and snoozes of a job are treated."""
+
+    crash_retry: RetryStrategy = Backoff(cap_seconds=2)
+    """After a crash of a suspect; never the handler's own strategy, which the reaper may not have.
+    Short, since how fast workers can crash is bounded by how fast they are started."""
+    schedule: SchedulingStrategy = as_asked
+    events: Set[Event] = frozenset()
+    """Those of ON_REQUEST that are to be logged."""
 
 
 DEFAULT_POLICY = Policy()
