@@ -500,7 +500,7 @@ class SessionsNeverEnd(MemoryStore):
 class LeasesOutliveTheClock(MemoryStore):
     """After the clock was set back, a dead worker keeps its jobs until it has caught up."""
 
-    def _bound_leases(self, now: datetime) -> None:
+    def _shorten_leases(self, now: datetime) -> None:
         """Leave them."""
 
 
