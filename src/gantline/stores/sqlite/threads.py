@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, LifoQueue, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
-from gantline.runtime import thread_pool
+from gantline.runtime import start_thread, thread_pool
 from gantline.stores.sqlite.connection import (
     OpenedFile,
     connect_reader,
@@ -70,9 +70,8 @@ class Writer:
         self._process = os.getpid()
         self._commits = 0
         self._log_file = location.path.with_name(f"{location.path.name}-wal")
-        self._thread = Thread(target=self._serve, name=name, daemon=True)
         try:
-            self._thread.start()
+            self._thread = start_thread(self._serve, name)
         except BaseException:
             self._connection.close()
             raise
