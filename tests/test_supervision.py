@@ -199,7 +199,7 @@ from gantline.cli.supervision.parent_pipe import stop_with_parent
 
 signal.alarm(30)
 pipe = int(sys.argv[-1])
-stop_with_parent(pipe, timedelta(seconds=20))
+stop_with_parent(pipe, lambda: timedelta(seconds=20))
 look = f"import os; print(os.path.exists('/dev/fd/{pipe}'))"
 subprocess.run([sys.executable, "-c", look], close_fds=False, check=True)
 signal.pause()
