@@ -198,7 +198,7 @@ from gantline.cli.supervision.children import stop_with_parent
 
 signal.alarm(30)
 pipe = int(sys.argv[-1])
-stop_with_parent(pipe, timedelta(seconds=20))
+stop_with_parent(pipe, lambda: timedelta(seconds=20))
 look = f"import os; print(os.path.exists('/dev/fd/{pipe}'))"
 subprocess.run([sys.executable, "-c", look], close_fds=False, check=True)
 signal.pause()
