@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -12,7 +13,7 @@ import pytest
 from fastapi import Depends, FastAPI, Header, HTTPException
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from gantline import Gantline, InvalidInput
@@ -221,6 +222,24 @@ async def test_somebody_else_may_answer_first(api: Api, jobs: Gantline, analyze:
         assert (await ask("alice", "POST", "/never", BODY)).status_code == 204
         assert await stored(jobs) == []
         assert (await ask("alice", "POST", "/analyze", BODY)).status_code == 202
+
+
+async def test_a_response_may_be_one_for_all_requests_or_a_file(
+    api: Api, analyze: Any, tmp_path: Path
+) -> None:
+    kept = Response("kept", headers={"cache-control": "no-store"})
+    (tmp_path / "page").write_text("a file")
+    file = FileResponse(tmp_path / "page", headers={"cache-control": "no-store"})
+    routes = [
+        api.enqueue("/kept", analyze, before=lambda request, payload: kept),
+        api.enqueue("/file", analyze, before=lambda request, payload: file),
+    ]
+    async with serving(api, *routes) as ask:
+        for path, text in (("/kept", "kept"), ("/file", "a file")) * 2:
+            response = await ask("alice", "POST", path, BODY)
+            assert response.text == text
+            assert len(response.headers.get_list("x-correlation-id")) == 1
+            assert response.headers["content-length"] == str(len(text))
 
 
 async def test_the_answers_can_be_shaped(api: Api, jobs: Gantline, analyze: Any) -> None:

@@ -1,6 +1,5 @@
 """Async endpoints: a route of the user's own application that enqueues a job and answers 202."""
 
-import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
@@ -75,7 +74,7 @@ class AsyncEndpoint:
             found = self._before(call, call.sent)
             response = await found if inspect.isawaitable(found) else found
             if response is not None:
-                return copy.copy(response)  # it may be one for all requests
+                return response
         principal = call.principal
         new = self.job_type.prepare(
             call.sent,

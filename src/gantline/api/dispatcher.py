@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from gantline.api import headers as request_headers
 from gantline.api.call import Call
 from gantline.api.documents import ProblemDocument
+from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operation, Parts
 from gantline.api.parsing import check_json, decode, read_query
 from gantline.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
@@ -75,7 +76,9 @@ class Dispatcher:
             )
         except ClientDisconnect:
             return
-        response.raw_headers = [*response.raw_headers, *call.response_headers]
+        if type(response) is not JsonResponse:
+            response = _own_copy(response)
+        response.raw_headers += call.response_headers
         if scope["method"] == "HEAD":
             response.body = b""
         await response(scope, receive, send)
@@ -178,8 +181,8 @@ class Dispatcher:
             refused = self._challenging(error)
         else:
             refused = _refused_for(call, error, within="#")
-        response = self._problem(call, refused)
-        response.raw_headers = [*response.raw_headers, *call.response_headers]
+        response = _own_copy(self._problem(call, refused))
+        response.raw_headers += call.response_headers
         return response
 
     def _problem(self, call: Call, refused: Refused) -> Response:
@@ -187,6 +190,14 @@ class Dispatcher:
         if refused.retry_after_seconds is not None:
             headers["retry-after"] = str(refused.retry_after_seconds)
         return self._responses.error(problem_document(call, refused), headers)
+
+
+def _own_copy(response: Response) -> Response:
+    """A user's own may be one for all requests, each of which has headers of its own."""
+    own = copy.copy(response)
+    own.raw_headers = list(response.raw_headers)
+    own.__dict__.pop("_headers", None)  # Starlette's view of the other list
+    return own
 
 
 def problem_document(call: Call, refused: Refused) -> ProblemDocument:
