@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup servers run test check docs matrix bench chaos clean
+.PHONY: help setup servers run quick test check docs matrix bench chaos clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -16,8 +16,12 @@ servers: setup
 run: setup ## From a sample document to a battery passport, live on a page.
 	$(BIN)/python -m examples.battery_passport
 
+quick: check ## Check, then run the tests that need no server and no other process: a minute.
+	$(BIN)/pytest -q -n 2 --quick
+
+# More processes than cores, since half of the time the tests wait.
 test: servers check ## Check, then run every test but the long proofs.
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist loadgroup
 
 check: setup ## Lint, formatting, types and layers.
 	$(BIN)/ruff check

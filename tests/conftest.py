@@ -45,6 +45,42 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return server.url(schema=name)
 
 
+# What starts servers, browsers or other processes, or is long by itself.
+_NOT_QUICK = (
+    *("bridge", "cli", "examples", "postgres", "redis", "api/test_leaks.py", "client"),
+    *("test_broken_stores.py", "test_docs_build.py", "test_documentation.py", "test_oracle.py"),
+    *(
+        "test_processes.py",
+        "test_process_pool.py",
+        "test_worker_processes.py",
+        "test_supervision.py",
+    ),
+    *("test_base_exceptions.py", "test_stopping.py", "test_typing.py", "test_tutorial.py"),
+)
+_SERVERS = ("postgres", "redis", "rabbitmq", "chromium")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only what needs no server or process")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        slow = [item for item in items if not _is_quick(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if _is_quick(item)]
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    needed = (*getattr(item, "fixturenames", ()), item.name)
+    return not (
+        path.startswith(_NOT_QUICK)
+        or item.get_closest_marker("xdist_group")
+        or any(server in name for name in needed for server in _SERVERS)
+    )
+
+
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     # pytest reports an expected failure as a skip too; `wasxfail` tells the two apart.
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
