@@ -421,8 +421,7 @@ async def test_no_queue_waits_for_the_backlog_of_another_where_slots_are_few() -
         async with jobs.running(WorkerSettings(slots=1, drain=timedelta(0))):
             for handle in handles:
                 await handle.wait(timeout=30)
-    assert order.index("few") < 5
-    assert len(order) < 60
+    assert [index for index, name in enumerate(order) if name == "few"][-1] < 20
 
 
 async def test_what_is_submitted_to_any_queue_is_picked_up_at_once_where_slots_are_few() -> None:
@@ -510,10 +509,10 @@ async def test_the_maintenance_has_what_the_application_says(
 ) -> None:
     seen, made = dict[str, Any](), asyncio.Event()
 
-    def pruner(store: Any, **options: Any) -> Any:
+    def pruner(*arguments: Any, **options: Any) -> Any:
         seen.update(options)
         made.set()
-        return Pruner(store, **options)
+        return Pruner(*arguments, **options)
 
     def maintenance(*arguments: Any, **options: Any) -> Any:
         seen.update(options)
