@@ -71,14 +71,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _is_quick(item)]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--quick") or collection_path == Path(__file__).parent:
+        return None
+    path = collection_path.relative_to(Path(__file__).parent).as_posix()
+    return path.startswith(_NOT_QUICK) or None
+
+
 def _is_quick(item: pytest.Item) -> bool:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
     needed = (*getattr(item, "fixturenames", ()), item.name)
-    return not (
-        path.startswith(_NOT_QUICK)
-        or item.get_closest_marker("xdist_group")
-        or any(server in name for name in needed for server in _SERVERS)
-    )
+    has_server = any(server in name for name in needed for server in _SERVERS)
+    return not has_server and item.get_closest_marker("xdist_group") is None
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
