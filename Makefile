@@ -16,7 +16,7 @@ servers: setup
 run: setup ## From a sample document to a battery passport, live on a page.
 	$(BIN)/python -m examples.battery_passport
 
-quick: check ## Check, then run the tests that need no server and no other process: a minute.
+quick: check ## Check, then run the quick tests: no servers, no other processes.
 	$(BIN)/pytest -q -n 2 --quick
 
 # More processes than cores, since half of the time the tests wait.

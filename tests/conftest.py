@@ -47,15 +47,13 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 # What starts servers, browsers or other processes, or is long by itself.
 _NOT_QUICK = (
-    *("bridge", "cli", "examples", "postgres", "redis", "api/test_leaks.py", "client"),
-    *("test_broken_stores.py", "test_docs_build.py", "test_documentation.py", "test_oracle.py"),
-    *(
-        "test_processes.py",
-        "test_process_pool.py",
-        "test_worker_processes.py",
-        "test_supervision.py",
-    ),
-    *("test_base_exceptions.py", "test_stopping.py", "test_typing.py", "test_tutorial.py"),
+    *("bridge", "cli", "client", "examples", "postgres", "redis", "test_wakeup_"),
+    *("api/streams", "api/test_leaks.py", "api/test_bad_input.py", "auth/test_jwt.py"),
+    *("auth/test_documentation.py", "webhooks/test_documentation.py", "webhooks/test_signing.py"),
+    *("test_base_exceptions.py", "test_broken_stores.py", "test_docs", "test_documentation.py"),
+    *("test_events_page.py", "test_hot_path.py", "test_oracle.py", "test_pages.py", "test_process"),
+    *("test_schedule", "test_stopping.py", "test_supervision.py", "test_tutorial.py"),
+    *("test_typing.py", "test_worker_processes.py", "telemetry/test_fleet.py"),
 )
 _SERVERS = ("postgres", "redis", "rabbitmq", "chromium")
 

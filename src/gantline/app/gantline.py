@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -14,10 +15,10 @@ from gantline.app.declare import Declarations, JobGroup
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
-from gantline.app.settings import CODE, JobDefaults, most_schedules, named_in
+from gantline.app.settings import CODE, JobDefaults, Settings
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
-from gantline.app.webhooks import webhooks_of
+from gantline.app.webhooks import webhook_settings, webhooks_of
 from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
@@ -112,11 +113,16 @@ class Gantline(Declarations):
         self.hooks = tuple(defaults.hooks)
         self.after_submit: Callable[[], Awaitable[None]] | None = None
         """Called when a submit is done; for tests that run jobs at once."""
-        self.store_source, self.store_named_by = _store_and_where_it_is_named(store)
-        self.trigger, self.trigger_named_by = named_in(trigger, "trigger")
+        settings = Settings({}, Path())  # of this folder
+        self.store_source: str | JobStore
+        if store is None or isinstance(store, str):
+            self.store_source, self.store_named_by = settings.named(store or None, "store")
+        else:
+            self.store_source, self.store_named_by = store, CODE
+        self.trigger, self.trigger_named_by = settings.named(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
-        self.outbox_url, self.outbox_named_by = named_in(outbox, "outbox")
-        self._most_schedules = most_schedules()
+        self.outbox_url, self.outbox_named_by = settings.named(outbox, "outbox")
+        self._most_schedules = settings.most_schedules
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -126,12 +132,12 @@ class Gantline(Declarations):
         os.register_at_fork(after_in_child=_closing(weakref.ref(self)))
         for group in include:
             self.include(group)
-        self.webhooks = webhooks_of(self, webhooks)
+        self.webhooks = webhooks_of(self, webhooks or webhook_settings(settings))
         """None where there is no key for their secrets: GANTLINE_WEBHOOK_KEY."""
         if self.webhooks is not None:
             self._take_in(self.webhooks.handler())
             self._listen(self.webhooks.consumer())
-        self.bridge = self._make_bridge(named_in(bridge, "bridge").text)
+        self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
 
     def _connect(self) -> None:
         source = self.store_source
@@ -552,12 +558,6 @@ class Gantline(Declarations):
         return self.watching.health_app(
             watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
-
-
-def _store_and_where_it_is_named(store: str | JobStore | None) -> tuple[str | JobStore, str]:
-    if store is None or isinstance(store, str):
-        return named_in(store or None, "store")
-    return store, CODE
 
 
 def _closing(app: "weakref.ref[Gantline]") -> Callable[[], None]:

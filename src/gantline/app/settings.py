@@ -155,6 +155,15 @@ class Settings:
                 return Value(str(table[name]), file)
         return Value(setting.default, DEFAULT)
 
+    def named(self, code: str | None, name: str) -> Value:
+        """What an application uses: what its code names, else what the settings say."""
+        return Value(code, CODE) if code is not None else self.value(name)
+
+    @property
+    def most_schedules(self) -> int:
+        """How many a tenant may have."""
+        return self.whole("schedules_per_tenant", least=0, most=1_000_000)
+
     def misspelt(self) -> dict[str, str]:
         """Variables that are no setting's but look like one, with the one that they look like."""
         names = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
@@ -194,17 +203,6 @@ class Settings:
         if number != int(number):
             raise InvalidInput(f"The setting {name} is {number:g}, not a whole number.")
         return int(number)
-
-
-def most_schedules(settings: Settings | None = None) -> int:
-    """How many a tenant may have, by the settings of a command or of this folder."""
-    settings = settings or Settings({}, Path())
-    return settings.whole("schedules_per_tenant", least=0, most=1_000_000)
-
-
-def named_in(code: str | None, name: str) -> Value:
-    """What an application uses: what its code names, else what the settings say."""
-    return Value(code, CODE) if code is not None else Settings({}, Path()).value(name)
 
 
 def _read_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gantline.app.settings import Settings
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
 _KEY_VARIABLE: Final = "GANTLINE_WEBHOOK_KEY"
 
 
-def webhooks_of(home: "WebhookApp", named: "WebhookSettings | None") -> "WebhookService | None":
-    """As the code says, else as the settings do; None where neither has a key."""
-    settings = named or webhook_settings(Settings({}, Path()))
+def webhooks_of(home: "WebhookApp", settings: "WebhookSettings | None") -> "WebhookService | None":
+    """None where there are no settings, for want of a key."""
     if settings is None:
         return None
     from gantline.webhooks.service import WebhookService

@@ -14,7 +14,6 @@ from gantline.api.schedule_documents import (
     runs_to_come,
     schedule_document,
 )
-from gantline.app.settings import most_schedules
 from gantline.auth.action import Action
 from gantline.cli.backend import Submitted
 from gantline.cli.prepare import prepare
@@ -41,7 +40,7 @@ class StoreSchedules:
     @cached_property
     def _schedules(self) -> Schedules:
         """Made when it is needed: a bad setting of schedules is no harm to other commands."""
-        return Schedules(self._store, self._manager, most=most_schedules(self._cli.settings))
+        return Schedules(self._store, self._manager, most=self._cli.settings.most_schedules)
 
     async def schedules(self) -> AsyncIterator[ScheduleDocument]:
         async for stored in all_schedules(self._store, prefix=tenant_prefix(self._cli.tenant)):
