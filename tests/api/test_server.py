@@ -9,7 +9,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from gantline.api.server import ImpatientProtocol
+from gantline.api.server import ApiServer, ImpatientProtocol
 from tests.api.application import AuditKept, ByName, make_jobs
 from tests.api.serving import served
 from tests.api.test_submit import DOCUMENT
@@ -43,6 +43,13 @@ def test_many_requests_share_a_connection(url: str) -> None:
                 accepted.headers["location"], headers={"if-none-match": status.headers["etag"]}
             )
             assert (known.status_code, known.content) == (304, b"")
+
+
+def test_no_answer_waits_for_the_client_to_confirm_the_one_before() -> None:
+    """Else each but the first of a connection takes 40 ms."""
+    server = ApiServer(None, host="127.0.0.1", port=0)
+    with server._socket as listening:
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_server_does_not_tell_what_it_is(url: str) -> None:

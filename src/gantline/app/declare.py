@@ -112,7 +112,7 @@ class Declarations:
                     f"The job type {one!r} begins like those of Gantline itself.",
                     next_step=f"Name it without {RESERVED_TYPES!r} in front.",
                 )
-        check_count(f"The max_depth of {name!r}", max_depth, least=0)
+        check_count(f"The max_depth of {name!r}", max_depth, least=0, or_none=True)
         said = {
             "queue": queue or self._queue,
             "retry": retry,

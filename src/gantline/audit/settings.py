@@ -18,4 +18,5 @@ class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers remove from the store what is older, an hour at least; None keeps all."""
 
     def __post_init__(self) -> None:
-        check_span("The retention of the audit trail", self.retention, least=SHORTEST_AGE)
+        name = "The retention of the audit trail"
+        check_span(name, self.retention, least=SHORTEST_AGE, or_none=True)

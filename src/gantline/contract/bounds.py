@@ -1,7 +1,4 @@
-"""Bounds of settings: what is out of them is refused where it is set, with what would do.
-
-None is good: only what may be left out can be None.
-"""
+"""Bounds of settings: what is out of them is refused where it is set, with what would do."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -15,18 +12,25 @@ LONGEST: Final = timedelta(days=36_500)
 
 
 def check_span(
-    name: str, value: Any, *, least: timedelta = NO_TIME, most: timedelta = LONGEST
+    name: str,
+    value: Any,
+    *,
+    least: timedelta = NO_TIME,
+    most: timedelta = LONGEST,
+    or_none: bool = False,
 ) -> None:
     """Raise InvalidInput unless it is a timedelta within its bounds."""
-    if value is not None and not (isinstance(value, timedelta) and least <= value <= most):
+    is_good = isinstance(value, timedelta) and least <= value <= most
+    if not is_good and not (or_none and value is None):
         told = value if isinstance(value, timedelta) else repr(value)
         bounds = f"from {_in_words(least)} to {_in_words(most)}"
         raise InvalidInput(f"{name} is {told}.", next_step=f"It must be a timedelta {bounds}.")
 
 
-def check_count(name: str, value: Any, *, least: int = 1) -> None:
+def check_count(name: str, value: Any, *, least: int = 1, or_none: bool = False) -> None:
     """Raise InvalidInput unless it is a whole number that is large enough."""
-    if value is not None and not (type(value) is int and value >= least):
+    is_good = type(value) is int and value >= least
+    if not is_good and not (or_none and value is None):
         next_step = f"It must be a whole number, {least} or more."
         raise InvalidInput(f"{name} is {value!r}.", next_step=next_step)
 

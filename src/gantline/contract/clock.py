@@ -20,11 +20,8 @@ class Clock(Protocol):
 class SystemClock:
     """The host's own clock."""
 
-    def now(self) -> datetime:
-        return now()
-
-    def monotonic(self) -> float:
-        return monotonic()
+    now = staticmethod(now)
+    monotonic = staticmethod(monotonic)
 
 
 LAST = datetime.max.replace(tzinfo=UTC)

@@ -26,7 +26,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for status in TERMINAL:
-            check_span(f"The retention of {status} jobs", self.of(status))
+            check_span(f"The retention of {status} jobs", self.of(status), or_none=True)
 
     def of(self, status: JobStatus) -> timedelta | None:
         span: timedelta | None = getattr(self, status.lower())

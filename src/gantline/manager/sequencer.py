@@ -9,8 +9,7 @@ _BATCH: Final = 1000
 
 async def number_events(store: JobStore) -> int:
     """Number what has been committed. Does nothing where a store numbers at commit itself."""
-    numbered = step = await store.sequence(limit=_BATCH)
-    while step == _BATCH:
-        step = await store.sequence(limit=_BATCH)
+    numbered = 0
+    while (step := await store.sequence(limit=_BATCH)) == _BATCH:
         numbered += step
-    return numbered
+    return numbered + step

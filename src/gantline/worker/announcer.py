@@ -25,6 +25,9 @@ class Announcer:
     def __init__(self, store: JobStore, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
         self._numberer = Numberer(store, told=self._notify_who_waits)
+        self.number = self._numberer.soon
+        """Have events numbered."""
+        self.finish = self._numberer.finish
         self._watched_until = -math.inf
 
     def work(self, job_id: UUID | None = None) -> None:
@@ -36,19 +39,12 @@ class Announcer:
         self._notify_who_waits()
         self._numberer.soon()
 
-    def number(self) -> None:
-        """Have events numbered."""
-        self._numberer.soon()
-
     def watched(self) -> None:
         """Somebody waits: notify from now on, and at once, for what ended just before."""
         now = asyncio.get_running_loop().time()
         if now >= self._watched_until:
             self._wakeup.notify(Hint.ENDED)
         self._watched_until = now + _WATCHED_SECONDS
-
-    async def finish(self) -> None:
-        await self._numberer.finish()
 
     def _notify_who_waits(self) -> None:
         """Only while somebody does: on a server, every hint has its cost."""

@@ -75,7 +75,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_span(f"The timeout of {self.job_type!r}", self.timeout, least=SHORTEST)
-        check_count(f"The concurrency of {self.job_type!r}", self.concurrency)
+        check_count(f"The concurrency of {self.job_type!r}", self.concurrency, or_none=True)
         if self.run_in is RunIn.PROCESS:
             _check_importable(self.function)
             if self.policy.classify is not None:

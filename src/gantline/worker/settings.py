@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gantline.contract.bounds import SHORTEST, check_count, check_span
+from gantline.contract.errors import InvalidInput
 
 DEFAULT_SLOTS: Final = 10
 """Of a queue for which nobody says how many it has."""
@@ -44,12 +45,15 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # A lease under a second would be lost to any hiccup.
         check_span("lease", self.lease, least=timedelta(seconds=1))
-        check_span("renew_every", self.renew_every, least=SHORTEST, most=self.lease / 2)
+        half = self.lease / 2
+        check_span("renew_every", self.renew_every, least=SHORTEST, most=half, or_none=True)
         check_span("poll", self.poll, least=SHORTEST)
         check_span("drain", self.drain)
         check_span("deadline_grace", self.deadline_grace)
-        check_span("maintain_every", self.maintain_every, least=SHORTEST)
+        check_span("maintain_every", self.maintain_every, least=SHORTEST, or_none=True)
+        if not isinstance(self.queues, Mapping):
+            raise InvalidInput(f"queues is {self.queues!r}.", next_step='Such as {"default": 10}.')
         for queue, slots in self.queues.items():
             check_count(f"The number of slots of the queue {queue!r}", slots)
         for name in ("slots", "claim_batch", "recycle_after_jobs", "recycle_above_bytes"):
-            check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name), or_none=True)

@@ -440,8 +440,5 @@ class Worker:
 
 
 def _limits(registry: HandlerRegistry) -> list[TypeLimit]:
-    return [
-        TypeLimit(handler.job_types, handler.concurrency)
-        for handler in registry.handlers
-        if handler.concurrency is not None
-    ]
+    handlers = [(one.job_types, one.concurrency) for one in registry.handlers]
+    return [TypeLimit(names, most) for names, most in handlers if most is not None]
