@@ -330,3 +330,25 @@ def test_what_belongs_to_a_loop_goes_when_another_begins(tmp_path: Path) -> None
         asyncio.run(wait_in_vain())
     assert len(app.jobs.endings._lookouts) == 1
     app.jobs.run_sync(app.jobs.close)
+
+
+async def test_nobody_begins_to_wait_while_the_application_is_closed() -> None:
+    app = Gantline("memory://")
+    async with app:
+        endings = Endings(app.store, app.new_wakeup, lambda: False)
+        with pytest.raises(StoreUnavailable):
+            async with asyncio.timeout(10):
+                await endings.wait(uuid4(), None, is_on_its_way=True)
+
+
+async def test_a_job_of_another_tenant_is_not_told_of_when_the_time_is_up() -> None:
+    app = Gantline("memory://")
+
+    @app.job("payroll")
+    async def payroll(value: int) -> None: ...
+
+    async with app:
+        submitted = await payroll.submit(1, tenant="a")
+        foreign: Handle[None] = Handle(app, submitted.job_id, "b", is_on_its_way=True)
+        with pytest.raises(JobNotFound):
+            await foreign.wait(0.05)

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from gantline import Gantline, JobType
+from gantline.cli.process import fastest_loop
 from gantline.contract.outcome import Failure, Stopped, Success
 from gantline.testing.factories import wanting
 from gantline.worker.active import ActiveRun, Cause
@@ -20,7 +21,6 @@ from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
 from gantline.worker.processes import PROCESS_DIED, Child, ProcessPool
 from gantline.worker.threads import HandlerThreads
-from gantline.worker.tuning import fastest_loop
 from tests.app_under_test import Fork, fork, in_process, make_app
 
 

@@ -446,6 +446,18 @@ async def test_what_is_submitted_to_any_queue_is_picked_up_at_once_where_slots_a
             await (await one.submit(None)).wait(timeout=5)
 
 
+def test_a_claim_that_finds_no_slot_does_not_use_up_the_turn_of_a_queue() -> None:
+    slots = Slots(WorkerSettings(queues={"a": 1, "b": 1, "c": 1}, slots=1))
+    asked = []
+    for _ in range(6):
+        (request,) = slots.requests(("t",), frozenset())
+        asked.append(request.queue)
+        slots.take(request.queue, "t")
+        assert slots.requests(("t",), frozenset()) == []
+        slots.give_back(request.queue, "t")
+    assert asked == ["a", "b", "c", "a", "b", "c"]
+
+
 def test_a_claim_asks_for_no_more_than_a_batch_and_never_for_more_than_is_free() -> None:
     def asked(**settings: Any) -> dict[str, int]:
         slots = Slots(WorkerSettings(queues={"a": 10, "b": 4}, **settings))

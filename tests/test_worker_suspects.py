@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from gantline import Gantline, WorkerSettings
@@ -226,6 +227,37 @@ async def test_suspects_do_not_wait_for_one_that_hangs(monkeypatch: pytest.Monke
         await place.has_started.wait()
         assert place.started == ["hangs", "bystander"]
         place.may_end.set()
+
+
+@pytest.mark.parametrize("names", [("limited",), ("limited", "older name", "oldest name")])
+async def test_suspects_of_a_limited_type_run_in_every_queue_and_by_every_name(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gantline.worker.claimer._SUSPECTS_SECONDS", 0.01)
+    clock = FakeClock()
+    app = Gantline(store := MemoryStore(clock=clock))
+    queues = ("a", "b", "c")
+
+    @app.job("limited", concurrency=1, aliases=names[1:])
+    async def limited(value: int) -> None: ...
+
+    async with app:
+        prepared = [limited.prepare(1, queue=queue) for queue in queues for _ in names]
+        jobs = [
+            msgspec.structs.replace(new, job=msgspec.structs.replace(new.job, job_type=name))
+            for new, name in zip(prepared, names * len(queues), strict=True)
+        ]
+        await store.insert(jobs)
+        for _ in range(SUSPECT_AFTER_CRASHES):
+            asked = [LaneRequest(queue, names, 10) for queue in queues]
+            assert len(await store.claim("crashed", uuid4(), asked, lease=_LEASE)) == len(jobs)
+            await store.expire_session("crashed")
+            await Reaper(store).run_once(["crashed"])
+            clock.advance(_BACKOFF)
+        settings = WorkerSettings(queues=dict.fromkeys(queues, 5), maintain_every=None)
+        async with app.running(settings), asyncio.timeout(20):
+            for new in jobs:
+                await limited.handle(new.job.job_id).wait()
 
 
 async def test_a_worker_whose_suspects_hold_up_others_is_unready_and_says_why() -> None:

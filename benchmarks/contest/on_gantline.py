@@ -6,8 +6,8 @@ from typing import Any, Final
 from benchmarks.contest import contender
 from benchmarks.contest.meter import INVOICE
 from gantline import Gantline
+from gantline.cli.process import fastest_loop, relax_collector
 from gantline.worker.settings import WorkerSettings
-from gantline.worker.tuning import fastest_loop, relax_collector
 from gantline.worker.worker import Worker
 
 NO_OP: Final = "no_op"

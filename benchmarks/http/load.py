@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Final, cast
 
-from gantline.worker.tuning import run_tuned
+from gantline.cli.process import run_tuned
 
 _WARM_UP_SECONDS: Final = 1.0
 

@@ -22,7 +22,7 @@ from gantline.auth.api_key import KeyGrant
 from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.peppers import Peppers
-from gantline.worker.tuning import run_tuned
+from gantline.cli.process import run_tuned
 
 CONSTANT_PATH: Final = "/constant"
 _ACCEPTED: Final = (

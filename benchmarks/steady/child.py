@@ -12,10 +12,10 @@ from typing import Final
 from benchmarks.contest import meter
 from benchmarks.contest.on_gantline import Contender
 from gantline import StorageSettings
+from gantline.cli.process import run_tuned
 from gantline.contract.retention import Retention
 from gantline.manager.observer import Observer
 from gantline.worker.settings import WorkerSettings
-from gantline.worker.tuning import run_tuned
 from gantline.worker.upkeep import maintain_for_ever
 from gantline.worker.worker import Worker
 

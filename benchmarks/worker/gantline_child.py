@@ -11,8 +11,8 @@ from typing import Final
 
 from benchmarks.contest import meter
 from benchmarks.worker.workload import Workload, open_workload
+from gantline.cli.process import run_tuned
 from gantline.worker.settings import WorkerSettings
-from gantline.worker.tuning import run_tuned
 from gantline.worker.worker import Worker
 
 Measure = Callable[[Workload, int], Awaitable[object]]

@@ -62,6 +62,18 @@ def test_many_threads_share_a_client(client: Client) -> None:
     assert all(isinstance(one.job_id, UUID) for one in accepted)
 
 
+def test_threads_that_call_at_once_after_a_fork_begin_together(client: Client) -> None:
+    client._process = 0  # as a fork leaves it
+    at_once = threading.Barrier(6)
+
+    def submit(_: int) -> UUID:
+        at_once.wait(LONGEST_SECONDS)
+        return client.submit("sweep").job_id
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(submit, range(6)))) == 6
+
+
 async def test_it_can_be_used_where_a_loop_runs(client: Client) -> None:
     accepted = client.submit("sweep")
     assert client.status(accepted.job_id).job_id == accepted.job_id

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from gantline.cli.process import fastest_loop
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.results import Applied
@@ -23,7 +24,6 @@ from gantline.contract.wakeup import Hint
 from gantline.stores.redis import open_store
 from gantline.testing.factories import make_new, wanting
 from gantline.wakeups.redis import redis_wakeup
-from gantline.worker.tuning import fastest_loop
 from tests.ear import Ear
 from tests.redis.conftest import opened
 from tests.servers.postgres import free_port

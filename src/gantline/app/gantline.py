@@ -162,7 +162,7 @@ class Gantline(Declarations):
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
         )
-        self.endings = Endings(self.store, self.new_wakeup)
+        self.endings = Endings(self.store, self.new_wakeup, lambda: self.is_open)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -326,15 +326,16 @@ class Gantline(Declarations):
 
     def _start_anew_after_a_fork(self) -> None:
         """Connections and threads do not survive a fork: leave them to the parent."""
-        if os.getpid() == self._process:
-            return
-        if not isinstance(self.store_source, str):
-            raise GantlineError(
-                "A store object cannot be used after a fork.",
-                next_step="Give Gantline a store URL, or make it after the fork.",
-            )
-        self._process = os.getpid()
-        self._connect()
+        with self._lock:
+            if os.getpid() == self._process:
+                return
+            if not isinstance(self.store_source, str):
+                raise GantlineError(
+                    "A store object cannot be used after a fork.",
+                    next_step="Give Gantline a store URL, or make it after the fork.",
+                )
+            self._connect()
+            self._process = os.getpid()
 
     # -- submitting -------------------------------------------------------------------------------
 
@@ -568,5 +569,6 @@ def _closing(app: "weakref.ref[Gantline]") -> Callable[[], None]:
         found = app()
         if found is not None:
             found._opening.is_done = False
+            found._lock = threading.Lock()  # a thread that is not here may have held the old one
 
     return close

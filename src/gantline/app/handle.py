@@ -88,10 +88,10 @@ class Handle(Generic[R_co]):
         if job is None or not job.status.is_terminal:
             waited = await self.app.endings.wait(self.job_id, seconds, is_on_its_way=job is None)
             job = waited or job
+        if job is not None and job.job.tenant_id != self._tenant_id:
+            raise JobNotFound(self.job_id)  # it was looked for without asking for the tenant
         if job is None or not job.status.is_terminal:
             raise TimeoutError(self._still(job, seconds))
-        if job.job.tenant_id != self._tenant_id:  # who waits together is not asked for his tenant
-            raise JobNotFound(self.job_id)
         return job
 
     async def _status_if_there(self) -> JobSnapshot | None:

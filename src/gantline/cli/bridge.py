@@ -8,12 +8,12 @@ import click
 from gantline.app import Gantline
 from gantline.cli.command import exiting
 from gantline.cli.health import watched
+from gantline.cli.process import run_tuned
 from gantline.cli.serve import stop_on_signals
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import place_of
 from gantline.cli.talk import Say, log_as
 from gantline.telemetry.health_server import ListenAddress, parse_address
-from gantline.worker.tuning import run_tuned
 
 
 @click.command()

@@ -19,10 +19,10 @@ from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import read_rate_limit
 from gantline.cli.command import exiting
+from gantline.cli.process import run_tuned
 from gantline.cli.session import Cli, load_target, pass_cli, warn_of
 from gantline.cli.talk import Say, log_as, say
 from gantline.contract.errors import GantlineError, InvalidInput
-from gantline.worker.tuning import run_tuned
 
 if TYPE_CHECKING:
     from gantline.api.application import Api

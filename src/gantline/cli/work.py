@@ -19,6 +19,7 @@ from gantline.app import Gantline
 from gantline.cli.command import exiting
 from gantline.cli.health import supervise, watched
 from gantline.cli.options import Recycle, Seconds, named_for_workers, parse_queues, parse_recycle
+from gantline.cli.process import run_tuned
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import StoreChoice, place_of
@@ -28,7 +29,6 @@ from gantline.cli.talk import Say, log_as, told_when_slow
 from gantline.telemetry.health import require_broker
 from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.settings import WorkerSettings
-from gantline.worker.tuning import run_tuned
 from gantline.worker.worker import Worker
 
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)

@@ -27,6 +27,14 @@ T = TypeVar("T")
 _CLOSE_SECONDS: Final = 5.0
 
 
+_beginning: Final = threading.RLock()
+os.register_at_fork(
+    before=_beginning.acquire,
+    after_in_parent=_beginning.release,
+    after_in_child=_beginning.release,
+)
+
+
 def _run(
     verb: Callable[Concatenate[AsyncClient, P], Awaitable[R]],
 ) -> Callable[Concatenate["Client", P], R]:
@@ -99,10 +107,12 @@ class Client:
     def _begin(self) -> None:
         """Once in each process: neither threads nor connections survive a fork."""
         if self._process != os.getpid():
-            self._process = os.getpid()
-            self._lock = threading.RLock()
-            self._client = self._make()
-            self._loop: LoopThread | None = None
+            with _beginning:
+                if self._process != os.getpid():
+                    self._lock = threading.RLock()
+                    self._client = self._make()
+                    self._loop: LoopThread | None = None
+                    self._process = os.getpid()  # the last: others go on from here
 
     def _started(self) -> tuple[LoopThread, AsyncClient]:
         self._begin()

@@ -119,8 +119,9 @@ class Pools(Generic[C]):
 
     def _abandon_ended_loops(self) -> None:
         for loop, purpose in list(self._pools):
-            if loop.is_closed():
-                self._pools.pop((loop, purpose)).abandon()
+            # Another thread may do the same just now.
+            if loop.is_closed() and (pool := self._pools.pop((loop, purpose), None)):
+                pool.abandon()
 
     async def close(self) -> None:
         self._closed = True

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ _LONGEST_LOOK_WITH_HINTS_SECONDS: Final = 1.0
 # Where hints come in floods, many of them are one look, and looking takes a third of the time.
 _SHORTEST_PAUSE_SECONDS: Final = 0.005
 _PAUSE_PER_LOOK: Final = 2
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 _ASK_EVERY_SECONDS: Final = 1.0
 # For who waits next: to listen anew takes a connection where hints come from a server.
 _LISTEN_ON_SECONDS: Final = 10.0
@@ -36,9 +38,14 @@ class Endings:
     Looks at the store only while somebody waits.
     """
 
-    def __init__(self, reader: JobReader, new_wakeup: Callable[[], Wakeup]) -> None:
-        self._reader = reader
-        self._new_wakeup = new_wakeup
+    def __init__(
+        self,
+        reader: JobReader,
+        new_wakeup: Callable[[], Wakeup],
+        is_open: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """While the application is not open, nobody waits."""
+        self._make = partial(_Lookout, reader, new_wakeup, is_open)
         self._lookouts: dict[asyncio.AbstractEventLoop, _Lookout] = {}
 
     async def wait(
@@ -53,7 +60,7 @@ class Endings:
         if loop not in self._lookouts:
             for ended in [one for one in list(self._lookouts) if one.is_closed()]:
                 self._lookouts.pop(ended, None)
-            self._lookouts[loop] = _Lookout(self._reader, self._new_wakeup)
+            self._lookouts[loop] = self._make()
         return await self._lookouts[loop].wait(job_id, seconds, is_on_its_way=is_on_its_way)
 
     def look(self) -> None:
@@ -95,9 +102,15 @@ class _Waiting:
 class _Lookout:
     """Looks for all who wait in one event loop."""
 
-    def __init__(self, reader: JobReader, new_wakeup: Callable[[], Wakeup]) -> None:
+    def __init__(
+        self,
+        reader: JobReader,
+        new_wakeup: Callable[[], Wakeup],
+        is_open: Callable[[], bool],
+    ) -> None:
         self._reader = reader
         self._new_wakeup = new_wakeup
+        self._is_open = is_open
         self._waiting: dict[UUID, set[_Waiting]] = {}
         self._look = asyncio.Event()
         self._has_heard = False
@@ -151,7 +164,7 @@ class _Lookout:
     async def _look_for_endings(self, wakeup: Wakeup) -> None:
         loop = asyncio.get_running_loop()
         pause, asked_at, leave_at = 0.0, -math.inf, loop.time() + _LISTEN_ON_SECONDS
-        while self._waiting or loop.time() < leave_at:
+        while self._is_open() and (self._waiting or loop.time() < leave_at):
             if self._waiting:
                 leave_at = loop.time() + _LISTEN_ON_SECONDS
                 if not self._has_heard or loop.time() - asked_at >= _ASK_EVERY_SECONDS:
@@ -184,7 +197,8 @@ class _Lookout:
                 for waiting in self._waiting.get(job_id, ()):
                     waiting.take(job_id, job)
         took = loop.time() - began
-        await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LOOK * took))
+        pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_LOOK * took)
+        await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
 
     def _on_hint(self, hint: Hint) -> None:
         """A job that did not run has ended when it is cancelled."""

@@ -69,6 +69,7 @@ class Claimer:
         self.is_quiet = asyncio.Event()
         self.is_quiet.set()
         self._has_looked_for_suspects = asyncio.Event()
+        self._suspect_turn = 0
         self._over = asyncio.Event()
         self.looked_at = monotonic()
         """When it last asked the store for work and got an answer, or had no need to ask."""
@@ -189,7 +190,8 @@ class Claimer:
         wanted = self._slots.requests(job_types, self._switches.paused_queues, logged)
         if not wanted or not job_types or self.is_held_back:
             self._there_is_more.clear()
-            self._slots.found_nothing_to_ask()
+            if not self._slots.are_full:  # else what is left is asked for when a slot is free
+                self._slots.found_nothing_to_ask()
             self.looked_at = monotonic()
             return False
         asked_at = monotonic()
@@ -213,9 +215,14 @@ class Claimer:
         paused = self._switches.paused_queues
         if not (group := self._suspects.next_group):
             return False
-        for request in self._slots.requests(job_types, paused, logged, group):
+        self._suspect_turn += 1
+        for queue in [one for one in self._slots.queues if one not in paused]:
+            turn = self._suspect_turn
+            request = self._slots.request_suspects(queue, job_types, logged, group, turn)
             if self.is_held_back or self._is_over:
                 break
+            if request is None:
+                continue
             asked_at = monotonic()
             with self._slots.kept_for([request]):
                 runs = await self._claimed([request])

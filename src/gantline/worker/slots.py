@@ -88,6 +88,10 @@ class Slots:
         return self._left <= 0 or not any(self._free.values())
 
     @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(self._free)
+
+    @property
     def total(self) -> int:
         return self._total
 
@@ -100,16 +104,14 @@ class Slots:
         job_types: tuple[str, ...],
         paused: frozenset[str],
         logged: tuple[str, ...] = (),
-        suspects: tuple[int, ...] = (),
     ) -> list[LaneRequest]:
         """What a claim may ask for now: free slots, at most half of all that the queue has."""
-        queues = [queue for queue, free in self._free.items() if free > 0 and queue not in paused]
-        if not suspects:
-            queues = [queue for queue in queues if queue not in self._reserved]
+        shut = paused | self._reserved
+        queues = [queue for queue, free in self._free.items() if free > 0 and queue not in shut]
         limited = self._limited(queues) if self._limits and queues else {}
         requests = []
-        left, self._turn = self._left, self._turn + 1
-        first = self._turn % max(1, len(queues))  # each in its turn: slots may not be for all
+        # Each in its turn: the slots may not be for all.
+        left, first = self._left, self._turn % max(1, len(queues))
         for queue in queues[first:] + queues[:first]:
             at_most = {kind: most for (place, kind), most in limited.items() if place == queue}
             kinds = job_types
@@ -119,13 +121,29 @@ class Slots:
                 )
             limit = min(self._free[queue], self._most[queue], left)
             if kinds and limit > 0:
-                left -= 0 if suspects else limit  # which are asked for in one queue at a time
-                requests.append(
-                    LaneRequest(queue, kinds, limit, logged, tuple(at_most.items()), suspects)
-                )
-        if not suspects:
-            self._unasked &= {*queues} - {request.queue for request in requests}
+                left -= limit
+                requests.append(LaneRequest(queue, kinds, limit, logged, tuple(at_most.items())))
+        self._turn += bool(requests)
+        self._unasked &= {*queues} - {request.queue for request in requests}
         return requests
+
+    def request_suspects(
+        self,
+        queue: str,
+        job_types: tuple[str, ...],
+        logged: tuple[str, ...],
+        group: tuple[int, ...],
+        turn: int,
+    ) -> LaneRequest | None:
+        """What a claim of suspects may ask for in this queue; of a limited type by one name at a
+        time, each in its turn."""
+        limits = [limit for limit in set(self._limits.values()) if limit.free > 0]
+        at_most = {limit.names[turn % len(limit.names)]: limit.free for limit in limits}
+        kinds = tuple(kind for kind in job_types if kind not in self._limits or kind in at_most)
+        most = min(self._free[queue], self._most[queue], self._left)
+        if not kinds or most <= 0:
+            return None
+        return LaneRequest(queue, kinds, most, logged, tuple(at_most.items()), group)
 
     def _limited(self, queues: Sequence[str]) -> dict[Place, int]:
         """How many of each limited type a claim may take, and from where."""

@@ -34,6 +34,7 @@ from gantline.worker.executor import Executor, RunHook
 from gantline.worker.handler import HandlerRegistry
 from gantline.worker.lease_keeper import EXIT_STUCK
 from gantline.worker.processes import ProcessPool
+from gantline.worker.recycling import is_worn_out
 from gantline.worker.run_log import Reporter
 from gantline.worker.runs import Runs
 from gantline.worker.schedules import ScheduleTask
@@ -42,7 +43,6 @@ from gantline.worker.slots import Slots, TypeLimit
 from gantline.worker.standstill import Standstill
 from gantline.worker.take_over import TakeOver
 from gantline.worker.threads import HandlerThreads
-from gantline.worker.tuning import is_worn_out
 from gantline.worker.upkeep import maintain_for_ever
 
 _log = logging.getLogger("gantline.worker")

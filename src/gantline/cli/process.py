@@ -1,5 +1,4 @@
-"""What a process that does nothing but work sets up differently: its event loop, its
-collector, and when it has worked enough."""
+"""What a process of the command sets up: its event loop, and its collector."""
 
 import asyncio
 import gc
@@ -8,10 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final, TypeVar
-
-from gantline.worker.settings import WorkerSettings
 
 R = TypeVar("R")
 
@@ -25,7 +21,7 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def run_tuned(main: Coroutine[Any, Any, R]) -> R:
-    """Run a worker's main coroutine in a process of its own."""
+    """Run the main coroutine of a process that does nothing else."""
     relax_collector()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         loop = runner.get_loop()
@@ -78,20 +74,3 @@ def relax_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
-
-
-def is_worn_out(settings: WorkerSettings, *, ended: int) -> bool:
-    """Whether it should be started anew: after so many runs, or grown beyond so much memory."""
-    jobs, memory = settings.recycle_after_jobs, settings.recycle_above_bytes
-    if jobs is not None and ended >= jobs:
-        return True
-    return memory is not None and _resident_bytes() > memory
-
-
-def _resident_bytes() -> int:
-    """How much memory this process has now; 0 where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
