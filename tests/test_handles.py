@@ -352,3 +352,19 @@ async def test_a_job_of_another_tenant_is_not_told_of_when_the_time_is_up() -> N
         foreign: Handle[None] = Handle(app, submitted.job_id, "b", is_on_its_way=True)
         with pytest.raises(JobNotFound):
             await foreign.wait(0.05)
+
+
+async def test_a_look_that_took_long_does_not_put_off_the_next_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After an outage, waiters looked again only after several times its length."""
+    monkeypatch.setattr("gantline.wakeups.endings._PAUSE_PER_LOOK", 1e9)
+    monkeypatch.setattr("gantline.wakeups.endings._LONGEST_PAUSE_SECONDS", 0.01)
+    app = Gantline("memory://")
+
+    @app.job("work")
+    async def work(value: int) -> None: ...
+
+    async with app, app.running():
+        async with asyncio.timeout(10):
+            await (await work.submit(1)).wait()
