@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -368,3 +369,26 @@ async def test_a_look_that_took_long_does_not_put_off_the_next_for_long(
     async with app, app.running():
         async with asyncio.timeout(10):
             await (await work.submit(1)).wait()
+
+
+def test_no_thread_goes_on_after_a_fork_before_all_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, has_begun, is_made = Gantline("memory://"), threading.Event(), threading.Event()
+
+    def connect() -> None:
+        has_begun.set()
+        assert not is_made.wait(0.1), "another thread went on, or made it too"
+        is_made.set()
+
+    def use() -> bool:
+        has_begun.wait(10)
+        app._start_anew_after_a_fork()
+        return is_made.is_set()
+
+    monkeypatch.setattr(app, "_connect", connect)
+    app._process = 0  # as a fork leaves it
+    with ThreadPoolExecutor(6) as pool:
+        others = [pool.submit(use) for _ in range(5)]
+        app._start_anew_after_a_fork()
+        assert all(other.result(10) for other in others)
