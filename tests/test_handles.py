@@ -27,6 +27,7 @@ from gantline import (
 from gantline.contract.wakeup import Hint
 from gantline.wakeups import endings as looking
 from gantline.wakeups.endings import Endings
+from gantline.wakeups.remote import Link, RemoteWakeup, WakeupPace
 
 pytestmark = pytest.mark.matrix
 
@@ -369,6 +370,48 @@ async def test_a_look_that_took_long_does_not_put_off_the_next_for_long(
     async with app, app.running():
         async with asyncio.timeout(10):
             await (await work.submit(1)).wait()
+
+
+@pytest.mark.parametrize("fault", ["hangs", "raises"])
+async def test_who_cannot_listen_still_finds_the_end(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handles and HTTP requests stood still where the wake-up did not open."""
+    monkeypatch.setattr(looking, "_LISTEN_WITHIN_SECONDS", 0.01)
+
+    class Stuck(Deaf):
+        async def open(self, on_hint: object) -> None:
+            if fault == "raises":
+                raise OSError("no more sockets")
+            await asyncio.Event().wait()
+
+    app = Gantline("memory://")
+
+    @app.job("work")
+    async def work(value: int) -> int:
+        return value
+
+    async with app, app.running():
+        app.endings = Endings(app.store, Stuck)
+        async with asyncio.timeout(10):
+            assert await (await work.submit(1)).result() == 1
+
+
+def test_a_wakeup_that_cannot_begin_says_so_instead_of_hanging() -> None:
+    def make_link() -> Link:
+        raise OSError("no more files")
+
+    async def open_both() -> None:
+        for on_hint in (None, lambda hint: None):
+            wakeup = RemoteWakeup(
+                make_link, what="wake-ups", pace=WakeupPace(), always_connected=False
+            )
+            async with asyncio.timeout(10):
+                with pytest.raises(OSError, match="no more files"):
+                    await wakeup.open(on_hint)
+            await wakeup.close()
+
+    asyncio.run(open_both())
 
 
 def test_no_thread_goes_on_after_a_fork_before_all_is_made_anew(

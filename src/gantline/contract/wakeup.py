@@ -37,7 +37,10 @@ class Wakeup(Protocol):
     """Carries a hint between processes. It may be lost or come for nothing: workers poll too."""
 
     async def open(self, on_hint: OnHint | None) -> None:
-        """Start listening, if given something to call; it is called in the caller's event loop."""
+        """Start listening, if given something to call; it is called in the caller's event loop.
+
+        Return at once, without waiting for a server.
+        """
         ...
 
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:

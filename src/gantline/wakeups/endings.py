@@ -28,6 +28,8 @@ _SHORTEST_PAUSE_SECONDS: Final = 0.005
 _PAUSE_PER_LOOK: Final = 2
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _ASK_EVERY_SECONDS: Final = 1.0
+# Whoever waits must not stand still because hints cannot be had.
+_LISTEN_WITHIN_SECONDS: Final = 1.0
 # For who waits next: to listen anew takes a connection where hints come from a server.
 _LISTEN_ON_SECONDS: Final = 10.0
 
@@ -150,7 +152,7 @@ class _Lookout:
     async def _look_while_waited_for(self) -> None:
         wakeup = self._new_wakeup()
         try:
-            await wakeup.open(self._on_hint)
+            await self._listen(wakeup)
             await self._look_for_endings(wakeup)
         finally:
             self._looking = None  # who comes from now on begins anew
@@ -160,6 +162,13 @@ class _Lookout:
                         StoreUnavailable("The application was closed while a job was waited for.")
                     )
             await wakeup.close()
+
+    async def _listen(self, wakeup: Wakeup) -> None:
+        try:
+            async with asyncio.timeout(_LISTEN_WITHIN_SECONDS):
+                await wakeup.open(self._on_hint)
+        except Exception as error:
+            _log.warning("no hints about jobs that end, only polling: %r", error)
 
     async def _look_for_endings(self, wakeup: Wakeup) -> None:
         loop = asyncio.get_running_loop()

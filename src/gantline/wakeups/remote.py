@@ -118,8 +118,12 @@ class RemoteWakeup:
 
     async def _run(self, on_hint: OnHint | None, opened: Future[None]) -> None:
         pace, loop, stopped = self._pace, asyncio.get_running_loop(), asyncio.Event()
+        try:
+            link = self._make_link()
+        except BaseException as error:
+            opened.set_exception(error)
+            return
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
-        link = self._make_link()
         self._sender = sender = HintSender(
             lambda hint, job_id: self._send(link, hint, job_id),
             window_seconds=pace.window_seconds,
