@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from benchmarks import claim_timing
 from benchmarks.bench import Bench
 from benchmarks.claim_timing import SeededFile
-from benchmarks.jobs import JOB_TYPE, new_jobs, wanting
+from benchmarks.jobs import JOB_TYPE, lane_requests, new_jobs
 from benchmarks.report import GANTLINE
 from benchmarks.scale import Scale, short
 from benchmarks.seeding import Group
@@ -66,7 +66,7 @@ def _measure_sqlite(bench: Bench, limit: int, way: str, timing: Timing) -> None:
     for case in others:
         bench.report.say(f"  claim of {limit}, {way}, {case.name}")
         files = [
-            SeededFile(bench.seeded_file(*each.groups), wanting(limit, *each.asked))
+            SeededFile(bench.seeded_file(*each.groups), lane_requests(limit, *each.asked))
             for each in (yardstick, case)
         ]
         costs.add(case.name, *timing(files, bench.scale))
@@ -114,7 +114,7 @@ async def _measure_memory(bench: Bench) -> None:
     stores = [await _memory_store(few), await _memory_store(most)]
     for limit in LIMITS:
         costs = _Costs(bench, "memory", f"claim of {limit}")
-        asked = [(store, wanting(limit)) for store in stores]
+        asked = [(store, lane_requests(limit)) for store in stores]
         values = await claim_timing.through_stores(asked, bench.scale)
         costs.add(f"{short(most)} pending", *values)
         costs.report(f"{short(few)} pending")

@@ -26,7 +26,7 @@ from gantline.stores.sqlite.claim import claim as claim_statements
 from gantline.stores.sqlite.connection import connect_writer
 from gantline.stores.sqlite.location import Location
 
-Wanted = tuple[LaneRequest, ...]
+Requests = tuple[LaneRequest, ...]
 Spans = list[list[float]]
 
 
@@ -34,7 +34,7 @@ class SeededFile(NamedTuple):
     """A database, and the claim that is measured on it."""
 
     path: Path
-    wanted: Wanted
+    requests: Requests
 
 
 def through_files(files: Sequence[SeededFile], scale: Scale) -> list[list[float]]:
@@ -42,23 +42,23 @@ def through_files(files: Sequence[SeededFile], scale: Scale) -> list[list[float]
 
     async def measure() -> list[list[float]]:
         async with AsyncExitStack() as stack:
-            opening = [(opened(path), wanted) for path, wanted in files]
-            stores = [(await stack.enter_async_context(it), wanted) for it, wanted in opening]
+            opening = [(opened(path), requests) for path, requests in files]
+            stores = [(await stack.enter_async_context(it), requests) for it, requests in opening]
             return await through_stores(stores, scale)
 
     return asyncio.run(measure())
 
 
 async def through_stores(
-    stores: Sequence[tuple[JobStore, Wanted]], scale: Scale
+    stores: Sequence[tuple[JobStore, Requests]], scale: Scale
 ) -> list[list[float]]:
     """Milliseconds as a worker waits for them: per store the median of each run."""
     medians: list[list[float]] = [[] for _ in stores]
     for _ in range(scale.runs):
         spans: Spans = [[] for _ in stores]
         for _ in range(scale.claims_per_run):
-            for (store, wanted), taken in zip(stores, spans, strict=True):
-                taken.append(await _released(store, wanted))
+            for (store, requests), taken in zip(stores, spans, strict=True):
+                taken.append(await _released(store, requests))
         _add_medians(medians, spans)
     return medians
 
@@ -68,14 +68,14 @@ def statements_only(files: Sequence[SeededFile], scale: Scale) -> list[list[floa
     medians: list[list[float]] = [[] for _ in files]
     with ExitStack() as stack:
         connections = [
-            (stack.enter_context(closing(connect_writer(Location(path)))), wanted)
-            for path, wanted in files
+            (stack.enter_context(closing(connect_writer(Location(path)))), requests)
+            for path, requests in files
         ]
         for _ in range(scale.runs):
             spans: Spans = [[] for _ in files]
             for _ in range(scale.claims_per_run):
-                for (connection, wanted), taken in zip(connections, spans, strict=True):
-                    taken.append(_rolled_back(connection, wanted))
+                for (connection, requests), taken in zip(connections, spans, strict=True):
+                    taken.append(_rolled_back(connection, requests))
             _add_medians(medians, spans)
     return medians
 
@@ -85,28 +85,28 @@ def _add_medians(medians: list[list[float]], spans: Spans) -> None:
         values.append(statistics.median(taken) * 1000)
 
 
-async def _released(store: JobStore, wanted: Wanted) -> float:
+async def _released(store: JobStore, requests: Requests) -> float:
     start = time.perf_counter()
-    runs = await claim(store, wanted)
+    runs = await claim(store, requests)
     span = time.perf_counter() - start
-    assert len(runs) == sum(request.limit for request in wanted)
+    assert len(runs) == sum(request.limit for request in requests)
     await settle(JobManager(store), runs, Released())
     return span
 
 
-def _rolled_back(connection: sqlite3.Connection, wanted: Wanted) -> float:
+def _rolled_back(connection: sqlite3.Connection, requests: Requests) -> float:
     connection.execute("BEGIN IMMEDIATE")
     start = time.perf_counter()
     runs = claim_statements(
         connection,
         SESSION,
         uuid4(),
-        wanted,
+        requests,
         lease=LEASE,
         now=to_micros(SystemClock().now()),
         tokens=new_uuid,
     )
     span = time.perf_counter() - start
     connection.execute("ROLLBACK")
-    assert len(runs) == sum(request.limit for request in wanted)
+    assert len(runs) == sum(request.limit for request in requests)
     return span

@@ -32,12 +32,12 @@ def new_jobs(count: int, *, keyed: bool = False) -> list[NewJob]:
     return [new_job(idempotency_key=f"invoice-{n}" if keyed else "") for n in range(count)]
 
 
-def wanting(limit: int, *job_types: str) -> tuple[LaneRequest, ...]:
+def lane_requests(limit: int, *job_types: str) -> tuple[LaneRequest, ...]:
     return (LaneRequest(QUEUE, job_types or (JOB_TYPE,), limit),)
 
 
-async def claim(store: JobStore, wanted: tuple[LaneRequest, ...]) -> list[Run]:
-    return await store.claim(SESSION, uuid4(), wanted, lease=LEASE)
+async def claim(store: JobStore, requests: tuple[LaneRequest, ...]) -> list[Run]:
+    return await store.claim(SESSION, uuid4(), requests, lease=LEASE)
 
 
 async def settle(manager: JobManager, runs: list[Run], outcome: Outcome) -> None:

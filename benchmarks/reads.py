@@ -39,8 +39,8 @@ def run(bench: Bench) -> None:
 
 
 def _every_read(store: SqliteStore, known: list[UUID]) -> dict[str, Read]:
-    def found(wanted: JobFilter) -> Read:
-        return lambda: store.find(wanted, limit=PAGE)
+    def found(job_filter: JobFilter) -> Read:
+        return lambda: store.find(job_filter, limit=PAGE)
 
     return {
         "get one by id": lambda: store.get([random.choice(known)], tenant_id=DEFAULT_TENANT),

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.jobs import JOB_TYPE, claim, new_job, settle, wanting
+from benchmarks.jobs import JOB_TYPE, claim, lane_requests, new_job, settle
 from benchmarks.stores import opened
 from gantline.contract.job import DEFAULT_PRIORITY
 from gantline.contract.outcome import Outcome
@@ -61,7 +61,7 @@ async def _insert_templates(path: Path, group: Group) -> list[bytes]:
         for new in jobs:
             await store.insert([new])  # one by one, as ordinary traffic: no two are due at once
         if group.outcome is not None:
-            runs = await claim(store, wanting(len(jobs), *group.job_types))
+            runs = await claim(store, lane_requests(len(jobs), *group.job_types))
             # Queued jobs of the same types would be claimed in their place.
             assert {run.job.job_id for run in runs} == {new.job.job_id for new in jobs}
             await settle(JobManager(store), runs, group.outcome)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from benchmarks import raw_sqlite
 from benchmarks.bench import Bench
-from benchmarks.jobs import claim, new_jobs, settle, wanting
+from benchmarks.jobs import claim, lane_requests, new_jobs, settle
 from benchmarks.report import GANTLINE
 from benchmarks.scale import Scale
 from benchmarks.stores import opened
@@ -132,7 +132,7 @@ def _finishing(path: Path, jobs: list[NewJob], batch: int) -> float:
             manager = JobManager(store)
             start = time.perf_counter()
             done = 0
-            while runs := await claim(store, wanting(batch)):
+            while runs := await claim(store, lane_requests(batch)):
                 await settle(manager, runs, Success(result=b'{"sent":true}'))
                 done += len(runs)
             assert done == len(jobs)

@@ -122,19 +122,19 @@ class ClaimForgetsItsId(MemoryStore):
     """A claim whose answer was lost is made again: the first runs wait for their lease to end."""
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
-        return await super().claim(session, uuid4(), wanted, lease=lease)
+        return await super().claim(session, uuid4(), requests, lease=lease)
 
 
 class ClaimNotAtomic(MemoryStore):
     """Two workers look, then both take the same job."""
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         now = self._clock.now()
-        due = [entry for request in wanted for entry in self._take_due(request, now)]
+        due = [entry for request in requests for entry in self._take_due(request, now)]
         for entry in due:
             self._enqueue(entry, entry.run_at or now)  # put back: only looked at
         await asyncio.sleep(0)
@@ -345,17 +345,20 @@ class TenantForgotten(MemoryStore):
 class ListsWhatIsHidden(MemoryStore):
     """Lists show jobs of others, and those of nobody."""
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        wanted = msgspec.structs.replace(wanted, visible_to=None)
-        return await super().find(wanted, limit=limit, after=after)
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        job_filter = msgspec.structs.replace(job_filter, visible_to=None)
+        return await super().find(job_filter, limit=limit, after=after)
 
 
 class NarrowsAfterPaging(MemoryStore):
     """A page is cut first and narrowed after: pages come up short, and tell what was taken out."""
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        seen, wanted = wanted.visible_to, msgspec.structs.replace(wanted, visible_to=None)
-        page = await super().find(wanted, limit=limit, after=after)
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        seen, job_filter = (
+            job_filter.visible_to,
+            msgspec.structs.replace(job_filter, visible_to=None),
+        )
+        page = await super().find(job_filter, limit=limit, after=after)
         items = tuple(job for job in page.items if seen is None or seen.admits(job.job))
         return Page(items, page.next)
 
@@ -363,10 +366,10 @@ class NarrowsAfterPaging(MemoryStore):
 class PagesByTimeAlone(MemoryStore):
     """Jobs of the same instant are lost between two pages."""
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         if after:
             after = Cursor(after.created_at, UUID(int=0))
-        return await super().find(wanted, limit=limit, after=after)
+        return await super().find(job_filter, limit=limit, after=after)
 
 
 class LeaderWithoutOwner(MemoryStore):
@@ -428,10 +431,10 @@ class StartsUnasked(MemoryStore):
     """Types that did not ask for it pay for a row with every start."""
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
-        wanted = [msgspec.structs.replace(one, logged=one.job_types) for one in wanted]
-        return await super().claim(session, claim_id, wanted, lease=lease)
+        requests = [msgspec.structs.replace(one, logged=one.job_types) for one in requests]
+        return await super().claim(session, claim_id, requests, lease=lease)
 
 
 class SubmissionsUnlogged(MemoryStore):

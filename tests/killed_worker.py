@@ -19,7 +19,7 @@ from gantline.manager.maintenance import Maintenance
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
-from gantline.testing.factories import wanting
+from gantline.testing.factories import lane_requests
 
 LEASE = timedelta(seconds=2)
 BATCH = 10
@@ -39,7 +39,7 @@ async def work(url: str, session: str, journal: int) -> None:
         if clock.monotonic() - swept_at > LEASE.total_seconds() / 4:
             await maintenance.run_once()
             swept_at = clock.monotonic()
-        runs = await manager.claim(session, uuid4(), wanting(limit=BATCH), lease=LEASE)
+        runs = await manager.claim(session, uuid4(), lane_requests(limit=BATCH), lease=LEASE)
         if runs:
             await run_and_settle(manager, runs, journal)
         elif await is_drained(store):

@@ -267,8 +267,8 @@ async def test_a_follow_up_is_of_the_same_tenant_owner_and_correlation(url: str)
     async with working(jobs):
         handle = await first.submit(1, tenant="acme", owner="user:alice", correlation_id="c")
         await handle.wait(timeout=10)
-        wanted = JobFilter(tenant_id="acme", job_types=frozenset({"next"}))
-        page = await jobs.store.find(wanted, limit=10)
+        job_filter = JobFilter(tenant_id="acme", job_types=frozenset({"next"}))
+        page = await jobs.store.find(job_filter, limit=10)
         inherited, named = sorted(page.items, key=lambda job: job.job.created_by)
         assert (inherited.job.created_by, named.job.created_by) == ("user:alice", "user:other")
         assert {job.job.correlation_id for job in page.items} == {"c"}

@@ -80,13 +80,13 @@ async def test_a_submit_is_refused_and_one_that_was_accepted_is_found() -> None:
     async with jobs:
         first = await mail.submit("a", idempotency_key="k")
         await close(store)
-        jobs.switches.doubt()
+        jobs.switches.invalidate()
         with pytest.raises(StoreClosed, match="Try again later"):
             await mail.submit("b")
         again = await mail.submit("a", idempotency_key="k")
         assert (again.job_id, again.duplicate) == (first.job_id, True)
         await reopen(store)
-        jobs.switches.doubt()
+        jobs.switches.invalidate()
         await mail.submit("b")
 
 
@@ -133,7 +133,7 @@ async def test_runs_end_and_nothing_is_pruned() -> None:
     assert await bench.status(running.job.job_id) is JobStatus.QUEUED
     assert (await pruner.run_once()).jobs == 0
     await reopen(bench.store)
-    pruner._switches.doubt()
+    pruner._switches.invalidate()
     assert (await pruner.run_once()).jobs == 1
     assert await bench.store.get([ended], tenant_id=None) == [None]
 
@@ -153,12 +153,12 @@ async def test_what_is_in_an_outbox_stays_there(tmp_path: Path) -> None:
             handle = await mail.submit("a", connection=connection)
         connection.close()
         await close(jobs.store)
-        jobs.switches.doubt()
+        jobs.switches.invalidate()
         with pytest.raises(StoreClosed):
             await jobs.outbox.relay().run_once()
         assert await jobs.store.get([handle.job_id], tenant_id=None) == [None]
         await reopen(jobs.store)
-        jobs.switches.doubt()
+        jobs.switches.invalidate()
         assert await jobs.outbox.relay().run_once() == 1
         assert await jobs.store.get([handle.job_id], tenant_id=None) != [None]
 
@@ -220,8 +220,8 @@ async def test_nothing_is_lost_or_doubled_while_all_go_on(tmp_path: Path) -> Non
         left = len(accepted) - len(ran[old])
         async with there.running(QUICK):
             await are_all_run.wait()
-        wanted = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.COMPLETED}))
-        page = await there.store.find(wanted, limit=len(accepted) + 10)
+        job_filter = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.COMPLETED}))
+        page = await there.store.find(job_filter, limit=len(accepted) + 10)
     assert refused.is_set()
     assert sorted(ran[old] + ran[new]) == sorted(accepted)
     assert len(page.items) == len(accepted)

@@ -103,8 +103,8 @@ class Shop:
         moved = Counter[UUID]()
         after = None
         while True:
-            wanted = JobFilter(tenant_id=None)
-            page = await self.jobs.store.find(wanted, limit=500, after=after)
+            job_filter = JobFilter(tenant_id=None)
+            page = await self.jobs.store.find(job_filter, limit=500, after=after)
             for found in page.items:
                 assert found.job.data() == self.committed[found.job.job_id]
                 moved[found.job.job_id] += 1

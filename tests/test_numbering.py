@@ -50,7 +50,7 @@ class Slow(MemoryStore):
 
 async def test_however_many_runs_end_meanwhile_they_are_one_call_more() -> None:
     store, told = Slow(), list[None]()
-    numberer = Numberer(store, told=lambda: told.append(None))
+    numberer = Numberer(store, on_numbers=lambda: told.append(None))
     numberer.soon()
     await store.asked.wait()
     for _ in range(1000):
@@ -70,7 +70,7 @@ async def test_what_the_store_numbers_itself_is_not_asked_for() -> None:
         return await call()
 
     store = intercepted(MemoryStore(clock=SystemClock()), around)
-    numberer = Numberer(store, told=lambda: None)
+    numberer = Numberer(store, on_numbers=lambda: None)
     numberer.soon()
     await numberer.finish()
     assert calls == []
@@ -80,7 +80,7 @@ async def test_a_store_that_is_away_is_left_to_whoever_leads() -> None:
     store, told = Slow(), list[None]()
     store.is_away = True
     store.may_answer.set()
-    numberer = Numberer(store, told=lambda: told.append(None))
+    numberer = Numberer(store, on_numbers=lambda: told.append(None))
     numberer.soon()
     await store.asked.wait()
     await numberer.finish()

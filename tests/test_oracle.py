@@ -155,10 +155,10 @@ class StoresAgree(RuleBasedStateMachine):
         self.loop.close()
 
     async def claimed(
-        self, store: JobStore, session: str, claim_id: UUID, wanted: list[LaneRequest]
+        self, store: JobStore, session: str, claim_id: UUID, requests: list[LaneRequest]
     ) -> list[Run]:
         """A repeated claim promises the same runs, not their order."""
-        runs = await store.claim(session, claim_id, wanted, lease=LEASE)
+        runs = await store.claim(session, claim_id, requests, lease=LEASE)
         return sorted(runs, key=lambda run: run.job.job_id)
 
     async def told(self, store: JobStore) -> list[Any]:
@@ -208,15 +208,15 @@ class StoresAgree(RuleBasedStateMachine):
     ) -> None:
         claim_id = number(next(self.claims))
         limits = tuple(at_most.items())
-        wanted = [
+        requests = [
             LaneRequest(queue, tuple(types), limit, logged, limits, suspects) for queue in queues
         ]
-        started = self.both(lambda store: self.claimed(store, session, claim_id, wanted))
+        started = self.both(lambda store: self.claimed(store, session, claim_id, requests))
         if again:
 
             async def repeated(store: JobStore) -> list[Run]:
                 # How long a job had been due is told once, and need not be remembered.
-                runs = await self.claimed(store, session, claim_id, wanted)
+                runs = await self.claimed(store, session, claim_id, requests)
                 return [msgspec.structs.replace(run, waited_seconds=None) for run in runs]
 
             started = self.both(repeated)
@@ -412,15 +412,15 @@ class PostgresAgrees(StoresAgree):
         await self.harness.close()
 
     async def claimed(
-        self, store: JobStore, session: str, claim_id: UUID, wanted: list[LaneRequest]
+        self, store: JobStore, session: str, claim_id: UUID, requests: list[LaneRequest]
     ) -> list[Run]:
         if store is self.oracle:
-            self._expected = await super().claimed(store, session, claim_id, wanted)
+            self._expected = await super().claimed(store, session, claim_id, requests)
             return self._expected
         assert isinstance(store, PostgresStore)
         # Order is promised within a second of the process's own time, the oracle's at once.
         store._parts.claims._floors._full_search_at = 0.0
-        started = await super().claimed(store, session, claim_id, wanted)
+        started = await super().claimed(store, session, claim_id, requests)
         tokens = {run.job.job_id: run.token for run in self._expected}
         renamed = [msgspec.structs.replace(run, token=tokens[run.job.job_id]) for run in started]
         rows = [(run.token, run.job.job_id) for run in renamed]
@@ -452,9 +452,9 @@ class RedisAgrees(StoresAgree):
         await self.harness.close()
 
     async def claimed(
-        self, store: JobStore, session: str, claim_id: UUID, wanted: list[LaneRequest]
+        self, store: JobStore, session: str, claim_id: UUID, requests: list[LaneRequest]
     ) -> list[Run]:
-        runs = await super().claimed(store, session, claim_id, wanted)
+        runs = await super().claimed(store, session, claim_id, requests)
         if store is not self.oracle:
             self.started = max([self.started, *(run.token.int for run in runs)])
         return runs

@@ -80,8 +80,8 @@ class Shop:
 
     async def waiting(self, status: JobStatus | None = None) -> Sequence[JobSnapshot]:
         statuses = frozenset({status} if status else ())
-        wanted = JobFilter(tenant_id=None, job_types=frozenset({OUTBOX}), statuses=statuses)
-        return (await self.outbox.store.find(wanted, limit=500)).items
+        job_filter = JobFilter(tenant_id=None, job_types=frozenset({OUTBOX}), statuses=statuses)
+        return (await self.outbox.store.find(job_filter, limit=500)).items
 
     async def moved(self) -> list[int]:
         page = await self.jobs.store.find(JobFilter(tenant_id=None), limit=500)

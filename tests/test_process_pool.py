@@ -14,7 +14,7 @@ import pytest
 from gantline import Gantline, JobType
 from gantline.cli.process import fastest_loop
 from gantline.contract.outcome import Failure, Stopped, Success
-from gantline.testing.factories import wanting
+from gantline.testing.factories import lane_requests
 from gantline.worker.active import ActiveRun, Cause
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
@@ -42,7 +42,7 @@ class Place:
     async def claimed(self, what: Any, job: JobType[Any, Any] = in_process) -> ActiveRun:
         await job.submit(what)
         (run,) = await self.app.manager.claim(
-            "test", uuid4(), wanting(job.name), lease=timedelta(minutes=5)
+            "test", uuid4(), lane_requests(job.name), lease=timedelta(minutes=5)
         )
         active = self.executor.resolve(run)
         assert active is not None

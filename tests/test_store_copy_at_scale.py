@@ -42,8 +42,8 @@ async def fill(bench: Bench, jobs: int) -> None:
     ]
     kinds = tuple(f"type-{number}" for number in range(TYPES - 1))
     for turn in range(3 * jobs // 4 // BATCH):
-        wanted = [LaneRequest("default", kinds, BATCH, kinds[:1])]
-        runs = await bench.store.claim("worker", uuid4(), wanted, lease=LEASE)
+        requests = [LaneRequest("default", kinds, BATCH, kinds[:1])]
+        runs = await bench.store.claim("worker", uuid4(), requests, lease=LEASE)
         endings = [
             Ending(run, outcomes[(turn + number) % len(outcomes)])
             for number, run in enumerate(runs)

@@ -38,10 +38,10 @@ async def test_postgres(rule: Rule, postgres: PostgresServer) -> None:
     await rule.check(PostgresHarness(postgres))
 
 
-def statements_of(connection: sqlite3.Connection, wanted: JobFilter) -> list[str]:
+def statements_of(connection: sqlite3.Connection, job_filter: JobFilter) -> list[str]:
     said: list[str] = []
     connection.set_trace_callback(said.append)
-    sqlite_query.find(connection, wanted, limit=10, after=None)
+    sqlite_query.find(connection, job_filter, limit=10, after=None)
     connection.set_trace_callback(None)
     return said
 
@@ -49,10 +49,10 @@ def statements_of(connection: sqlite3.Connection, wanted: JobFilter) -> list[str
 @pytest.mark.parametrize("status", [None, *JobStatus], ids=str)
 def test_sqlite_follows_its_indexes_in_order(status: JobStatus | None) -> None:
     statuses = frozenset({status} if status else ())
-    wanted = JobFilter(tenant_id="a", statuses=statuses, visible_to=MINE)
+    job_filter = JobFilter(tenant_id="a", statuses=statuses, visible_to=MINE)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection)
-        scans = [text for text in statements_of(connection, wanted) if "ORDER BY" in text]
+        scans = [text for text in statements_of(connection, job_filter) if "ORDER BY" in text]
         plans = [
             "; ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {scan}"))
             for scan in scans
@@ -85,8 +85,8 @@ async def test_what_changed_hands_while_it_was_looked_for_is_not_shown(
     get = sqlite_query.get
     bench = await Bench.on(SqliteHarness())
     await bench.submit(tenant_id="a", created_by="me")
-    wanted = JobFilter(tenant_id="a", visible_to=MINE)
-    assert len((await bench.store.find(wanted, limit=5)).items) == 1
+    job_filter = JobFilter(tenant_id="a", visible_to=MINE)
+    assert len((await bench.store.find(job_filter, limit=5)).items) == 1
     monkeypatch.setattr(sqlite_query, "get", read)
-    assert (await bench.store.find(wanted, limit=5)).items == ()
+    assert (await bench.store.find(job_filter, limit=5)).items == ()
     await bench.close()

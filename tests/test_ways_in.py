@@ -66,8 +66,8 @@ class Place:
         self.type, self.parent = handler, parent
 
     async def found(self, job_type: str = TYPE) -> list[JobSnapshot]:
-        wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type}))
-        return list((await self.jobs.store.find(wanted, limit=10)).items)
+        job_filter = JobFilter(tenant_id=None, job_types=frozenset({job_type}))
+        return list((await self.jobs.store.find(job_filter, limit=10)).items)
 
 
 # -- the ways -------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ async def full(place: Place) -> None:
 
 async def closed(place: Place) -> None:
     await close(place.jobs.store)
-    place.jobs.switches.doubt()
+    place.jobs.switches.invalidate()
 
 
 async def nothing(place: Place) -> None: ...
@@ -302,7 +302,7 @@ async def _allow(place: Place) -> None:
     await switches.refresh(max_age_seconds=0)
     if switches.closed is not None:
         await reopen(place.jobs.store)
-    place.jobs.switches.doubt()
+    place.jobs.switches.invalidate()
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def _population(rows: int) -> tuple[Group, ...]:
 
 
 def _reads(store: JobStore, known: list[UUID]) -> dict[str, Read]:
-    def found(wanted: JobFilter) -> Read:
-        return lambda: store.find(wanted, limit=_PAGE)
+    def found(job_filter: JobFilter) -> Read:
+        return lambda: store.find(job_filter, limit=_PAGE)
 
     finds = {}
     owners = (
@@ -63,8 +63,8 @@ def _reads(store: JobStore, known: list[UUID]) -> dict[str, Read]:
     for whose, tenant in owners:
         finds[f"find newest {whose}"] = found(JobFilter(tenant_id=tenant))
         for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.QUEUED):
-            wanted = JobFilter(tenant_id=tenant, statuses=frozenset({status}))
-            finds[f"find {status} {whose}"] = found(wanted)
+            job_filter = JobFilter(tenant_id=tenant, statuses=frozenset({status}))
+            finds[f"find {status} {whose}"] = found(job_filter)
     return {
         "get one by id": lambda: store.get([random.choice(known)], tenant_id=None),
         **finds,

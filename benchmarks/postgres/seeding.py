@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 
 from benchmarks.contest.on_gantline import NO_OP
-from benchmarks.jobs import claim, new_job, settle, wanting
+from benchmarks.jobs import claim, lane_requests, new_job, settle
 from benchmarks.postgres.store import opened
 from gantline.contract.job import DEFAULT_PRIORITY, DEFAULT_TENANT
 from gantline.contract.outcome import Outcome
@@ -92,7 +92,7 @@ async def _insert_templates(url: str, group: Group) -> list[UUID]:
     async with opened(url) as store:
         await store.insert(jobs)
         if group.outcome is not None:
-            runs = await claim(store, wanting(len(jobs), *group.job_types))
+            runs = await claim(store, lane_requests(len(jobs), *group.job_types))
             assert {run.job.job_id for run in runs} == {new.job.job_id for new in jobs}
             await settle(JobManager(store), runs, group.outcome)
     return [new.job.job_id for new in jobs]

@@ -25,9 +25,9 @@ def success(result: Any = None) -> Success:
 async def claim(jobs: Gantline, limit: int = 100) -> list[Run]:
     """Start what is due."""
     queues = {lane.queue for lane in await jobs.store.counts(tenant_id=None)}
-    wanted = [LaneRequest(queue, jobs.registry.job_types, limit) for queue in sorted(queues)]
+    requests = [LaneRequest(queue, jobs.registry.job_types, limit) for queue in sorted(queues)]
     lease = timedelta(minutes=1)
-    return await jobs.store.claim("host-1-worker", uuid4(), wanted, lease=lease)
+    return await jobs.store.claim("host-1-worker", uuid4(), requests, lease=lease)
 
 
 async def settle(jobs: Gantline, run: Run, outcome: Outcome) -> None:

@@ -40,7 +40,7 @@ def test_settings_that_are_not_safe_are_refused(settings: dict[str, object]) -> 
 
 
 async def test_the_first_request_opens_the_store(tmp_path: Path) -> None:
-    """A mounted application is told nothing of the start of the one that it is mounted in."""
+    """A mounted application does not hear of the start of the one that it is mounted in."""
     jobs = make_jobs(f"sqlite:///{tmp_path}/gantline.db")
     async with asker_of(jobs.api(authenticator=ByName())) as ask:
         assert (await ask("alice", "GET", "/api/jobs")).status_code == 200
@@ -73,7 +73,7 @@ async def test_the_lifespan_opens_and_closes(tmp_path: Path) -> None:
     jobs = make_jobs(f"sqlite:///{tmp_path}/gantline.db")
     api = jobs.api(authenticator=ByName())
     received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    told: list[str] = []
+    messages: list[str] = []
 
     async def receive() -> dict[str, str]:
         message = next(received)
@@ -81,25 +81,25 @@ async def test_the_lifespan_opens_and_closes(tmp_path: Path) -> None:
         return message
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        told.append(message["type"])
+        messages.append(message["type"])
 
     await api({"type": "lifespan"}, receive, send)
-    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert not jobs.is_open
 
 
 async def test_a_start_that_fails_is_told_to_the_server(tmp_path: Path) -> None:
     jobs = make_jobs(f"sqlite:///{tmp_path}/no/such/folder/gantline.db")
-    told: list[str] = []
+    messages: list[str] = []
 
     async def receive() -> dict[str, str]:
         return {"type": "lifespan.startup"}
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        told.append(message["type"])
+        messages.append(message["type"])
 
     await jobs.api(authenticator=ByName())({"type": "lifespan"}, receive, send)
-    assert told == ["lifespan.startup.failed"]
+    assert messages == ["lifespan.startup.failed"]
 
 
 async def test_what_cannot_be_audited_is_not_done(jobs: Gantline) -> None:

@@ -78,14 +78,14 @@ async def test_how_a_queue_is_switched_is_told_to_those_who_use_it(
     await jobs.switches.cap_queue("customer-x", 5)
     await jobs.switches.pause_queue("documents")
 
-    async def told(who: str) -> list[str]:
+    async def visible(who: str) -> list[str]:
         return [one["queue"] for one in (await read(ask, "/api/queues", who))["items"]]
 
     for who in ("viewer", "operator", "admin"):
-        assert await told(who) == ["documents"]
-    assert await told("eve") == ["big-deal", "documents"]
-    assert await told("mail-viewer") == []
-    assert await told("system") == ["big-deal", "customer-x", "documents"]
+        assert await visible(who) == ["documents"]
+    assert await visible("eve") == ["big-deal", "documents"]
+    assert await visible("mail-viewer") == []
+    assert await visible("system") == ["big-deal", "customer-x", "documents"]
 
 
 @pytest.mark.parametrize("who", ["alice", "viewer", "operator", "admin", "eve"])
@@ -187,8 +187,8 @@ async def test_of_queues_that_submitters_invent_the_fullest_are_told(
     listed = await read(ask, "/api/queues")
     assert (len(listed["items"]), listed["omitted"]) == (200, 100)
     for path, items in (("/api/stats?limit=2", "lanes"), ("/api/queues?limit=2", "items")):
-        told = [one["queue"] for one in (await read(ask, path))[items]]
-        assert told == ["invented-007", "invented-250"]
+        shown = [one["queue"] for one in (await read(ask, path))[items]]
+        assert shown == ["invented-007", "invented-250"]
     (lane,) = (await read(ask, "/api/stats?queue=invented-299"))["lanes"]
     assert lane["queued"] == 1
     (queue,) = (await read(ask, "/api/queues?queue=invented-299"))["items"]

@@ -409,7 +409,7 @@ async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
 ) -> None:
     job_id = (await submit(ask, MAIL)).json()["jobId"]
     await close(jobs.store)
-    jobs.switches.doubt()
+    jobs.switches.invalidate()
     refused = [
         await submit(ask, OTHER),
         await ask("alice", "POST", f"/api/jobs/{job_id}/cancel"),
@@ -423,5 +423,5 @@ async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
         assert NAMES.target not in response.text
     assert (await ask("alice", "GET", f"/api/jobs/{job_id}/status")).json()["status"] == "Queued"
     await reopen(jobs.store)
-    jobs.switches.doubt()
+    jobs.switches.invalidate()
     assert (await submit(ask, OTHER)).status_code == 202

@@ -161,8 +161,8 @@ async def agree(principal: Principal, action: Action, some: Any) -> None:
     await store.insert(some)
     seen = AUTHORIZER.scope(principal, action)
     for tenant in (None, "a", "b"):
-        wanted = JobFilter(tenant_id=tenant, visible_to=seen)
-        listed = {job.job.job_id for job in (await store.find(wanted, limit=100)).items}
+        job_filter = JobFilter(tenant_id=tenant, visible_to=seen)
+        listed = {job.job.job_id for job in (await store.find(job_filter, limit=100)).items}
         allowed_ones = {
             new.job.job_id
             for new in some

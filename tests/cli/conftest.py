@@ -25,7 +25,7 @@ from gantline.contract.store import JobStore
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.submitter import Submission
 from gantline.stores import store_from_url
-from gantline.testing.factories import make_job, wanting
+from gantline.testing.factories import lane_requests, make_job
 
 PATIENCE_SECONDS = 30
 _LEASE = timedelta(minutes=5)
@@ -133,7 +133,7 @@ class Place:
                 created_at=SystemClock().now(),
             )
             await manager.submit([Submission(job)])
-            (run,) = await manager.claim("test", uuid4(), wanting(job_type), lease=_LEASE)
+            (run,) = await manager.claim("test", uuid4(), lane_requests(job_type), lease=_LEASE)
             failure = Failure(ErrorInfo("BROKEN", message, detail), retryable=False)
             await manager.settle([Ending(run, failure)])
             return str(job.job_id)
@@ -143,7 +143,7 @@ class Place:
 
     def start_a_run(self, job_type: str) -> None:
         async def claim(manager: JobManager) -> None:
-            await manager.claim("test", uuid4(), wanting(job_type), lease=_LEASE)
+            await manager.claim("test", uuid4(), lane_requests(job_type), lease=_LEASE)
 
         self.managed(claim)
 

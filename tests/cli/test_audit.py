@@ -265,7 +265,7 @@ def test_a_damaged_trail_is_exported_as_far_as_it_goes(place: Place) -> None:
 
 
 def test_long_work_tells_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gantline.cli.audit._TELL_EVERY", 2)
+    monkeypatch.setattr("gantline.cli.audit._REPORT_EVERY", 2)
     paused(place, 5)
     assert "4 events verified" in place.run("audit", "verify").stderr
     assert "4 events looked at" in place.run("audit", "list").stderr

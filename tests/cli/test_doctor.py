@@ -227,8 +227,8 @@ def test_jobs_that_do_not_leave_the_outbox_are_told(
         await store.insert([make_new(job_type=OUTBOX, queue=OUTBOX)])
 
     async def refuse(store: JobStore) -> None:
-        wanted = [LaneRequest(OUTBOX, (OUTBOX,), 1)]
-        (run,) = await store.claim("relay", uuid4(), wanted, lease=timedelta(minutes=1))
+        requests = [LaneRequest(OUTBOX, (OUTBOX,), 1)]
+        (run,) = await store.claim("relay", uuid4(), requests, lease=timedelta(minutes=1))
         error = ErrorInfo("IDEMPOTENCY_CONFLICT", "taken")
         await store.apply([Transition.failed(run, error, Reason.PERMANENT_ERROR)])
 

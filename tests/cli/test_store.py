@@ -143,7 +143,7 @@ def test_a_copy_is_in_the_audit_trail_that_goes_with_the_jobs(place: Place) -> N
     assert place.run("--store", NEW, "audit", "verify").exit_code == 0
 
 
-def test_workers_are_told_at_once_and_nothing_runs_meanwhile(place: Place) -> None:
+def test_workers_are_reported_at_once_and_nothing_runs_meanwhile(place: Place) -> None:
     """A worker that lives through the copy claims nothing more at the source."""
     (place.folder / "idle.py").write_text(
         "from gantline import Gantline\n"

@@ -76,11 +76,11 @@ class Bench:
 
     async def jobs(self, name: str = "s") -> list[JobSnapshot]:
         """What a schedule has submitted, oldest first."""
-        wanted = JobFilter(tenant_id=None, correlation_id=correlation_of(name))
+        job_filter = JobFilter(tenant_id=None, correlation_id=correlation_of(name))
         found: list[JobSnapshot] = []
         after: Cursor | None = None
         while True:
-            page = await self.store.find(wanted, limit=1000, after=after)
+            page = await self.store.find(job_filter, limit=1000, after=after)
             found += page.items
             if page.next is None:
                 return sorted(found, key=lambda one: one.job.scheduled_at or one.job.created_at)

@@ -24,7 +24,7 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import number_events
 from gantline.manager.switches import Switches
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from gantline.testing.faults import Call, Crash, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
@@ -87,8 +87,11 @@ class Place:
         """Have so many jobs run; each leaves one event."""
         jobs = [make_new(n) for n in range(number)]
         await self.store.insert(jobs)
-        manager, wanted = JobManager(self.store), wanting(jobs[0].job.job_type, limit=number)
-        runs = await manager.claim("worker", uuid4(), wanted, lease=HOUR)
+        manager, requests = (
+            JobManager(self.store),
+            lane_requests(jobs[0].job.job_type, limit=number),
+        )
+        runs = await manager.claim("worker", uuid4(), requests, lease=HOUR)
         await manager.settle([Ending(run, Success()) for run in runs])
         await number_events(self.store)
         return jobs

@@ -126,7 +126,7 @@ async def test_it_stops_between_two_steps_when_the_store_is_closed() -> None:
 
     async def sleep(seconds: float) -> None:
         await close(store)
-        pruner._switches.doubt()
+        pruner._switches.invalidate()
         store.seconds += 1
 
     pruner = Pruner(store, Switches(store), monotonic=lambda: store.seconds, sleep=sleep)

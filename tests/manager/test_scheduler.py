@@ -785,7 +785,7 @@ async def test_a_closed_store_fires_nothing_until_it_is_open(bench: Bench) -> No
     assert not (await scheduler.run_once()).leads
     assert not await bench.jobs()
     await reopen(bench.store)
-    scheduler._switches.doubt()
+    scheduler._switches.invalidate()
     assert (await scheduler.run_once()).leads
     assert len(await bench.jobs()) == 1
 
@@ -794,7 +794,7 @@ async def test_in_a_closed_store_no_schedule_is_changed(bench: Bench) -> None:
     """They are being copied, or were moved: what is changed here would be lost."""
     stored = await bench.add()
     await close(bench.store)
-    bench.schedules._manager.switches.doubt()
+    bench.schedules._manager.switches.invalidate()
     for change in (
         lambda: bench.add("another"),
         lambda: bench.schedules.replace(edited(stored, priority=0), origin="api"),
@@ -813,6 +813,6 @@ async def test_what_code_declares_is_stored_when_a_closed_store_is_opened(bench:
     await settle(bench.schedules, bench.store, [_declared()])
     assert not [one async for one in all_schedules(bench.store)]
     await reopen(bench.store)
-    bench.schedules._manager.switches.doubt()
+    bench.schedules._manager.switches.invalidate()
     await settle(bench.schedules, bench.store, [_declared()])
     assert await bench.stored()

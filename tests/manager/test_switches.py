@@ -13,7 +13,7 @@ async def test_a_switch_that_was_thrown_elsewhere_is_read_once_it_is_doubted() -
     await Switches(store).pause_queue("mail")
     await known.refresh()
     assert known.paused_queues == frozenset()
-    known.doubt()
+    known.invalidate()
     await known.refresh()
     assert known.paused_queues == {"mail"}
 
@@ -29,7 +29,7 @@ async def test_a_switch_that_is_thrown_while_they_are_read_is_read_again() -> No
             if not thrown:
                 thrown.append(True)
                 await Switches(store).pause_queue("mail")
-                known.doubt()
+                known.invalidate()
             return found
 
     thrown: list[bool] = []

@@ -16,7 +16,7 @@ from gantline.stores.postgres.connection import Connection
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance.bench import LEASE
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 
 Attempt = Callable[[], Awaitable[Any]]
 
@@ -167,7 +167,7 @@ async def test_a_claim_under_way_in_a_failover_starts_only_what_was_asked_for(
 ) -> None:
     one, two = make_new(1, job_type="one"), make_new(2, job_type="two")
     await store.insert([one, two])
-    assert await store.claim("w", uuid4(), wanting("one", limit=0), lease=LEASE) == []
+    assert await store.claim("w", uuid4(), lane_requests("one", limit=0), lease=LEASE) == []
 
     async def fail_over(sql: Sql, attempt: Attempt) -> None:
         await swap_lanes(sql)
@@ -175,7 +175,7 @@ async def test_a_claim_under_way_in_a_failover_starts_only_what_was_asked_for(
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     calls.on_attempt = fail_over
-    runs = await store.claim("w", uuid4(), wanting("one"), lease=LEASE)
+    runs = await store.claim("w", uuid4(), lane_requests("one"), lease=LEASE)
     # The lanes were swapped under the jobs, so the other job is now of that type.
     assert [(run.job.job_id, run.job.job_type) for run in runs] == [(two.job.job_id, "one")]
 

@@ -25,7 +25,7 @@ from gantline.stores.postgres import failures, records
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance import Bench
 from gantline.testing.conformance.bench import LEASE, PERMANENT
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
 
@@ -130,7 +130,7 @@ async def test_an_instant_that_no_client_can_read_is_refused(
                     (f'{{"jobType": "far", "{field}": "20000-01-01T00:00:00Z"}}',),
                 )
             await connection.rollback()
-    assert await bench.store.claim("w", uuid4(), wanting("far"), lease=LEASE) == []
+    assert await bench.store.claim("w", uuid4(), lane_requests("far"), lease=LEASE) == []
 
 
 @pytest.mark.parametrize("state", ["08006", "08P01", "57P05", "57P04", "25P04"])
@@ -300,8 +300,8 @@ async def test_a_job_that_moves_while_it_is_listed_is_listed_once_as_it_stood(
 UNSOUND = {
     "the role of a leader": lambda store: store.lead("a\x00b", "owner", lease=LEASE),
     "its owner": lambda store: store.lead("role", "a\ud800b", lease=LEASE),
-    "a session": lambda store: store.claim("a\ud800b", uuid4(), wanting(), lease=LEASE),
-    "a queue": lambda store: store.claim("w", uuid4(), wanting(queue="a\x00b"), lease=LEASE),
+    "a session": lambda store: store.claim("a\ud800b", uuid4(), lane_requests(), lease=LEASE),
+    "a queue": lambda store: store.claim("w", uuid4(), lane_requests(queue="a\x00b"), lease=LEASE),
     "a type": lambda store: store.insert([make_new(1, job_type="a\ud800b")]),
     "a tenant": lambda store: store.insert([make_new(1, tenant_id="a\x00b")]),
     "a version": lambda store: store.insert([make_new(1, payload_version=2**40)]),

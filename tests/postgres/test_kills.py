@@ -19,7 +19,7 @@ from gantline.contract.errors import StoreUnavailable
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import RunRef
 from gantline.stores import store_from_url
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from gantline.worker.settings import WorkerSettings
 from tests.fleet import Fleet
 from tests.postgres.load import Load, check_books
@@ -146,7 +146,7 @@ async def test_no_verb_waits_for_a_server_that_stands_still_beyond_its_deadline(
 
     verbs = (
         lambda: store.insert([new]),
-        lambda: store.claim("s", uuid4(), wanting(), lease=lease),
+        lambda: store.claim("s", uuid4(), lane_requests(), lease=lease),
         lambda: store.renew("s", [run], lease=lease),
         lambda: store.get([new.job.job_id], tenant_id=None),
         lambda: store.lead("role", "s", lease=lease),

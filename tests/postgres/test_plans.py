@@ -22,7 +22,7 @@ from gantline.stores.postgres import PostgresStore
 from gantline.stores.postgres.calls import Calls
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from tests.servers.postgres import PostgresServer
 
 pytestmark = [
@@ -127,7 +127,7 @@ async def deep(postgres: PostgresServer) -> AsyncIterator[Deep]:
 
 
 async def started(deep: Deep, jobs: int = 20) -> list[Any]:
-    return await deep.store.claim("w", uuid4(), wanting("test", limit=jobs), lease=LEASE)
+    return await deep.store.claim("w", uuid4(), lane_requests("test", limit=jobs), lease=LEASE)
 
 
 async def test_a_claim_reads_what_it_takes(deep: Deep) -> None:
@@ -138,21 +138,21 @@ async def test_a_claim_reads_what_it_takes(deep: Deep) -> None:
 
 async def test_a_claim_over_many_types_reads_what_it_takes(deep: Deep) -> None:
     kinds = ("test", *(f"kind-{number}" for number in range(100)))
-    verb = deep.store.claim("w", uuid4(), wanting(*kinds, limit=50), lease=LEASE)
+    verb = deep.store.claim("w", uuid4(), lane_requests(*kinds, limit=50), lease=LEASE)
     read = await deep.read_by(verb)
     assert sum(read.values()) <= MOST_ROWS, read
 
 
 async def test_a_claim_with_limits_of_types_reads_what_it_takes(deep: Deep) -> None:
     for _ in range(8):
-        limited = wanting("test", "paused", limit=50, at_most={"test": 20, "paused": 0})
+        limited = lane_requests("test", "paused", limit=50, at_most={"test": 20, "paused": 0})
         read = await deep.read_by(deep.store.claim("w", uuid4(), limited, lease=LEASE))
         assert sum(read.values()) <= MOST_ROWS, read
 
 
 async def test_a_claim_for_suspects_reads_nothing_where_there_are_none(deep: Deep) -> None:
     for _ in range(8):
-        suspects = wanting("test", "paused", limit=50, suspects=(8, 4))
+        suspects = lane_requests("test", "paused", limit=50, suspects=(8, 4))
         read = await deep.read_by(deep.store.claim("w", uuid4(), suspects, lease=LEASE))
         assert sum(read.values()) == 0, read
 
@@ -161,7 +161,7 @@ async def test_a_claim_for_suspects_reads_what_it_takes(deep: Deep) -> None:
     crashed = "UPDATE gantline.ready SET crashes = crashes + 2 WHERE created_at % 1000 = 3"
     await deep.store.calls.run(lambda sql: sql.script(crashed))
     for _ in range(8):
-        suspects = wanting("test", "paused", limit=50, suspects=(20,))
+        suspects = lane_requests("test", "paused", limit=50, suspects=(20,))
         read = await deep.read_by(deep.store.claim("w", uuid4(), suspects, lease=LEASE))
         assert sum(read.values()) <= MOST_ROWS, read
 
@@ -231,11 +231,11 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("wanted", FILTERS.values(), ids=FILTERS)
-async def test_a_page_reads_a_page(deep: Deep, wanted: JobFilter) -> None:
+@pytest.mark.parametrize("job_filter", FILTERS.values(), ids=FILTERS)
+async def test_a_page_reads_a_page(deep: Deep, job_filter: JobFilter) -> None:
     cursor = Cursor(from_micros(1700000000000000 + MILLION // 2), UUID(int=0))
     for after in (None, cursor):
-        read = await deep.read_by(deep.store.find(wanted, limit=20, after=after))
+        read = await deep.read_by(deep.store.find(job_filter, limit=20, after=after))
         assert sum(read.values()) <= MOST_ROWS, read
 
 

@@ -14,7 +14,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.transition import Transition
 from gantline.stores.redis.calls import Calls
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
-from gantline.testing.factories import wanting
+from gantline.testing.factories import lane_requests
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
 
@@ -65,7 +65,7 @@ async def test_expired_leases_of_all_sessions_and_lengths_are_found(bench: Bench
 
 async def test_a_lease_may_last_for_ever(bench: Bench) -> None:
     await bench.submit()
-    (run,) = await bench.store.claim("worker-1", uuid4(), wanting(), lease=timedelta.max)
+    (run,) = await bench.store.claim("worker-1", uuid4(), lane_requests(), lease=timedelta.max)
     assert run.lease_until == LAST
     await bench.store.renew(run.session, [run.ref], lease=timedelta.max)
     bench.clock.shift(-HOUR)

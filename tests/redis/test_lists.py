@@ -86,18 +86,18 @@ async def test_no_page_loses_a_job_or_breaks_the_order(redis: RedisServer, name:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "job_filter",
     [JobFilter(correlation_id=str(ROOT)), JobFilter(parent_job_id=PARENT)],
     ids=["correlation", "parent"],
 )
-async def test_a_search_by_what_few_have_in_common_reads_only_those(wanted: JobFilter) -> None:
+async def test_a_search_by_what_few_have_in_common_reads_only_those(job_filter: JobFilter) -> None:
     server = RedisServer()
     bench = await Bench.on(RedisHarness(server))
     await bench.submit_many(500)
     kin = [make_new(n, correlation_id=str(ROOT), parent_job_id=PARENT) for n in range(3)]
     await bench.store.insert(kin)
     server.call("CONFIG", "RESETSTAT")
-    found = await bench.store.find(wanted, limit=100)
+    found = await bench.store.find(job_filter, limit=100)
     assert {job.job.job_id for job in found.items} == {new.job.job_id for new in kin}
     (read,) = re.findall(rb"cmdstat_hget:calls=(\d+)", server.call("INFO", "commandstats"))
     assert int(read) < 50

@@ -24,7 +24,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.transition import Transition
 from gantline.stores.redis import RedisStore, open_store, scripts
 from gantline.stores.redis.store import FORMAT
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 
@@ -39,7 +39,7 @@ async def works(store: RedisStore) -> None:
     """A job can be stored, run and ended."""
     new = make_new(1)
     assert await store.insert([new]) == [Applied(1)]
-    (run,) = await store.claim("w", uuid4(), wanting(), lease=LEASE)
+    (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     done = Transition.completed(run, Success(), hold_key=timedelta(0))
     assert await store.apply([done]) == [Applied(3)]
 
@@ -108,7 +108,7 @@ async def test_no_verb_waits_for_a_frozen_server_beyond_its_deadline(
     async with opened(own_server.url(deadline="0.5")) as store:
         verbs: list[Callable[[], Awaitable[object]]] = [
             lambda: store.insert([make_new(1)]),
-            lambda: store.claim("w", uuid4(), wanting(), lease=LEASE),
+            lambda: store.claim("w", uuid4(), lane_requests(), lease=LEASE),
             lambda: store.renew("w", [RunRef(uuid4(), uuid4())], lease=LEASE),
             lambda: store.get([uuid4()], tenant_id=None),
             store.ping,
@@ -180,7 +180,7 @@ async def test_with_a_full_memory_submits_are_refused_and_what_runs_can_end_and_
 ) -> None:
     async with opened(own_server.url()) as store:
         await store.insert([make_new(number) for number in range(300)])
-        runs = await store.claim("w", uuid4(), wanting(limit=300), lease=LEASE)
+        runs = await store.claim("w", uuid4(), lane_requests(limit=300), lease=LEASE)
         limit_memory(own_server, "1")
         with pytest.raises(StoreUnavailable, match="out of memory"):
             await store.insert([make_new(1)])
@@ -203,7 +203,7 @@ async def test_a_worker_that_starts_while_the_memory_is_full_can_work_it_off(
         await store.insert([make_new(1)])
     limit_memory(own_server, "1")
     async with opened(own_server.url()) as store:
-        (run,) = await store.claim("w", uuid4(), wanting(), lease=LEASE)
+        (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
         done = Transition.completed(run, Success(), hold_key=timedelta(0))
         assert await store.apply([done]) == [Applied(3)]
 

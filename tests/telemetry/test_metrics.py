@@ -34,7 +34,7 @@ from gantline.stores.memory import MemoryStore
 from gantline.telemetry import metrics
 from gantline.telemetry.metrics_page import MAX_AGE_SECONDS, Depths, KnownLabels
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import make_job, make_new, wanting
+from gantline.testing.factories import lane_requests, make_job, make_new
 from gantline.testing.faults import Call, intercepted
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
@@ -98,10 +98,10 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     ):
         await store.insert([make_new(0, job_type=job_type, queue=queue) for _ in range(count)])
     await store.insert([make_new(0, job_type="well", delay=HOUR) for _ in range(4)])
-    failing = await manager.claim("w", uuid4(), wanting("for-good"), lease=HOUR)
+    failing = await manager.claim("w", uuid4(), lane_requests("for-good"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     await manager.settle([Ending(run, failure) for run in failing])
-    await manager.claim("w", uuid4(), wanting("flaky", limit=1), lease=HOUR)
+    await manager.claim("w", uuid4(), lane_requests("flaky", limit=1), lease=HOUR)
     place.clock.advance(timedelta(seconds=90))
 
     page = await samples(jobs.health_app())
@@ -133,7 +133,7 @@ async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) ->
     jobs, manager = shop(store), JobManager(store)
     await begin_cursor(store, "webhooks", from_start=False)
     await store.insert([make_new(0, job_type="well") for _ in range(3)])
-    runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     await number_events(store)
     page = await samples(jobs.health_app())
@@ -146,7 +146,7 @@ async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_
     store = await place.open()
     jobs, manager = shop(store), JobManager(store)
     await store.insert([make_new(0, job_type="well")])
-    runs = await manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     lag = "gantline_retention_lag_seconds"
     place.clock.advance(store.capabilities.retention.completed or HOUR)
@@ -251,7 +251,7 @@ async def test_times_fall_into_their_buckets() -> None:
     for waited in (0.0, 0.005, 0.006, 59.0, 4000.0):
         await store.insert([make_new(0, job_type="well")])
         clock.advance(timedelta(seconds=waited))
-        await jobs.manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+        await jobs.manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     page = await samples(app)
     name, kind = "gantline_job_wait_seconds", {"job_type": "well"}
     assert page.get(f"{name}_bucket", **kind, le="0.005") == 2, "a bound belongs to its bucket"
@@ -270,7 +270,7 @@ async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
     jobs = shop(store)
     app, observer = jobs.health_app(), jobs.watching.observer
     await store.insert([make_new(0, job_type="well"), make_new(0, job_type="unheard-of")])
-    await jobs.manager.claim("w", uuid4(), wanting("well", "unheard-of"), lease=HOUR)
+    await jobs.manager.claim("w", uuid4(), lane_requests("well", "unheard-of"), lease=HOUR)
     clock.advance(2 * HOUR)
     await Reaper(store, observer=observer).run_once()
     page = await samples(app)
@@ -285,7 +285,7 @@ async def test_a_run_that_was_over_is_not_counted() -> None:
     jobs = shop(store)
     app = jobs.health_app()
     await store.insert([make_new(0, job_type="well")])
-    (run,) = await jobs.manager.claim("w", uuid4(), wanting("well"), lease=HOUR)
+    (run,) = await jobs.manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     stale = msgspec.structs.replace(run, token=uuid4())
     for ending in (Ending(stale, failure, 1.0), Ending(run, failure, 1.0)):
@@ -342,7 +342,7 @@ async def test_an_observer_that_fails_harms_no_job() -> None:
     manager = JobManager(MemoryStore(clock=FakeClock()), observer=Broken())
     job = make_job(0)
     await manager.submit([Submission(job)])
-    (run,) = await manager.claim("w", uuid4(), wanting(), lease=HOUR)
+    (run,) = await manager.claim("w", uuid4(), lane_requests(), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     (settled,) = await manager.settle([Ending(run, failure)])
     assert settled.accepted

@@ -25,7 +25,7 @@ from gantline import (
 )
 from gantline.contract.outcome import Success
 from gantline.telemetry.tracing import Attribute
-from gantline.testing.factories import wanting
+from gantline.testing.factories import lane_requests
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
@@ -159,8 +159,8 @@ async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Rec
     jobs = shop()
     async with jobs:
         await by_name(jobs, "on-the-loop").submit(1)
-        wanted = wanting("on-the-loop")
-        (run,) = await jobs.manager.claim("w", uuid4(), wanted, lease=timedelta(minutes=5))
+        requests = lane_requests("on-the-loop")
+        (run,) = await jobs.manager.claim("w", uuid4(), requests, lease=timedelta(minutes=5))
         executor = Executor(
             jobs.registry,
             StoreRunPort(jobs.store, jobs.manager),

@@ -88,8 +88,8 @@ async def test_whatever_the_api_was_doing_when_it_died_its_outcomes_arrive(
         api.close()
     assert await worker(url) == ""
     async with jobs:
-        wanted = JobFilter(tenant_id=TENANT, job_types=frozenset({"ship"}))
-        page = await jobs.store.find(wanted, limit=1000)
+        job_filter = JobFilter(tenant_id=TENANT, job_types=frozenset({"ship"}))
+        page = await jobs.store.find(job_filter, limit=1000)
         assert page.next is None
         ids = {job.job.job_id for job in page.items}
         happened = {

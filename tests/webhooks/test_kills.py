@@ -95,11 +95,11 @@ class Told:
         return by_path
 
     async def _all(self, job_type: str) -> list[JobSnapshot]:
-        wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type}))
+        job_filter = JobFilter(tenant_id=None, job_types=frozenset({job_type}))
         found: list[JobSnapshot] = []
         after: Cursor | None = None
         while True:
-            page = await self._jobs.store.find(wanted, limit=1000, after=after)
+            page = await self._jobs.store.find(job_filter, limit=1000, after=after)
             found += page.items
             if (after := page.next) is None:
                 return found

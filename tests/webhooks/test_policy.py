@@ -19,7 +19,7 @@ from gantline.contract.webhook import (
     DELIVERY_TYPE,
     DeliveryStatus,
     IssuedWebhook,
-    ReplayWanted,
+    ReplayRequest,
     WebhookSpec,
     WebhookStatus,
 )
@@ -294,12 +294,12 @@ async def test_what_was_pending_when_it_was_disabled_is_kept_and_can_be_replayed
         )
     await shop.webhooks.enable(webhook.webhook_id, tenant_id="default")
     dry = await shop.webhooks.replay_all(
-        webhook.webhook_id, ReplayWanted(dry_run=True), tenant_id="default", actor="user:me"
+        webhook.webhook_id, ReplayRequest(dry_run=True), tenant_id="default", actor="user:me"
     )
     assert (dry.matching, dry.replayed) == (3, 0)
     for expected, more in ((2, True), (1, False)):
         report = await shop.webhooks.replay_all(
-            webhook.webhook_id, ReplayWanted(limit=2), tenant_id="default", actor="user:me"
+            webhook.webhook_id, ReplayRequest(limit=2), tenant_id="default", actor="user:me"
         )
         assert (report.replayed, report.more) == (expected, more)
     await shop.kit.drain()
@@ -516,17 +516,17 @@ async def test_a_delivery_that_killed_its_workers_has_failed_and_can_be_replayed
     await shop.kit.drain()
     await shop.told()
     for suspects in ((), (), (1,)):
-        wanted = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1, suspects=suspects)]
+        requests = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1, suspects=suspects)]
         assert (await shop.delivery(issued)).status is PENDING
         lease = timedelta(seconds=1)
-        assert await shop.jobs.store.claim("dying", uuid4(), wanted, lease=lease)
+        assert await shop.jobs.store.claim("dying", uuid4(), requests, lease=lease)
         await shop.kit.expire_leases()
     (listed,) = await shop.deliveries(issued, FAILED)
     assert (listed.error_code, listed.http_status) == ("LEASE_EXPIRED", None)
     assert shop.receiver.received == []
     webhook = issued.webhook
     report = await shop.webhooks.replay_all(
-        webhook.webhook_id, ReplayWanted(), tenant_id="default", actor="user:me"
+        webhook.webhook_id, ReplayRequest(), tenant_id="default", actor="user:me"
     )
     assert report.replayed == 1
     await shop.kit.drain()

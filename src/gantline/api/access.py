@@ -135,7 +135,7 @@ class Access:
         """Tell, without a trace in the audit log: for what is left out rather than refused."""
         return await self._gate.authorizer.may(call.principal, action, target)
 
-    async def told(
+    async def visible_rows(
         self, call: Call, action: Action, tenant_id: str, rows: Iterable[_OfType]
     ) -> list[_OfType]:
         """Those rows, each of one job type, that the caller may be told."""

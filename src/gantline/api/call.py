@@ -42,7 +42,7 @@ class Call(Request):
         self.raw_body = b""
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
-        self.is_told = False
+        self.is_known_already = False
         """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
         self.operation = ""
         """What is asked for, for the audit log."""

@@ -138,7 +138,7 @@ class Dispatcher:
         if not self._jobs.is_open:
             await self._jobs.open()
         if not operation.is_public:
-            call.is_told = principal is not None
+            call.is_known_already = principal is not None
             call.principal = principal or await self._principal(operation, call)
             await self._limiter.admit(call)
         limit = self._settings.max_body_bytes

@@ -55,7 +55,7 @@ def add_endpoint(
     """Add a route that submits a job and answers 202; the options are those of `add_api_route`."""
     endpoint = api.endpoint(job_type, headers=headers, before=before)
     codec = job_type.handler.codec
-    shown = endpoint_request(codec, path, headers or {}, told=_read_by(principal))
+    shown = endpoint_request(codec, path, headers or {}, left_out=_read_by(principal))
     routes.add_api_route(
         path,
         _endpoint(endpoint.serve, principal),

@@ -32,7 +32,7 @@ class FunctionAuthorizer:
         return Visibility(tenant_id=None if principal.is_system else principal.tenant_id)
 
 
-class ToldByDependency:
+class KnownByDependency:
     """Stands where a web framework's own dependency tells the principal; it lets nobody in."""
 
     challenge = "Bearer"

@@ -320,7 +320,7 @@ def _webhook_request(
 
 
 def endpoint_request(
-    codec: Codec[Any], path: str, headers: Mapping[str, str], *, told: Collection[str]
+    codec: Codec[Any], path: str, headers: Mapping[str, str], *, left_out: Collection[str]
 ) -> dict[str, Any]:
     """The parameters and the body, which has not what the path gives; `told` are told already."""
     payload = _inlined(codec.schema())
@@ -336,7 +336,7 @@ def endpoint_request(
         }
         for where, named in (("path", in_path), ("header", in_headers))
         for name, field in named.items()
-        if name not in told
+        if name not in left_out
     ]
     document: dict[str, Any] = {"parameters": parameters} if parameters else {}
     if codec.fields is not None:

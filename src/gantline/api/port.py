@@ -18,7 +18,7 @@ from gantline.contract.webhook import (
     IssuedWebhook,
     ListedDelivery,
     ReplayReport,
-    ReplayWanted,
+    ReplayRequest,
     WebhookDelivery,
     WebhookEndpoint,
     WebhookSpec,
@@ -119,7 +119,7 @@ class WebhooksPort(Protocol):
     ) -> ListedDelivery: ...
 
     async def replay_all(
-        self, webhook_id: UUID, wanted: ReplayWanted, *, tenant_id: str, actor: str
+        self, webhook_id: UUID, replay: ReplayRequest, *, tenant_id: str, actor: str
     ) -> ReplayReport: ...
 
 

@@ -287,8 +287,8 @@ class SharedBucket:
         self._per_token = max(1, round(1_000_000 * limit.seconds_per_token))
         self._whole = limit.burst * self._per_token
 
-    async def take(self, wanted: int, *, unused: int = 0) -> Taken:
-        """Put back what was taken before and not used; take up to `wanted`, or what there is."""
+    async def take(self, most: int, *, unused: int = 0) -> Taken:
+        """Put back what was taken before and not used; take up to `most`, or what there is."""
         store = self._store()
         for round_ in range(_ROUNDS):
             # Who has just taken would be there first again and again.
@@ -299,7 +299,7 @@ class SharedBucket:
             # Never more than empty, whatever clock or limit it was written by.
             lacking = max(0, min(stored, self._whole) - unused * self._per_token)
             free = self._limit.burst - -(-lacking // self._per_token)
-            tokens = min(wanted, free)
+            tokens = min(most, free)
             if tokens <= 0 and stored <= self._whole:
                 spare = self._whole - self._per_token
                 return Taken(0, 0, (lacking - spare) / 1_000_000)

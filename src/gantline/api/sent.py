@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gantline.api.documents import Document, Instant
 from gantline.auth.stream_tokens import LONGEST
 from gantline.contract.retry import MAX_DELAY
-from gantline.contract.webhook import DeliveryStatus, ReplayWanted, WebhookSpec
+from gantline.contract.webhook import DeliveryStatus, ReplayRequest, WebhookSpec
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
@@ -96,7 +96,7 @@ class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_field
     """What somebody wants to be told, and how; only `url` is needed."""
 
 
-class DeliveriesToReplay(ReplayWanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeliveriesToReplay(ReplayRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which deliveries of a webhook to make once more: the newest that match."""
 
 

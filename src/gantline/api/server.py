@@ -9,7 +9,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gantline.api.streams.watch import tell_stopping
+from gantline.api.streams.watch import notify_stopping
 from gantline.contract.errors import GantlineError
 
 _HEAD_SECONDS: Final = 10.0
@@ -146,7 +146,7 @@ class ApiServer:
         await self._server.serve(sockets=[self._socket])
 
     async def _serve_one(self, scope: Any, receive: Any, send: Any) -> None:
-        tell_stopping(scope, lambda: self._server.should_exit)
+        notify_stopping(scope, lambda: self._server.should_exit)
         await self._app(scope, receive, send)
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from gantline.contract.status import ON_REQUEST, Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.event_reader import DeclaredConsumer
-from gantline.worker.consumers import EventFunction, FunctionConsumer, name_of, wanted
+from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of, name_of
 from gantline.worker.context import Context
 from gantline.worker.handler import make_handler
 
@@ -189,7 +189,7 @@ class Declarations:
         oldest event that is kept.
         """
         one_or_more = (job_type,) if isinstance(job_type, str | JobType) else job_type
-        wants = wanted(event_types, [name for one in one_or_more for name in _names_of(one)])
+        wants = events_of(event_types, [name for one in one_or_more for name in _names_of(one)])
 
         def listen(function: F) -> F:
             consumer = FunctionConsumer(name or name_of(function), function)

@@ -148,7 +148,7 @@ class Gantline(Declarations):
         self.broker = broker_from_url(self.trigger)
         """The application's way to the broker: `broker.is_connected` tells readiness."""
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
-        self.switches = Switches(self.store, thrown=lambda: self.wakeup.notify(Hint.SWITCHED))
+        self.switches = Switches(self.store, changed=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit_settings.sink or self._store_audit
         """Keeps what operators do, and who is refused."""
@@ -442,10 +442,10 @@ class Gantline(Declarations):
         function of (principal, action, target), in place of an authorizer.
         """
         from gantline.api.fastapi_router import fastapi_router  # only its users have FastAPI
-        from gantline.api.function_authorizer import FunctionAuthorizer, ToldByDependency
+        from gantline.api.function_authorizer import FunctionAuthorizer, KnownByDependency
 
         if principal is not None:
-            options["authenticator"] = ToldByDependency()
+            options["authenticator"] = KnownByDependency()
         if authorize is not None:
             options["authorizer"] = FunctionAuthorizer(authorize)
         return fastapi_router(self.api(**options), principal=principal)

@@ -86,7 +86,7 @@ class Outbox:
 
     async def _move(self, look: asyncio.Event, stopped: asyncio.Event) -> None:
         relay, pause = self.relay(), _FIRST_PAUSE_SECONDS
-        sweep_at, is_told = 0.0, False
+        sweep_at, is_logged = 0.0, False
         wakeup = wakeup_for(self.store, self._hub, None)
         await wakeup.open(lambda hint: look.set() if hint is Hint.WORK else None)
         try:
@@ -99,7 +99,7 @@ class Outbox:
                     moved, error = await relay.run_once(), None
                 except Exception as raised:
                     moved, error = 0, raised
-                is_told = _tell(error, is_told=is_told)
+                is_logged = _log_outage(error, is_logged=is_logged)
                 if moved:
                     pause = _FIRST_PAUSE_SECONDS
                     continue
@@ -112,13 +112,13 @@ class Outbox:
             await wakeup.close()
 
 
-def _tell(error: Exception | None, *, is_told: bool) -> bool:
+def _log_outage(error: Exception | None, *, is_logged: bool) -> bool:
     """One warning an outage, one line when it is over; what nobody expected, with its trace."""
     if error is None:
-        if is_told:
+        if is_logged:
             _log.info("jobs leave the outbox again")
         return False
-    if not is_told:
+    if not is_logged:
         is_outage = isinstance(error, StoreUnavailable)
         _log.warning(
             "jobs stay in the outbox for now: %s", error, exc_info=None if is_outage else error

@@ -64,8 +64,8 @@ def typed(value: Any, kind: type[V], name: str) -> V:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        said, _, place = str(error).partition(" - at `$.")
-        raise InvalidInput(f"{place.rstrip('`') or name}: {said}.") from None
+        said, _, path = str(error).partition(" - at `$.")
+        raise InvalidInput(f"{path.rstrip('`') or name}: {said}.") from None
 
 
 def declare_schedule(
@@ -113,11 +113,11 @@ def gathered(
     for job_type in job_types:
         for declared in job_type.schedules:
             schedule = declared.of_tenant(default_tenant)
-            place = (schedule.tenant_id, schedule.name)
-            if place in found:
+            key = (schedule.tenant_id, schedule.name)
+            if key in found:
                 raise InvalidInput(
                     f"Two schedules are named {schedule.name!r}.",
                     next_step="Give one of them another name: name=….",
                 )
-            found[place] = schedule
+            found[key] = schedule
     return tuple(found.values())

@@ -207,11 +207,11 @@ class Settings:
 
 def _read_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     """gantline.toml, then [tool.gantline] in pyproject.toml: the first that has it counts."""
-    places: tuple[tuple[str, tuple[str, ...]], ...] = (
+    tables: tuple[tuple[str, tuple[str, ...]], ...] = (
         (FILE, ()),
         ("pyproject.toml", ("tool", "gantline")),
     )
-    return [(name, _read_file(folder / name, path)) for name, path in places]
+    return [(name, _read_file(folder / name, path)) for name, path in tables]
 
 
 def _read_file(file: Path, path: tuple[str, ...]) -> dict[str, Any]:

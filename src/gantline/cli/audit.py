@@ -36,7 +36,7 @@ _COLUMNS: Final = Columns(
     expendable=("count", "outcome"),
 )
 _FINDINGS: Final = Columns(("tenantId", "versions", "what", "aggregate", "detail"), prose="detail")
-_TELL_EVERY: Final = 10_000
+_REPORT_EVERY: Final = 10_000
 
 everywhere_option = click.option(
     "--all-tenants",
@@ -80,11 +80,11 @@ async def list_(
     everywhere: bool,
 ) -> None:
     """List what was done and refused, newest first."""
-    wanted = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
+    audit_filter = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
     found: list[AuditEvent] = []
     async with cli.backend() as backend:
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
-            found += await _first(backend.audit_trail(tenant_id, wanted), wanted, limit)
+            found += await _first(backend.audit_trail(tenant_id, audit_filter), audit_filter, limit)
         whose = backend.whose
     found.sort(key=lambda event: (event.time, event.version), reverse=True)
     rows = [_row(event) for event in found[:limit]]
@@ -92,19 +92,19 @@ async def list_(
 
 
 async def _first(
-    events: AsyncIterator[AuditEvent | UnreadableEntry], wanted: AuditFilter, limit: int
+    events: AsyncIterator[AuditEvent | UnreadableEntry], audit_filter: AuditFilter, limit: int
 ) -> list[AuditEvent]:
     found: list[AuditEvent] = []
-    tell, count = _telling("looked at"), 0
+    report, count = _progress_line("looked at"), 0
     async for event in events:
         count += 1
-        tell(count)
+        report(count)
         if isinstance(event, UnreadableEntry):
             _warn(event)
             continue
-        if len(found) == limit or wanted.is_past(event):
+        if len(found) == limit or audit_filter.is_past(event):
             break
-        if wanted.matches(event):
+        if audit_filter.matches(event):
             found.append(event)
     return found
 
@@ -154,7 +154,7 @@ async def _verified_chain(
             tenant_id,
             backend.audit_trail(tenant_id),
             checkpoint=known,
-            progress=_telling("verified"),
+            progress=_progress_line("verified"),
         )
         if is_last or not result.findings:
             break
@@ -173,13 +173,13 @@ def _verified_files(
 
 def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[ChainReport]:
     verifiers: dict[str, Verifier] = {}
-    tell, last = _telling("verified"), ""
+    report, last = _progress_line("verified"), ""
     for count, event in enumerate(read_events(_lines(file)), start=1):
         last = event.tenant_id if isinstance(event, AuditEvent) else last
         if last not in verifiers:
             verifiers[last] = Verifier(last, known.get(last))
         verifiers[last].add(event)
-        tell(count)
+        report(count)
     return [verifier.finish() for verifier in verifiers.values()]
 
 
@@ -210,7 +210,7 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
 async def export(cli: Cli, /, everywhere: bool) -> None:
     """Print all of it as JSON lines, newest first, for `verify --file` and other programs."""
     async with cli.backend() as backend:
-        tell, count, unreadable = _telling("exported"), 0, 0
+        report, count, unreadable = _progress_line("exported"), 0, 0
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
             async for event in backend.audit_trail(tenant_id):
                 if isinstance(event, UnreadableEntry):
@@ -219,7 +219,7 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
                     continue
                 click.echo(encode_line(event), nl=False)
                 count += 1
-                tell(count)
+                report(count)
     say(f"{counted(count, 'event')}.")
     if unreadable:
         sys.exit(FAILED)
@@ -304,11 +304,11 @@ def _lines(file: Path) -> Iterable[bytes]:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from None
 
 
-def _telling(done: str) -> Any:
+def _progress_line(done: str) -> Any:
     """Say now and then how far it is."""
 
-    def tell(count: int) -> None:
-        if count % _TELL_EVERY == 0:
+    def report(count: int) -> None:
+        if count % _REPORT_EVERY == 0:
             say(f"{count} events {done}")
 
-    return tell
+    return report

@@ -11,7 +11,7 @@ from gantline.cli.health import watched
 from gantline.cli.process import run_tuned
 from gantline.cli.serve import stop_on_signals
 from gantline.cli.session import Cli, pass_cli, warn_of
-from gantline.cli.store_choice import place_of
+from gantline.cli.store_choice import store_label
 from gantline.cli.talk import Say, log_as
 from gantline.telemetry.health_server import ListenAddress, parse_address
 
@@ -28,23 +28,23 @@ def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | N
     """
 
     def run() -> int:
-        tell = log_as(cli.settings, log_format, "INFO")
+        report = log_as(cli.settings, log_format, "INFO")
         text = cli.settings["health"] if health is None else health
         app, choice = cli.app_to_run(target)
-        warn_of(choice, app.store, tell=tell)
-        tell(f"Jobs are kept in {place_of(app.store, choice)} ({choice.why}).")
-        return run_tuned(_bridge(app, parse_address(text) if text else None, tell))
+        warn_of(choice, app.store, report=report)
+        report(f"Jobs are kept in {store_label(app.store, choice)} ({choice.why}).")
+        return run_tuned(_bridge(app, parse_address(text) if text else None, report))
 
     sys.exit(exiting(run))
 
 
-async def _bridge(app: Gantline, address: ListenAddress | None, tell: Say) -> int:
+async def _bridge(app: Gantline, address: ListenAddress | None, report: Say) -> int:
     stopped = asyncio.Event()
     stop_on_signals(stopped.set, stopped.set)
     async with app, app.bridging():
-        with watched(app, address, expects_worker=False, say=tell):
+        with watched(app, address, expects_worker=False, say=report):
             types = ", ".join(sorted(one.name for one in app.job_types))
-            tell(f"Taking envelopes in of {types}. Press Ctrl-C to stop.")
+            report(f"Taking envelopes in of {types}. Press Ctrl-C to stop.")
             await stopped.wait()
-    tell("Stopped.")
+    report("Stopped.")
     return 0

@@ -55,7 +55,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def choosing(function: F) -> F:
-    """The options by which dead letters are chosen; what they say goes to `_wanted`."""
+    """The options by which dead letters are chosen; what they say goes to `_selection`."""
     for option in (
         click.option("--limit", type=click.IntRange(1), default=1000, show_default=True),
         click.option("--all", "everything", is_flag=True, help="All dead letters of the tenant."),
@@ -75,16 +75,18 @@ def choosing(function: F) -> F:
 @command
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Queue dead letters again: by id, by type or reason, or all."""
-    wanted = _wanted(**chosen_by)
+    selection = _selection(**chosen_by)
     async with cli.backend() as backend:
-        chosen = await wanted.find(backend)
+        chosen = await selection.find(backend)
         # What is named and can be undone needs no question.
-        if not await _confirmed(cli, "redrive", chosen, dry_run=dry_run, yes=yes or wanted.by_id):
+        if not await _confirmed(
+            cli, "redrive", chosen, dry_run=dry_run, yes=yes or selection.by_id
+        ):
             return
         redriven = 0
         for start in range(0, len(chosen), _PAGE):
             page = chosen[start : start + _PAGE]
-            redriven += await backend.redrive_dead(page, wanted.chosen_by)
+            redriven += await backend.redrive_dead(page, selection.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
         cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
 
@@ -97,16 +99,16 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 @command
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Delete dead letters with all that is known of them."""
-    wanted = _wanted(**chosen_by)
+    selection = _selection(**chosen_by)
     async with cli.backend() as backend:
-        chosen = await wanted.find(backend)
+        chosen = await selection.find(backend)
         if not await _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
             return
         discarded = await backend.delete_each(chosen)
         cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
 
 
-class _Wanted(NamedTuple):
+class _Selection(NamedTuple):
     """Which dead letters are meant: those named, else the first of those that a filter finds."""
 
     job_ids: tuple[UUID, ...]
@@ -142,13 +144,13 @@ async def _dead(backend: Backend, job_id: UUID) -> UUID:
     return job_id
 
 
-def _wanted(
+def _selection(
     job_ids: tuple[str, ...],
     job_types: tuple[str, ...],
     reasons: tuple[str, ...],
     everything: bool,
     limit: int,
-) -> _Wanted:
+) -> _Selection:
     """Read what was chosen; raise InvalidInput for nothing and for too much."""
     has_filter = bool(job_types or reasons or everything)
     if job_ids and has_filter:
@@ -156,7 +158,7 @@ def _wanted(
     if not (job_ids or has_filter):
         raise InvalidInput("Nothing is chosen.", next_step="Name ids, --type, --reason or --all.")
     ids = tuple(dict.fromkeys(parse_id(one) for one in job_ids))
-    return _Wanted(ids, _filtered(job_types, reasons), limit)
+    return _Selection(ids, _filtered(job_types, reasons), limit)
 
 
 async def _confirmed(cli: Cli, verb: str, chosen: list[UUID], *, dry_run: bool, yes: bool) -> bool:

@@ -13,7 +13,7 @@ from gantline.app import Gantline
 from gantline.app.settings import Value
 from gantline.cli.command import FAILED, command
 from gantline.cli.session import Cli, pass_cli
-from gantline.cli.store_choice import StoreChoice, choose_store, place_of
+from gantline.cli.store_choice import StoreChoice, choose_store, store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError
@@ -86,7 +86,7 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
     capabilities = store.capabilities
     drift = abs((await store.ping() - cli.clock.now()).total_seconds())
     software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
-    checks = [_good(f"jobs are kept in {place_of(store, choice)} ({choice.why})")]
+    checks = [_good(f"jobs are kept in {store_label(store, choice)} ({choice.why})")]
     if choice.warning:
         two = "two stores are named"
         checks.append(_bad("one store is named", two, choice.warning, result="warn"))
@@ -154,13 +154,13 @@ def _closed(closed: Closed | None) -> list[Check]:
     if closed is None:
         return []
     if closed.has_moved:
-        told = f"Its jobs were moved to {closed.copied_to}: use that store."
+        next_step = f"Its jobs were moved to {closed.copied_to}: use that store."
     else:
-        told = (
+        next_step = (
             f"{closed.by} copies it to {closed.copied_to} since {closed.since:%Y-%m-%d %H:%M}. If "
             f"that copy is not running any more, run it again, or: gantline store reopen."
         )
-    return [_bad("the store is open", "the store is closed", told)]
+    return [_bad("the store is open", "the store is closed", next_step)]
 
 
 async def _retention(cli: Cli, store: JobStore) -> Check:
@@ -213,16 +213,16 @@ async def _outbox(cli: Cli, app: Gantline | None) -> list[Check]:
     try:
         async with cli.opened(choice=choice) as outbox:
             lanes = [one for one in await outbox.counts(tenant_id=None) if one.job_type == OUTBOX]
-            place, now = place_of(outbox, choice), await outbox.ping()
+            label, now = store_label(outbox, choice), await outbox.ping()
     except GantlineError as error:
         return [_bad("the outbox can be opened", "the outbox cannot be opened", str(error))]
     waiting, dead = sum(one.queued for one in lanes), sum(one.failed for one in lanes)
     is_stuck = any(one.oldest_due_at and now - one.oldest_due_at > _MOVED_WITHIN for one in lanes)
     return [
         _check(
-            f"jobs leave the outbox {place}",
+            f"jobs leave the outbox {label}",
             not is_stuck,
-            f"jobs stay in the outbox {place}",
+            f"jobs stay in the outbox {label}",
             f"{counted(waiting, 'job')} there: workers of the application move them. Start one: "
             f"{cli.worker_command}",
         ),

@@ -51,12 +51,12 @@ def supervise(
                 f"With several processes --health needs a temporary folder: {error.strerror}.",
                 next_step="Let TMPDIR name a folder that can be written to.",
             ) from None
-        sockets = [folder / str(place) for place in range(count)]
+        sockets = [folder / str(index) for index in range(count)]
         supervisor = Supervisor(
             count,
             command,
             drain=drain,
-            options_of=lambda place: ("--health", f"unix:{sockets[place]}"),
+            options_of=lambda index: ("--health", f"unix:{sockets[index]}"),
         )
         fleet = Fleet(sockets, idle_seconds=lambda: supervisor.idle_seconds)
         stack.enter_context(_serving(HealthServer(address, make_fleet_routes(fleet)), say))

@@ -76,9 +76,9 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
 @command
 async def get(cli: Cli, job_id: str) -> None:
     """Show a job and what has happened to it."""
-    wanted = parse_id(job_id)
+    uuid = parse_id(job_id)
     async with cli.backend() as backend:
-        job, log = await backend.job(wanted), await backend.log(wanted)
+        job, log = await backend.job(uuid), await backend.log(uuid)
     row = job_row(job, cli.clock.now())
     if job.result is not None:
         row["result"] = job.result
@@ -108,18 +108,18 @@ async def list_(
     limit: int,
 ) -> None:
     """List jobs, newest first."""
-    wanted = JobFilter(
+    job_filter = JobFilter(
         statuses=frozenset(JobStatus.parse(name) for name in statuses),
         job_types=frozenset(job_types),
         queues=frozenset(queues),
         subject_id=subject_id,
     )
-    await show_jobs(cli, wanted, limit, COLUMNS)
+    await show_jobs(cli, job_filter, limit, COLUMNS)
 
 
-async def show_jobs(cli: Cli, wanted: JobFilter, limit: int, columns: Columns) -> None:
+async def show_jobs(cli: Cli, job_filter: JobFilter, limit: int, columns: Columns) -> None:
     async with cli.backend() as backend:
-        jobs, has_more = await backend.find(wanted, limit)
+        jobs, has_more = await backend.find(job_filter, limit)
         empty = f"No jobs found for {backend.whose}."
     now = cli.clock.now()
     rows = [job_row(job, now) for job in jobs]
@@ -157,9 +157,9 @@ async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @command
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
-    wanted = parse_id(job_id)
+    uuid = parse_id(job_id)
     async with cli.backend() as backend, asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, backend, wanted)
+        status = await _follow(cli, backend, uuid)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 

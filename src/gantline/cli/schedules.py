@@ -179,9 +179,13 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 async def next_(cli: Cli, name: str, count: int) -> None:
     """Tell the next runs, in UTC and as clocks in its zone show them."""
     async with cli.backend() as backend:
-        told = await backend.next_runs(name, count)
-    row = {"name": told.name, "explanation": told.explanation, "timezone": told.timezone}
-    cli.output.one_with(row, "runs", [msgspec.to_builtins(one) for one in told.items], _RUNS)
+        plan = await backend.next_runs(name, count)
+    row = {
+        "name": plan.name,
+        "explanation": plan.explanation,
+        "timezone": plan.timezone,
+    }
+    cli.output.one_with(row, "runs", [msgspec.to_builtins(one) for one in plan.items], _RUNS)
 
 
 def _json(text: str) -> msgspec.Raw:

@@ -59,22 +59,22 @@ def api(
     """
 
     def run() -> int:
-        tell = log_as(cli.settings, log_format, "INFO")
+        report = log_as(cli.settings, log_format, "INFO")
         server_class = _server_class()
         found = load_target(target or cli.settings["app"])
         if not isinstance(found, Gantline):
             server = server_class(found, host=host, port=port, has_lifespan=True)
-            return run_tuned(_serve(server, tell))
+            return run_tuned(_serve(server, report))
         jobs, choice = cli.app_to_run(target)
-        warn_of(choice, jobs.store, tell=tell)
+        warn_of(choice, jobs.store, report=report)
         if allow_anonymous:
-            tell("Everybody who can reach this address may operate the jobs.")
+            report("Everybody who can reach this address may operate the jobs.")
         made = jobs.api(
             authenticator=None if allow_anonymous else _by_key(jobs),
             allow_anonymous=allow_anonymous,
             settings=_settings(cli),
         )
-        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port), tell))
+        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port), report))
 
     sys.exit(exiting(run))
 
@@ -95,16 +95,16 @@ def _by_key(jobs: Gantline) -> ApiKeyAuthenticator:
     return ApiKeyAuthenticator(ApiKeys(jobs.store, peppers, clock=jobs.clock))
 
 
-async def _serve_jobs(jobs: Gantline, server: "ApiServer", tell: Say) -> int:
+async def _serve_jobs(jobs: Gantline, server: "ApiServer", report: Say) -> int:
     async with jobs:
-        return await _serve(server, tell)
+        return await _serve(server, report)
 
 
-async def _serve(server: "ApiServer", tell: Say) -> int:
+async def _serve(server: "ApiServer", report: Say) -> int:
     stop_on_signals(server.stop, server.stop_now)
-    tell(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
+    report(f"Serving {server.url}/api, documented at {server.url}/api/docs. Press Ctrl-C to stop.")
     await server.serve()
-    tell("Stopped.")
+    report("Stopped.")
     return 0
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from gantline.api.documents import LaneDocument, QueuesDocument, StatusDocument
 from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, TypeSeen
-from gantline.cli.talk import say, told_when_slow
+from gantline.cli.talk import notice_when_slow, say
 from gantline.client import RedriveByFilter
 from gantline.client.async_client import AsyncClient
 from gantline.client.exchange import Retries
@@ -44,11 +44,11 @@ class ServerBackend(AsyncClient):
 
     def __init__(self, url: str, *, tenant: str | None) -> None:
         super().__init__(url, tenant=tenant, timeout_seconds=_TIMEOUT_SECONDS, retries=_RETRIES)
-        self._place = url
+        self._label = url
 
     async def _reply_to(self, request: Request) -> Reply:
         """Wait for an answer, but not in silence."""
-        with told_when_slow(self._place, _PATIENCE):
+        with notice_when_slow(self._label, _PATIENCE):
             return await super()._reply_to(request)
 
     @property
@@ -60,23 +60,23 @@ class ServerBackend(AsyncClient):
     async def log(self, job_id: UUID) -> list[LoggedEntry]:
         return [LoggedEntry(entry) for entry in await self.history(job_id)]
 
-    async def find(self, wanted: JobFilter, limit: int) -> Found:
+    async def find(self, job_filter: JobFilter, limit: int) -> Found:
         """One more than asked for tells whether there are more."""
-        types, queues = sorted(wanted.job_types), sorted(wanted.queues)
-        if wanted.statuses == DEAD:  # a list of its own there, which knows reasons
+        types, queues = sorted(job_filter.job_types), sorted(job_filter.queues)
+        if job_filter.statuses == DEAD:  # a list of its own there, which knows reasons
             found = self.dead_letters(
                 job_type=types,
                 queue=queues,
-                subject=wanted.subject_id,
-                reason=sorted(wanted.reasons),
+                subject=job_filter.subject_id,
+                reason=sorted(job_filter.reasons),
                 limit=limit + 1,
             )
         else:
             found = self.jobs(
                 job_type=types,
                 queue=queues,
-                subject=wanted.subject_id,
-                status=sorted(wanted.statuses),
+                subject=job_filter.subject_id,
+                status=sorted(job_filter.statuses),
                 limit=limit + 1,
             )
         jobs = [job async for job in found]
@@ -184,11 +184,11 @@ class ServerBackend(AsyncClient):
         return [event.tenant_id async for event in self.audit_events(limit=1)]
 
     def audit_trail(
-        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+        self, tenant_id: str, audit_filter: AuditFilter = EVERYTHING
     ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         return self.audit_events(
-            aggregate=wanted.aggregate,
-            actor=wanted.actor,
-            action=wanted.action,
-            since=wanted.since,
+            aggregate=audit_filter.aggregate,
+            actor=audit_filter.actor,
+            action=audit_filter.action,
+            since=audit_filter.since,
         )

@@ -23,8 +23,8 @@ from gantline.auth.action import Action
 from gantline.cli.backend import Backend
 from gantline.cli.output import Output
 from gantline.cli.store_backend import StoreBackend
-from gantline.cli.store_choice import StoreChoice, choose_store, place_of, refuse_unless_ready
-from gantline.cli.talk import Say, say, told_when_slow
+from gantline.cli.store_choice import StoreChoice, choose_store, refuse_unless_ready, store_label
+from gantline.cli.talk import Say, notice_when_slow, say
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import GantlineError, InvalidInput, StoreError
@@ -123,7 +123,7 @@ class Cli:
     @asynccontextmanager
     async def store_backend(self, *, create: bool = False) -> AsyncIterator[StoreBackend]:
         async with self.opened(create=create) as store:
-            yield StoreBackend(self, store, place=place_of(store, self.choice))
+            yield StoreBackend(self, store, label=store_label(store, self.choice))
 
     def _server(self) -> str:
         """The URL of the server that is named; empty where a store is meant."""
@@ -159,10 +159,10 @@ class Cli:
         choice = choice or self.choice
         store = choice.make(self.clock)
         warn_of(choice, store)
-        place = place_of(store, choice)
-        with told_when_slow(place, store.capabilities.patience):
+        label = store_label(store, choice)
+        with notice_when_slow(label, store.capabilities.patience):
             if not create:
-                await refuse_unless_ready(store, f"{place} ({choice.why})")
+                await refuse_unless_ready(store, f"{label} ({choice.why})")
             await store.open()
         try:
             yield store
@@ -175,7 +175,7 @@ class Cli:
         store = self.choice.make(self.clock)
         migrator = migrator_of(store)
         warn_of(self.choice, store)
-        with told_when_slow(place_of(store, self.choice), store.capabilities.patience):
+        with notice_when_slow(store_label(store, self.choice), store.capabilities.patience):
             yield migrator
 
     def app_to_run(self, name: str | None) -> tuple[Gantline, StoreChoice]:
@@ -241,12 +241,12 @@ def _server_backend() -> "type[ServerBackend]":
     return ServerBackend
 
 
-def warn_of(choice: StoreChoice, store: JobStore, *, tell: Say = say) -> None:
+def warn_of(choice: StoreChoice, store: JobStore, *, report: Say = say) -> None:
     """Say what people take for a fault of the jobs, and is one of the store's choice."""
     if choice.warning:
-        tell(f"Warning: {choice.warning}")
+        report(f"Warning: {choice.warning}")
     if store.capabilities.writers == "process":
-        tell(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
+        report(f"Warning: {choice.url} lives in one process: what another one submits is not here.")
 
 
 def load_app(target: str) -> Gantline:

@@ -9,7 +9,7 @@ from gantline.auth.action import Action
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds
 from gantline.cli.session import Cli, pass_cli
-from gantline.cli.store_choice import StoreChoice, place_of
+from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.talk import ProgressLine, say
 from gantline.contract.errors import InvalidInput
 from gantline.contract.store import JobStore
@@ -52,15 +52,15 @@ async def copy(
     ):
         for one, choice in zip((here, there), choices, strict=True):
             _refuse_memory(one, choice)
-        places = StoreNames(place_of(here, choices[0]), place_of(there, choices[1]))
-        details = {"to": places.target, "force": force, "replace": replace}
+        names = StoreNames(store_label(here, choices[0]), store_label(there, choices[1]))
+        details = {"to": names.target, "force": force, "replace": replace}
         await cli.audit(here).done("copyStore", Action.MANAGE_QUEUES, "store", details)
         copying = StoreCopy(
             here,
             there,
-            places,
+            names,
             actor=cli.actor,
-            on_progress=line.tell,
+            on_progress=line.report,
             notify_switched=lambda one: cli.hint(one, Hint.SWITCHED),
         )
         try:
@@ -69,7 +69,7 @@ async def copy(
             line.end()
     cli.output.one(msgspec.to_builtins(copied))
     say(
-        f"{places.target} holds the same. {places.source} stays closed: point the application and "
+        f"{names.target} holds the same. {names.source} stays closed: point the application and "
         f"its workers to the new store."
     )
 
@@ -85,7 +85,7 @@ async def reopen_(cli: Cli, yes: bool) -> None:
     """
     async with cli.opened() as found:
         if not yes:
-            await confirm(f"open {place_of(found, cli.choice)}, whatever runs elsewhere")
+            await confirm(f"open {store_label(found, cli.choice)}, whatever runs elsewhere")
         await cli.audit(found).done("reopenStore", Action.MANAGE_QUEUES, "store")
         closed = await reopen(found)
         await cli.hint(found, Hint.SWITCHED)

@@ -25,7 +25,7 @@ from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, Submitt
 from gantline.cli.prepare import prepare
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
-from gantline.cli.talk import told_when_slow
+from gantline.cli.talk import notice_when_slow
 from gantline.contract.errors import GantlineError, JobNotFound
 from gantline.contract.query import Cursor, JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry
@@ -47,9 +47,9 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
 
-    def __init__(self, cli: "Cli", store: JobStore, *, place: str) -> None:
+    def __init__(self, cli: "Cli", store: JobStore, *, label: str) -> None:
         self._cli = cli
-        self._place = place
+        self._label = label
         self._store = store
         self._manager = JobManager(store, max_depth_of=self._max_depth_of)
         self._switches = self._manager.switches
@@ -82,7 +82,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return [_logged(row) for row in history]
 
     async def status(self, job_id: UUID, /) -> StatusDocument:
-        with told_when_slow(self._place, self._store.capabilities.patience):
+        with notice_when_slow(self._label, self._store.capabilities.patience):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
     async def _get(self, job_id: UUID) -> JobSnapshot:
@@ -91,14 +91,14 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             raise JobNotFound(job_id)
         return found
 
-    async def find(self, wanted: JobFilter, limit: int) -> Found:
-        wanted = msgspec.structs.replace(wanted, tenant_id=self._cli.tenant)
+    async def find(self, job_filter: JobFilter, limit: int) -> Found:
+        job_filter = msgspec.structs.replace(job_filter, tenant_id=self._cli.tenant)
         now = self._cli.clock.now()
         jobs: list[ListedJob] = []
         after: Cursor | None = None
         while len(jobs) < limit:
             size = min(_PAGE, limit - len(jobs))
-            page = await self._manager.find(wanted, limit=size, after=after)
+            page = await self._manager.find(job_filter, limit=size, after=after)
             jobs += [listed_job(job, now, with_error_type=True) for job in page.items]
             after = page.next
             if after is None:
@@ -249,7 +249,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return await AuditChains(self._store).tenants() if everywhere else [self._cli.tenant]
 
     def audit_trail(
-        self, tenant_id: str, wanted: AuditFilter = EVERYTHING
+        self, tenant_id: str, audit_filter: AuditFilter = EVERYTHING
     ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
         return AuditChains(self._store).events(tenant_id)
 

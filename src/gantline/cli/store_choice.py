@@ -64,7 +64,7 @@ def choose_store(settings: Settings, app: Gantline | None) -> StoreChoice:
     return StoreChoice(app.store_source, app.store_named_by, named if is_passed_over else None)
 
 
-def place_of(store: JobStore, choice: StoreChoice) -> str:
+def store_label(store: JobStore, choice: StoreChoice) -> str:
     """Where the jobs are, for people to read: of a SQLite file its whole path."""
     file = store.capabilities.local_file
     return choice.url if file is None else str(file.absolute())
@@ -92,22 +92,22 @@ def _named_by(source: str) -> str:
             return f"named by {source}"
 
 
-async def refuse_unless_ready(store: JobStore, place: str) -> None:
+async def refuse_unless_ready(store: JobStore, label: str) -> None:
     """Raise a StoreError where opening the store would make a file or a schema.
 
     Looking must neither create nor change one.
     """
     if not _is_there(store):
-        raise StoreMisconfigured(f"There is no store file {place}.", next_step=_NEXT)
+        raise StoreMisconfigured(f"There is no store file {label}.", next_step=_NEXT)
     if _is_no_file(store) or not hasattr(store, "migrator"):
         return  # opening it tells what it is; or there is nothing that it would make
     migrator = migrator_of(store)
     applied = await migrator.applied()
     if not applied:
-        raise StoreMisconfigured(f"There is no schema of ours in {place} yet.", next_step=_NEXT)
+        raise StoreMisconfigured(f"There is no schema of ours in {label} yet.", next_step=_NEXT)
     if missing := plan(migrator.known, applied):
         raise SchemaMismatch(
-            f"The store {place} has schema {applied[-1].number}; this version of Gantline needs "
+            f"The store {label} has schema {applied[-1].number}; this version of Gantline needs "
             f"{missing[-1].number}.",
             next_step="Run `gantline db migrate`.",
         )

@@ -142,12 +142,12 @@ class StoreWebhooks:
         return made
 
     async def replay_deliveries(
-        self, webhook_id: UUID, wanted: DeliveriesToReplay, /
+        self, webhook_id: UUID, replay: DeliveriesToReplay, /
     ) -> ReplayReport:
-        which = msgspec.to_builtins(wanted)
+        which = msgspec.to_builtins(replay)
         await self._managing("replayDeliveries", webhook_id, filter=which)
         report = await self._webhooks.replay_all(
-            webhook_id, wanted, tenant_id=self._cli.tenant, actor=self._cli.actor
+            webhook_id, replay, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store)
         return report

@@ -40,14 +40,14 @@ def log_as(settings: Settings, log_format: str | None, level: str, *, text: str 
 
 
 @contextmanager
-def told_when_slow(place: str, patience: timedelta, *, tell: Say = say) -> Iterator[None]:
+def notice_when_slow(label: str, patience: timedelta, *, report: Say = say) -> Iterator[None]:
     """Say after a while what is being waited for, and how long it will still be tried."""
     left = patience.total_seconds() - NOTICE_AFTER_SECONDS
     if left <= 0:
         yield
         return
-    notice = f"Waiting for {place}, which does not answer; trying for {left:.0f} s more."
-    timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_SECONDS, tell, notice)
+    notice = f"Waiting for {label}, which does not answer; trying for {left:.0f} s more."
+    timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_SECONDS, report, notice)
     try:
         yield
     finally:
@@ -60,21 +60,21 @@ class ProgressLine:
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._doing = ""
-        self._began = self._told_at = 0.0
+        self._began = self._reported_at = 0.0
         self._last: CopyProgress | None = None
         self._written: CopyProgress | None = None
 
-    def tell(self, progress: CopyProgress) -> None:
+    def report(self, progress: CopyProgress) -> None:
         now = monotonic()
         if progress.doing != self._doing:
             self.end()
             self._doing, self._began = progress.doing, now
             # What is counted is told when there is something to tell.
-            self._told_at = now if progress.done else 0.0
+            self._reported_at = now if progress.done else 0.0
         self._last = progress
         pause = _TERMINAL_SECONDS if self._is_terminal else _LOG_SECONDS
-        if now - self._told_at >= pause:
-            self._told_at = now
+        if now - self._reported_at >= pause:
+            self._reported_at = now
             self._write(progress)
 
     def end(self) -> None:

@@ -176,8 +176,8 @@ async def deliveries(
             tries = row.pop("tries")
             cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
             return
-        wanted = None if status is None else DeliveryStatus(status)
-        listed = backend.deliveries(_id(webhook_id), status=wanted, limit=limit)
+        with_status = None if status is None else DeliveryStatus(status)
+        listed = backend.deliveries(_id(webhook_id), status=with_status, limit=limit)
         rows = [msgspec.to_builtins(one) async for one in listed]
     cli.output.rows(rows, _DELIVERY_COLUMNS, empty="There are no such deliveries.")
 
@@ -216,12 +216,12 @@ async def replay(
             rows = [msgspec.to_builtins(one) for one in made]
             cli.output.rows(rows, _DELIVERY_COLUMNS, empty="")
             return
-        wanted = DeliveriesToReplay(status=DeliveryStatus(status), limit=limit, dry_run=True)
-        report = await backend.replay_deliveries(about, wanted)
+        replay = DeliveriesToReplay(status=DeliveryStatus(status), limit=limit, dry_run=True)
+        report = await backend.replay_deliveries(about, replay)
         if not dry_run and report.matching:
             if not yes:
                 await confirm(f"make {_counted(report.matching)} once more")
-            sure = msgspec.structs.replace(wanted, dry_run=False)
+            sure = msgspec.structs.replace(replay, dry_run=False)
             report = await backend.replay_deliveries(about, sure)
         cli.output.one(msgspec.to_builtins(report))
 

@@ -22,10 +22,10 @@ from gantline.cli.options import Recycle, Seconds, named_for_workers, parse_queu
 from gantline.cli.process import run_tuned
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, pass_cli, warn_of
-from gantline.cli.store_choice import StoreChoice, place_of
+from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
 from gantline.cli.supervision.reloader import Reloader
-from gantline.cli.talk import Say, log_as, told_when_slow
+from gantline.cli.talk import Say, log_as, notice_when_slow
 from gantline.telemetry.health import require_broker
 from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.worker.settings import WorkerSettings
@@ -79,7 +79,7 @@ def worker(
     """Run jobs of the application MODULE:APP until stopped."""
 
     def run() -> int:
-        tell = log_as(cli.settings, log_format, log_level.upper())
+        report = log_as(cli.settings, log_format, log_level.upper())
         asked = None if drain_seconds is None else timedelta(seconds=drain_seconds)
         # As far as it is known before the application is.
         named = timedelta(seconds=cli.settings.number("drain_seconds"))
@@ -95,10 +95,10 @@ def worker(
         settings = _settings(cli, app, queues, asked, limits)
         drain = settings.drain
         if parent_pipe is None and (count > 1 or limits != Recycle()):
-            asyncio.run(_try_the_store(app, choice, tell))  # fail here, and not in every child
-            return supervise(count, _child_command(), address, drain=drain, say=tell)
-        told = choice if parent_pipe is None else None
-        return run_tuned(_work(cli, app, settings, address, tell, told))
+            asyncio.run(_try_the_store(app, choice, report))  # fail here, and not in every child
+            return supervise(count, _child_command(), address, drain=drain, say=report)
+        announced = choice if parent_pipe is None else None
+        return run_tuned(_work(cli, app, settings, address, report, announced))
 
     sys.exit(exiting(run))
 
@@ -137,19 +137,19 @@ def _child_command() -> list[str]:
     return [sys.executable, "-m", "gantline.cli.main", *sys.argv[1:]]
 
 
-async def _try_the_store(app: Gantline, choice: StoreChoice, tell: Say) -> None:
-    await _open(app, choice, tell)
+async def _try_the_store(app: Gantline, choice: StoreChoice, report: Say) -> None:
+    await _open(app, choice, report)
     await app.close()
 
 
-async def _open(app: Gantline, choice: StoreChoice, tell: Say) -> None:
+async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     """Open the store, and say which it is: jobs that are submitted elsewhere are never seen."""
-    warn_of(choice, app.store, tell=tell)
-    place = place_of(app.store, choice)
-    with told_when_slow(place, app.store.capabilities.patience, tell=tell):
+    warn_of(choice, app.store, report=report)
+    label = store_label(app.store, choice)
+    with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
-    tell(f"Jobs are kept in {place} ({choice.why}).")
+    report(f"Jobs are kept in {label} ({choice.why}).")
 
 
 async def _work(
@@ -157,20 +157,20 @@ async def _work(
     app: Gantline,
     settings: WorkerSettings,
     address: ListenAddress | None,
-    tell: Say,
-    told: StoreChoice | None,
+    report: Say,
+    announced: StoreChoice | None,
     beside: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
-    if told is not None:
-        await _open(app, told, tell)
-    with watched(app, address, requires_broker=_requires_broker(cli), say=tell):
+    if announced is not None:
+        await _open(app, announced, report)
+    with watched(app, address, requires_broker=_requires_broker(cli), say=report):
         async with _opened(app), beside or nullcontext(), app.working(settings) as running:
-            _stop_on_signals(running, settings.drain, tell)
+            _stop_on_signals(running, settings.drain, report)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
-            tell(f"Working on {served}. Press Ctrl-C to stop.")
+            report(f"Working on {served}. Press Ctrl-C to stop.")
             await running.run()
     _limit_the_wait_for_threads()
-    tell("Stopped.")
+    report("Stopped.")
     return 1 if running.has_stuck_handlers else 0
 
 
@@ -195,7 +195,7 @@ def _limit_the_wait_for_threads() -> None:
     atexit.register(faulthandler.cancel_dump_traceback_later)  # called after that wait
 
 
-def _stop_on_signals(running: Worker, drain: timedelta, tell: Say) -> None:
+def _stop_on_signals(running: Worker, drain: timedelta, report: Say) -> None:
     """First signal: drain. Second: now. What does not stop is ended with stacks and 1."""
     loop = asyncio.get_running_loop()
     asked, waits = 0, [_BY_FORCE_SECONDS, drain.total_seconds() + _BY_FORCE_SECONDS]
@@ -204,7 +204,7 @@ def _stop_on_signals(running: Worker, drain: timedelta, tell: Say) -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
-            tell("Stopping when the running jobs are done; once more to stop now.")
+            report("Stopping when the running jobs are done; once more to stop now.")
             running.stop()
         else:
             running.stop_now()
@@ -241,7 +241,7 @@ def dev(
     """Run a worker and the API for development; they start anew when the code changes."""
 
     def run() -> int:
-        tell = log_as(cli.settings, None, "INFO", text="%(levelname)s %(message)s")
+        report = log_as(cli.settings, None, "INFO", text="%(levelname)s %(message)s")
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, lambda: _DRAIN_OF_DEV)
         elif reload:
@@ -249,16 +249,16 @@ def dev(
             return Reloader(Path.cwd(), _child_command(), drain=_DRAIN_OF_DEV).run()
         app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
-        beside = _open_api(app, cli.tenant, host, port, tell) if with_api else nullcontext()
-        return run_tuned(_work(cli, app, settings, _address(cli, None), tell, choice, beside))
+        beside = _open_api(app, cli.tenant, host, port, report) if with_api else nullcontext()
+        return run_tuned(_work(cli, app, settings, _address(cli, None), report, choice, beside))
 
     sys.exit(exiting(run))
 
 
 @asynccontextmanager
 async def _open_api(
-    app: Gantline, tenant: str, host: str, port: int | None, tell: Say
+    app: Gantline, tenant: str, host: str, port: int | None, report: Say
 ) -> AsyncIterator[None]:
     async with open_api(app, tenant=tenant, host=host, port=port) as url:
-        tell(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        report(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
         yield

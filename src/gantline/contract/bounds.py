@@ -22,9 +22,9 @@ def check_span(
     """Raise InvalidInput unless it is a timedelta within its bounds."""
     is_good = isinstance(value, timedelta) and least <= value <= most
     if not is_good and not (or_none and value is None):
-        told = value if isinstance(value, timedelta) else repr(value)
+        shown = value if isinstance(value, timedelta) else repr(value)
         bounds = f"from {_in_words(least)} to {_in_words(most)}"
-        raise InvalidInput(f"{name} is {told}.", next_step=f"It must be a timedelta {bounds}.")
+        raise InvalidInput(f"{name} is {shown}.", next_step=f"It must be a timedelta {bounds}.")
 
 
 def check_count(name: str, value: Any, *, least: int = 1, or_none: bool = False) -> None:

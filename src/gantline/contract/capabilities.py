@@ -41,8 +41,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     local_file: Path | None = None
     """The file that all processes share, beside which they can wake each other."""
 
-    def survives(self, wanted: Durability) -> bool:
-        return DURABILITY_ORDER.index(self.durability) >= DURABILITY_ORDER.index(wanted)
+    def survives(self, required: Durability) -> bool:
+        return DURABILITY_ORDER.index(self.durability) >= DURABILITY_ORDER.index(required)
 
 
 class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,9 +117,9 @@ class MsgspecCodec(Generic[T]):
             read = msgspec.convert(value, annotation, strict=False)
         except msgspec.ValidationError as error:
             pointer, detail = problem_from(str(error))
-            place = pointer_to([encoded]) + pointer[1:]
+            path = pointer_to([encoded]) + pointer[1:]
             raise InvalidPayload(
-                f"The payload is not valid: {place} {detail}.", [Problem(place, detail)]
+                f"The payload is not valid: {path} {detail}.", [Problem(path, detail)]
             ) from None
         return encoded, msgspec.to_builtins(read)
 
@@ -221,6 +221,6 @@ def _first_line(error: Exception) -> str:
     details = getattr(error, "errors", None)
     if callable(details):
         first = details(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return f"{first['msg']} - at `$.{place}`" if place else str(first["msg"])
+        path = ".".join(str(part) for part in first["loc"])
+        return f"{first['msg']} - at `$.{path}`" if path else str(first["msg"])
     return str(error).splitlines()[0]

@@ -7,17 +7,17 @@ from typing import Final
 from gantline.contract.errors import Problem
 
 UNKNOWN: Final = "is not known here"
-_WITH_PLACE: Final = re.compile(r"^(?P<detail>.*) - at `(?:key in )?(?P<place>\$.*)`$", re.DOTALL)
-_KEY_PLACE: Final = re.compile(r"^(?P<detail>.*) - at `key` in `(?P<place>\$.*)`$", re.DOTALL)
+_WITH_PATH: Final = re.compile(r"^(?P<detail>.*) - at `(?:key in )?(?P<path>\$.*)`$", re.DOTALL)
+_KEY_PATH: Final = re.compile(r"^(?P<detail>.*) - at `key` in `(?P<path>\$.*)`$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 _FIELD: Final = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<name>.*)`$")
 
 
 def problem_from(message: str) -> Problem:
     """Read where and what from a message of msgspec."""
-    match = _KEY_PLACE.match(message) or _WITH_PLACE.match(message)
-    detail, place = (match["detail"], match["place"]) if match else (message, "$")
-    steps = _steps(place)
+    match = _KEY_PATH.match(message) or _WITH_PATH.match(message)
+    detail, path = (match["detail"], match["path"]) if match else (message, "$")
+    steps = _steps(path)
     if field := _FIELD.match(detail):
         missing = detail.startswith("Object missing")
         return Problem(pointer_to([*steps, field["name"]]), "is missing" if missing else UNKNOWN)
@@ -29,10 +29,10 @@ def pointer_to(steps: Iterable[str | int]) -> str:
     return "#" + "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def _steps(place: str) -> list[str]:
+def _steps(path: str) -> list[str]:
     """What lies behind a key that msgspec does not name ([...]) cannot be pointed to."""
     steps = []
-    for match in _STEP.finditer(place):
+    for match in _STEP.finditer(path):
         step = match[1] or match[2]
         if step is None:
             break

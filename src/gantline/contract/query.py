@@ -192,13 +192,13 @@ class LaneRequest(msgspec.Struct, frozen=True):
     """Claim suspects, and nothing else: at most so many of those that were in 2, 3, 4 … crashes.
 
     The last number holds for all that were in more. Of the due ones only those are taken that were
-    in the most crashes, told apart up to MOST_CRASHES_TOLD_APART.
+    in the most crashes, told apart up to MOST_CRASHES_COUNTED.
     """
 
     def most_suspects(self, crashes: int) -> int:
         """Say how many suspects may be claimed that were in so many crashes."""
-        place = min(crashes - SUSPECT_AFTER_CRASHES, len(self.suspects) - 1)
-        return min(self.suspects[place], self.limit)
+        index = min(crashes - SUSPECT_AFTER_CRASHES, len(self.suspects) - 1)
+        return min(self.suspects[index], self.limit)
 
 
 class PruneRule(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from gantline.contract.errors import InvalidInput
 from gantline.contract.text import is_storable
 
 _FIRST_SURROGATE: Final = 0xD800
-_BEHIND_SURROGATES: Final = 0xE000
+_AFTER_SURROGATES: Final = 0xE000
 _LAST_POINT: Final = 0x10FFFF
 
 
@@ -71,7 +71,7 @@ def prefix_end(prefix: str) -> str | None:
     for length in range(len(prefix), 0, -1):
         point = ord(prefix[length - 1]) + 1
         if point == _FIRST_SURROGATE:
-            point = _BEHIND_SURROGATES
+            point = _AFTER_SURROGATES
         if point <= _LAST_POINT:
             return prefix[: length - 1] + chr(point)
     return None

@@ -12,7 +12,7 @@ from gantline.contract.outcome import ErrorInfo
 from gantline.contract.status import DerivedState, Event, JobStatus
 
 SUSPECT_AFTER_CRASHES: Final = 2
-MOST_CRASHES_TOLD_APART: Final = 9
+MOST_CRASHES_COUNTED: Final = 9
 """Suspects that were in so many crashes or more are claimed alike."""
 
 
@@ -21,7 +21,7 @@ def rank(priority: int, crashes: int) -> int:
 
     From 0 to 3 it is the priority; the priority of a suspect is `rank % 4`.
     """
-    suspicion = min(crashes, MOST_CRASHES_TOLD_APART) - SUSPECT_AFTER_CRASHES + 1
+    suspicion = min(crashes, MOST_CRASHES_COUNTED) - SUSPECT_AFTER_CRASHES + 1
     return priority + 4 * max(0, suspicion)
 
 

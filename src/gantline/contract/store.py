@@ -62,7 +62,7 @@ class JobReader(Protocol):
         """
         ...
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         """Read a page of jobs, newest first by (created_at, job_id)."""
         ...
 
@@ -157,7 +157,7 @@ class JobStore(JobReader, Protocol):
         self,
         session: str,
         claim_id: UUID,
-        wanted: Sequence[LaneRequest],
+        requests: Sequence[LaneRequest],
         *,
         lease: timedelta,
     ) -> list[Run]:

@@ -177,7 +177,7 @@ class WebhookDelivery(ListedDelivery, frozen=True, kw_only=True):
     tries: list[DeliveryAttempt]
 
 
-class ReplayWanted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Which deliveries of an endpoint to make once more: the newest that match."""
 
     status: DeliveryStatus = DeliveryStatus.FAILED

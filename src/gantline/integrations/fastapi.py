@@ -10,7 +10,7 @@ from typing import Any
 from gantline.api.application import Api
 from gantline.api.async_endpoint import Accepted, AsyncEndpoint
 from gantline.api.fastapi_router import Routes, add_endpoint
-from gantline.api.function_authorizer import ToldByDependency
+from gantline.api.function_authorizer import KnownByDependency
 from gantline.app.job_type import JobType
 from gantline.contract.errors import AuthMisconfigured
 
@@ -37,5 +37,5 @@ def enqueue(
             next_step="Give `principal=Depends(current_user)`, or `api=jobs.api(authenticator=…)`.",
         )
     if api is None:
-        api = job_type.app.api(authenticator=ToldByDependency())
+        api = job_type.app.api(authenticator=KnownByDependency())
     return add_endpoint(routes, path, job_type, api=api, principal=principal, **options)

@@ -102,12 +102,12 @@ async def consumers(store: JobStore) -> list[ConsumerStatus]:
     """Every consumer that has a cursor, by name."""
     records = await all_records(store, CURSORS)
     sessions = await live_sessions(store)
-    behind = await _lags(store, records)
+    lags = await _lags(store, records)
     return [
         ConsumerStatus(
             name=record.key,
             position=cursor.position,
-            lag=behind[record.key],
+            lag=lags[record.key],
             run_by=sum(record.key in session.consumers for session in sessions),
             is_failing=cursor.is_failing,
             moved_at=cursor.moved_at,

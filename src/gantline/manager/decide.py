@@ -101,7 +101,7 @@ def _after_failure(run: Run, failure: Failure, policy: Policy, jitter: float) ->
         delay = policy.retry.delay(run.attempt, jitter=jitter, job=run.job, error=error)
     if delay is None:
         return _poisoned_unless_cancelled(run, error, Reason.RETRY_REFUSED)
-    delay, priority = place(policy, run.job, Placement(bounded(delay), run.priority))
+    delay, priority = placement_of(policy, run.job, Placement(bounded(delay), run.priority))
     return Transition.retried(run, error, delay=delay, priority=priority)
 
 
@@ -138,12 +138,12 @@ def _poisoned_unless_cancelled(run: Run, error: ErrorInfo, reason: Reason) -> Tr
     return Transition.poisoned(run, error, reason, guard=RunGuard(run.token, unless_cancelled=True))
 
 
-def place(policy: Policy, job: Job, asked: Placement) -> Placement:
+def placement_of(policy: Policy, job: Job, asked: Placement) -> Placement:
     """Ask the scheduling strategy, and keep its answer within what a store can hold."""
     if policy.schedule is as_asked and _NO_DELAY <= asked.delay <= MAX_DELAY:
         return asked  # its priority was checked with the envelope
-    wanted = policy.schedule(job, asked)
-    return Placement(bounded(wanted.delay), min(3, max(0, wanted.priority)))
+    placement = policy.schedule(job, asked)
+    return Placement(bounded(placement.delay), min(3, max(0, placement.priority)))
 
 
 def bounded(delay: timedelta) -> timedelta:

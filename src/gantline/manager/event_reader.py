@@ -43,7 +43,7 @@ def _everything(event: LoggedEvent) -> bool:
     return True
 
 
-def _is_told(event: LoggedEvent) -> bool:
+def _is_public(event: LoggedEvent) -> bool:
     """Gantline's own jobs, deliveries of webhooks, are not what anybody listens for."""
     return not event.job_type.startswith(RESERVED_TYPES)
 
@@ -173,8 +173,8 @@ class EventReader:
 
     async def _read_page(self, held: HeldCursor) -> Turn:
         rows = await self._store.events(after=held.cursor.position, limit=PAGE)
-        wanted = [row for row in rows if _is_told(row) and self._declared.wants(row)]
-        events = await self._with_jobs(wanted)
+        chosen = [row for row in rows if _is_public(row) and self._declared.wants(row)]
+        events = await self._with_jobs(chosen)
         for step in _steps(events, self._declared.at_once):
             if error := await self._taken(step):
                 await self._note(held, error, step)

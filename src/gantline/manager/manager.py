@@ -41,7 +41,7 @@ from gantline.contract.submission import KeyKind, NewJob
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.decide import decide, decide_cancel, decide_redrive
-from gantline.manager.observer import Observer, tell
+from gantline.manager.observer import Observer, notify
 from gantline.manager.submitter import Submission, Submitter
 from gantline.manager.switches import Switches
 from gantline.runtime import random
@@ -139,13 +139,13 @@ class JobManager:
     # -- running ----------------------------------------------------------------------------------
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         """Start runs of due jobs for a session; see `JobStore.claim`."""
         runs = await self._store.claim(
-            storable(session, LABEL_LIMIT), claim_id, wanted, lease=lease
+            storable(session, LABEL_LIMIT), claim_id, requests, lease=lease
         )
-        tell(self._observer.claimed, runs)
+        notify(self._observer.claimed, runs)
         return runs
 
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
@@ -169,7 +169,7 @@ class JobManager:
             second = await self._settle_once([ending for _, ending in again])
             for (index, _), answer in zip(again, second, strict=True):
                 settled[index] = answer
-        tell(self._observer.settled, endings, settled)
+        notify(self._observer.settled, endings, settled)
         return settled
 
     def decide(self, ending: Ending) -> Transition:
@@ -279,7 +279,7 @@ class JobManager:
                 elif not isinstance(decided, Transition):
                     answers[job_id] = decided
             acted = await self._apply(transitions)
-            tell(self._observer.acted, changing, acted)
+            notify(self._observer.acted, changing, acted)
             for settled in acted:
                 answer = _action_answer(settled)
                 if answer is not None:
@@ -296,8 +296,8 @@ class JobManager:
     ) -> list[JobSnapshot | None]:
         return await self._store.get(job_ids, tenant_id=tenant_id)
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self._store.find(wanted, limit=limit, after=after)
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await self._store.find(job_filter, limit=limit, after=after)
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         return await self._store.history(job_id, tenant_id=tenant_id)

@@ -57,9 +57,9 @@ class Relay(Observer):
         self.observer.fired(lateness)
 
 
-def tell(told: Callable[..., None], *what: object) -> None:
+def notify(method: Callable[..., None], *what: object) -> None:
     """Tell an observer. What it cannot digest must not undo what was written."""
     try:
-        told(*what)
+        method(*what)
     except Exception:
         _log.exception("an observer failed")

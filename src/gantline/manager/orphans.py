@@ -11,7 +11,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.manager.decide import decide_no_handler
 from gantline.manager.manager import Settled
-from gantline.manager.observer import Observer, tell
+from gantline.manager.observer import Observer, notify
 from gantline.manager.records import all_records
 from gantline.manager.sessions import live_sessions
 
@@ -69,18 +69,18 @@ class OrphanSweeper:
             await self._store.write_records(writes)
 
     async def _poison(self, kind: str, now: datetime) -> int:
-        wanted = JobFilter(
+        job_filter = JobFilter(
             tenant_id=None, statuses=frozenset({JobStatus.QUEUED}), job_types=frozenset({kind})
         )
         poisoned = 0
         after: Cursor | None = None
         while True:
-            page = await self._store.find(wanted, limit=_PAGE, after=after)
+            page = await self._store.find(job_filter, limit=_PAGE, after=after)
             due = [job for job in page.items if job.run_at is not None and job.run_at <= now]
             decided = [decide_no_handler(job) for job in due]
             answers = await self._store.apply(decided)
             settled = [Settled(*pair) for pair in zip(decided, answers, strict=True)]
-            tell(self._observer.acted, due, settled)
+            notify(self._observer.acted, due, settled)
             poisoned += sum(one.accepted for one in settled)
             if page.next is None:
                 return poisoned

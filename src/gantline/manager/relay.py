@@ -149,13 +149,13 @@ class OutboxRelay:
     async def _find(
         self, status: JobStatus, reasons: frozenset[str] = frozenset()
     ) -> Sequence[JobSnapshot]:
-        wanted = JobFilter(
+        job_filter = JobFilter(
             tenant_id=None,
             job_types=frozenset({OUTBOX}),
             statuses=frozenset({status}),
             reasons=reasons,
         )
-        return (await self._outbox.find(wanted, limit=_BATCH)).items
+        return (await self._outbox.find(job_filter, limit=_BATCH)).items
 
 
 def _ending(run: Run, answer: InsertResult) -> Transition:

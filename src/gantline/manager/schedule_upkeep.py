@@ -75,15 +75,15 @@ async def settle(schedules: Schedules, store: JobStore, declared: Sequence[Sched
 
     In a rolling deploy the last to start may be a worker of the old code, which then stops.
     """
-    wanted = {key_of(one.tenant_id, one.name): one for one in declared}
+    by_key = {key_of(one.tenant_id, one.name): one for one in declared}
     mark = mark_of(declared)
     for session in await live_sessions(store):
-        if wanted.keys() & set(session.schedules) and session.schedules_mark != mark:
+        if by_key.keys() & set(session.schedules) and session.schedules_mark != mark:
             return
-    found = await read_schedules(store, wanted)
+    found = await read_schedules(store, by_key)
     changed = [
         schedule
-        for key, schedule in wanted.items()
+        for key, schedule in by_key.items()
         if (stored := found.get(key)) is None
         or (stored.record.origin == "code" and stored.record.schedule != schedule)
     ]

@@ -24,7 +24,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.manager.firing import Due, Plan, plan, submission_of, with_fires
 from gantline.manager.manager import JobManager, Submitted
-from gantline.manager.observer import Observer, tell
+from gantline.manager.observer import Observer, notify
 from gantline.manager.schedule_upkeep import ScheduleUpkeep
 from gantline.manager.schedules import (
     DUE,
@@ -204,19 +204,19 @@ class Scheduler:
 
     async def _submit(self, firings: Sequence[_Firing], now: datetime) -> list[list[Fire]]:
         """Submit the jobs of all that is due, and tell what became of each instant."""
-        wanted = [(firing, due) for firing in firings for due in firing.plan.runs]
-        made = [submission_of(firing.stored.record, due.at, now) for firing, due in wanted]
+        due_runs = [(firing, due) for firing in firings for due in firing.plan.runs]
+        made = [submission_of(firing.stored.record, due.at, now) for firing, due in due_runs]
         answers = await self._manager.submit(made)
-        then = await self._store.ping() if wanted else now
+        then = await self._store.ping() if due_runs else now
         fires = {firing.key: list(firing.plan.skipped) for firing in firings}
         lateness: list[tuple[str, float]] = []
-        for (firing, due), one, answer in zip(wanted, made, answers, strict=True):
+        for (firing, due), one, answer in zip(due_runs, made, answers, strict=True):
             late = (then - firing.stored.record.when_due(due.at)).total_seconds()
             fires[firing.key].append(_fire_of(due, one.job.job_id, answer, late))
             if isinstance(answer, Submitted) and not answer.duplicate:
                 lateness.append((one.job.job_type, late))
         if lateness:
-            tell(self._observer.fired, lateness)
+            notify(self._observer.fired, lateness)
         return [fires[firing.key] for firing in firings]
 
     async def _move(self, firings: Sequence[_Firing], fires: Sequence[Sequence[Fire]]) -> None:

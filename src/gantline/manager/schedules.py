@@ -115,24 +115,24 @@ def read_stored(record: Record) -> StoredSchedule | None:
 async def read_schedules(store: JobStore, keys: Iterable[str]) -> dict[str, StoredSchedule]:
     """Read definitions by their keys; those that are not there, or not readable, are left out.
 
-    Reads on in the order of the keys, more at a time where many of those read were wanted: so a
+    Reads on in the order of the keys, more at a time where many of those read were asked for: so a
     thousand that are due at once are a few reads, and one among thousands is one.
     """
-    wanted = sorted(set(keys))
+    ordered = sorted(set(keys))
     found: dict[str, StoredSchedule] = {}
-    place, limit = 0, 1
-    while place < len(wanted):
-        after = wanted[place].removesuffix(_END)
+    index, limit = 0, 1
+    while index < len(ordered):
+        after = ordered[index].removesuffix(_END)
         page = await store.read_records(SCHEDULES, after=after, limit=limit)
         here = {record.key: record for record in page}
         last = page[-1].key if len(page) == limit else None
-        before = place
-        while place < len(wanted) and (last is None or wanted[place] <= last):
-            record = here.get(wanted[place])
+        before = index
+        while index < len(ordered) and (last is None or ordered[index] <= last):
+            record = here.get(ordered[index])
             if record is not None and (stored := read_stored(record)) is not None:
                 found[record.key] = stored
-            place += 1
-        limit = min(4 * limit, _PAGE) if place - before > limit / 4 else max(1, limit // 4)
+            index += 1
+        limit = min(4 * limit, _PAGE) if index - before > limit / 4 else max(1, limit // 4)
     return found
 
 
@@ -195,10 +195,10 @@ class Schedules:
         if not is_storable(tenant_id + after):
             return []
         prefix = tenant_prefix(tenant_id)
-        behind = key_of(tenant_id, after) if after else ""
+        first = key_of(tenant_id, after) if after else ""
         found: list[StoredSchedule] = []
         async with aclosing(
-            all_schedules(self._store, prefix=prefix, after=behind, page=limit)
+            all_schedules(self._store, prefix=prefix, after=first, page=limit)
         ) as schedules:
             async for stored in schedules:
                 found.append(stored)

@@ -21,8 +21,8 @@ from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.trace import sound_trace_context
 from gantline.manager.admission import Admission, TakeBack
 from gantline.manager.batcher import Batcher
-from gantline.manager.decide import bounded, place
-from gantline.manager.observer import Observer, tell
+from gantline.manager.decide import bounded, placement_of
+from gantline.manager.observer import Observer, notify
 from gantline.manager.switches import Switches
 
 _log = logging.getLogger("gantline.manager")
@@ -88,7 +88,7 @@ class Submitter:
             raise InvalidInput(f"The payload was refused: {reason}.")
         asked = Placement(_delay_asked(job, submission.delay), job.priority)
         policy = self._policy_for(job.job_type)
-        placed = place(policy, job, asked)
+        placed = placement_of(policy, job, asked)
         if placed != asked:
             # The strategy has the last word, also over an instant that the submitter named.
             at = job.scheduled_at if placed.delay == asked.delay else None
@@ -131,7 +131,7 @@ class Submitter:
             answer = await put(connection, new)
         else:
             (answer,) = await self._store.insert_in(connection, [new])
-            tell(self._observer.submitted, [new], [answer])
+            notify(self._observer.submitted, [new], [answer])
         _uncount(take_back, answer)
         if isinstance(answer, GantlineError):
             raise answer
@@ -234,7 +234,7 @@ class Submitter:
                 return [answer for new in jobs for answer in await self._insert([new])]
             _log.exception("the store cannot take job %s", jobs[0].job.job_id)
             return [InvalidInput(f"The store cannot take this job ({type(error).__name__}).")]
-        tell(self._observer.submitted, jobs, answers)
+        notify(self._observer.submitted, jobs, answers)
         self._stored(jobs[0].job.job_id)
         return list(answers)
 

@@ -38,17 +38,17 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 class Switches:
     """The switches as last read."""
 
-    def __init__(self, store: JobStore, *, thrown: Callable[[], None] = lambda: None) -> None:
-        """`thrown` is called when one was changed here, to tell the workers."""
+    def __init__(self, store: JobStore, *, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when one was changed here, to notify the workers."""
         self._store = store
-        self._thrown = thrown
+        self._changed = changed
         self._read_at: float | None = None
-        self._doubts = 0
+        self._invalidations = 0
         self._keep(())
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
         """Read them anew, unless that was done not so long ago."""
-        before, now, doubts = self._read_at, monotonic(), self._doubts
+        before, now, invalidations = self._read_at, monotonic(), self._invalidations
         if before is not None:
             if now - before < max_age_seconds:
                 return
@@ -59,11 +59,11 @@ class Switches:
             self._read_at = before
             raise
         self._keep(records)
-        self._read_at = monotonic() if doubts == self._doubts else None
+        self._read_at = monotonic() if invalidations == self._invalidations else None
 
-    def doubt(self) -> None:
-        """One was thrown elsewhere: read them at the next `refresh`, however young they are."""
-        self._doubts += 1
+    def invalidate(self) -> None:
+        """One was changed elsewhere: read them at the next `refresh`, however young they are."""
+        self._invalidations += 1
         self._read_at = None
 
     def _keep(self, records: Sequence[Record]) -> None:
@@ -122,7 +122,7 @@ class Switches:
 
     async def _put(self, key: str, value: bytes | None) -> None:
         await self._store.write_records([RecordWrite(SWITCHES, key, value)])
-        self._thrown()
+        self._changed()
         await self.refresh(max_age_seconds=0)
 
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from gantline.contract.snapshot import MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, rank
+from gantline.contract.snapshot import MOST_CRASHES_COUNTED, SUSPECT_AFTER_CRASHES, rank
 
 PRIORITIES: Final = 4
-SUSPECT_CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART + 1)
+SUSPECT_CRASHES: Final = range(SUSPECT_AFTER_CRASHES, MOST_CRASHES_COUNTED + 1)
 """The numbers of crashes by which suspects are grouped."""
 RANKS: Final = {
     crashes: range(rank(0, crashes), rank(0, crashes) + PRIORITIES)

@@ -34,7 +34,7 @@ def make_new(
     return NewJob(job, job.fingerprint, delay, request_key, logged)
 
 
-def wanting(
+def lane_requests(
     *job_types: str,
     limit: int = 100,
     queue: str = "default",

@@ -145,18 +145,18 @@ class JobsTest:
 
     async def submitted(self, job_type: JobType[T, Any]) -> SubmittedJobs[T]:
         """What was submitted of a type, committed and not rolled back."""
-        wanted = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
-        found = reversed(await self._found(wanted))
+        job_filter = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
+        found = reversed(await self._found(job_filter))
         codec = job_type.handler.codec
         jobs = [SubmittedJob(codec.decode(bytes(job.job.payload)), job) for job in found]
         return SubmittedJobs(job_type.name, jobs)
 
-    async def _found(self, wanted: JobFilter) -> list[JobSnapshot]:
+    async def _found(self, job_filter: JobFilter) -> list[JobSnapshot]:
         """All of them, the newest first."""
         found: list[JobSnapshot] = []
         after: Cursor | None = None
         while True:
-            page = await self._app.store.find(wanted, limit=_PAGE, after=after)
+            page = await self._app.store.find(job_filter, limit=_PAGE, after=after)
             found += page.items
             if page.next is None:
                 return found
@@ -205,7 +205,7 @@ class JobsTest:
     async def _drain_into(self, drained: Drained, executor: Executor) -> None:
         for _ in range(self.most_runs - drained.runs):
             while not (runs := await self._claim_one()):
-                if not await self._listening.tell():
+                if not await self._listening.deliver():
                     return
             drained.count(await self._run(executor, runs[0]))
         raise AssertionError(f"after {self.most_runs} runs there are still jobs due")
@@ -214,8 +214,8 @@ class JobsTest:
         types, logged = self._app.registry.job_types, self._app.registry.logging(Event.STARTED)
         for queue in await self._queues():
             for suspects in ((), (1,)):
-                wanted = [LaneRequest(queue, types, 1, logged, suspects=suspects)]
-                if runs := await self._app.store.claim(_SESSION, uuid4(), wanted, lease=_LEASE):
+                requests = [LaneRequest(queue, types, 1, logged, suspects=suspects)]
+                if runs := await self._app.store.claim(_SESSION, uuid4(), requests, lease=_LEASE):
                     return runs
         return []
 

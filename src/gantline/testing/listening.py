@@ -16,11 +16,11 @@ class _Witnessed:
     def __init__(self, consumer: EventConsumer) -> None:
         self.name = consumer.name
         self._consumer = consumer
-        self.told = 0
+        self.delivered = 0
         self.error: Exception | None = None
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
-        self.told += len(events)
+        self.delivered += len(events)
         try:
             await self._consumer.consume(events)
         except Exception as error:
@@ -40,7 +40,7 @@ class Listening:
         self._readers: dict[str, tuple[EventReader, _Witnessed]] = {}
         self._is_telling = False
 
-    async def tell(self) -> bool:
+    async def deliver(self) -> bool:
         """Tell all consumers; whether there was anything to tell. Raise what one of them raises.
 
         A consumer that submits, where jobs run inline, comes here while it is being told: what
@@ -50,25 +50,25 @@ class Listening:
             return False
         self._is_telling = True
         try:
-            return any([await self._tell(one) for one in self._app.consumers])
+            return any([await self._deliver(one) for one in self._app.consumers])
         finally:
             self._is_telling = False
 
-    async def _tell(self, declared: DeclaredConsumer) -> bool:
+    async def _deliver(self, declared: DeclaredConsumer) -> bool:
         if isinstance(declared.consumer, OutcomePublisher):
             return False
         reader, witnessed = self._reader(declared)
-        before, witnessed.error = witnessed.told, None
+        before, witnessed.error = witnessed.delivered, None
         while await reader.run_once() is Turn.MORE:
             pass
         if witnessed.error is not None:
             raise witnessed.error
-        return witnessed.told > before
+        return witnessed.delivered > before
 
     def _reader(self, declared: DeclaredConsumer) -> tuple[EventReader, _Witnessed]:
         if declared.name not in self._readers:
             witnessed = _Witnessed(declared.consumer)
-            told = msgspec.structs.replace(declared, consumer=witnessed, from_start=True)
-            reader = EventReader(self._app.store, told, self._owner, clock=self._app.clock)
+            listener = msgspec.structs.replace(declared, consumer=witnessed, from_start=True)
+            reader = EventReader(self._app.store, listener, self._owner, clock=self._app.clock)
             self._readers[declared.name] = (reader, witnessed)
         return self._readers[declared.name]

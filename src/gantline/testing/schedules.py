@@ -32,8 +32,8 @@ class DueSchedules:
 
     async def next_due(self, now: datetime) -> datetime | None:
         """When something is due that is not due yet."""
-        behind = due_key(now + _MOMENT, "")
-        page = await self._app.store.read_records(DUE, after=behind, limit=1)
+        after = due_key(now + _MOMENT, "")
+        page = await self._app.store.read_records(DUE, after=after, limit=1)
         return read_due(page[0]).at if page else None
 
 

@@ -20,7 +20,7 @@ from gantline.contract.webhook import (
     DeliveryStatus,
     ListedDelivery,
     ReplayReport,
-    ReplayWanted,
+    ReplayRequest,
     WebhookDelivery,
     WebhookEndpoint,
     WebhookStatus,
@@ -115,33 +115,33 @@ class Deliveries:
         return await self._replay(webhook, job, actor)
 
     async def replay_all(
-        self, webhook: WebhookEndpoint, wanted: ReplayWanted, *, actor: str
+        self, webhook: WebhookEndpoint, replay: ReplayRequest, *, actor: str
     ) -> ReplayReport:
         """Send the matching deliveries again, the newest of them."""
-        if wanted.status is DeliveryStatus.PENDING:
+        if replay.status is DeliveryStatus.PENDING:
             raise IllegalTransition("What is pending is made anyway.")
-        chosen, more = await self._choose(webhook, wanted)
+        chosen, more = await self._choose(webhook, replay)
         replayed = 0
-        for job in () if wanted.dry_run else chosen:
+        for job in () if replay.dry_run else chosen:
             try:
                 await self._replay(webhook, job, actor)
             except (IllegalTransition, JobNotFound):
                 continue  # it moved meanwhile
             replayed += 1
         return ReplayReport(
-            dry_run=wanted.dry_run, matching=len(chosen), replayed=replayed, more=more
+            dry_run=replay.dry_run, matching=len(chosen), replayed=replayed, more=more
         )
 
     async def _choose(
-        self, webhook: WebhookEndpoint, wanted: ReplayWanted
+        self, webhook: WebhookEndpoint, replay: ReplayRequest
     ) -> tuple[list[JobSnapshot], bool]:
         """Find the newest that match, and whether there are more."""
         filtered = msgspec.structs.replace(
-            _build_filter(webhook.webhook_id, webhook.tenant_id, wanted.status),
-            created_from=wanted.created_from,
-            created_before=wanted.created_before,
+            _build_filter(webhook.webhook_id, webhook.tenant_id, replay.status),
+            created_from=replay.created_from,
+            created_before=replay.created_before,
         )
-        page = await self._app.store.find(filtered, limit=wanted.limit)
+        page = await self._app.store.find(filtered, limit=replay.limit)
         return list(page.items), page.next is not None
 
     async def _replay(

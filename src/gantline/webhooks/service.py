@@ -17,7 +17,7 @@ from gantline.contract.webhook import (
     IssuedWebhook,
     ListedDelivery,
     ReplayReport,
-    ReplayWanted,
+    ReplayRequest,
     WebhookDelivery,
     WebhookEndpoint,
     WebhookSpec,
@@ -180,10 +180,10 @@ class WebhookService:
         return await self._deliveries.replay(webhook, delivery_id, actor=actor)
 
     async def replay_all(
-        self, webhook_id: UUID, wanted: ReplayWanted, *, tenant_id: str, actor: str
+        self, webhook_id: UUID, replay: ReplayRequest, *, tenant_id: str, actor: str
     ) -> ReplayReport:
         webhook = await self.get(webhook_id, tenant_id=tenant_id)
-        return await self._deliveries.replay_all(webhook, wanted, actor=actor)
+        return await self._deliveries.replay_all(webhook, replay, actor=actor)
 
 
 def _require_modules(*modules: str) -> None:

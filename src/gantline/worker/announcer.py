@@ -24,7 +24,7 @@ class Announcer:
 
     def __init__(self, store: JobStore, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
-        self._numberer = Numberer(store, told=self._notify_who_waits)
+        self._numberer = Numberer(store, on_numbers=self._notify_who_waits)
         self.number = self._numberer.soon
         """Have events numbered."""
         self.finish = self._numberer.finish
@@ -66,11 +66,11 @@ class Numberer:
     once do no harm.
     """
 
-    def __init__(self, store: JobStore, *, told: Callable[[], None]) -> None:
-        """`told` is called when there are new numbers."""
+    def __init__(self, store: JobStore, *, on_numbers: Callable[[], None]) -> None:
+        """`on_numbers` is called when there are new numbers."""
         self._store = store
         self._is_needed = store.capabilities.event_lag > timedelta(0)
-        self._told = told
+        self._on_numbers = on_numbers
         self._is_asked = False
         self._numbering: asyncio.Task[None] | None = None
 
@@ -107,4 +107,4 @@ class Numberer:
             _log.warning("could not number events, leaving it to whoever leads: %s", error)
             return
         if numbered:
-            self._told()
+            self._on_numbers()

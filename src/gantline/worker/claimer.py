@@ -187,19 +187,19 @@ class Claimer:
         await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
         job_types = self._switches.running(self._registry.job_types)
         logged = self._registry.logging(Event.STARTED)
-        wanted = self._slots.requests(job_types, self._switches.paused_queues, logged)
-        if not wanted or not job_types or self.is_held_back:
+        requests = self._slots.requests(job_types, self._switches.paused_queues, logged)
+        if not requests or not job_types or self.is_held_back:
             self._there_is_more.clear()
             if not self._slots.are_full:  # else what is left is asked for when a slot is free
                 self._slots.found_nothing_to_ask()
             self.looked_at = monotonic()
             return False
         asked_at = monotonic()
-        with self._slots.kept_for(wanted):
-            runs = await self._claimed(wanted)
-        self._slots.found(wanted, runs)
+        with self._slots.kept_for(requests):
+            runs = await self._claimed(requests)
+        self._slots.found(requests, runs)
         self.looked_at = monotonic()
-        if len(runs) < sum(request.limit for request in wanted):
+        if len(runs) < sum(request.limit for request in requests):
             self._there_is_more.clear()
         else:
             self._there_is_more.set()
@@ -231,7 +231,7 @@ class Claimer:
                 return True
         return False
 
-    async def _claimed(self, wanted: Sequence[LaneRequest]) -> list[Run]:
+    async def _claimed(self, requests: Sequence[LaneRequest]) -> list[Run]:
         """Without a shielded task for it, which takes two more turns of the loop, and 0.1 ms.
 
         A claim whose answer was lost may have started runs that nobody has: so it is repeated under
@@ -245,7 +245,7 @@ class Claimer:
             while True:
                 try:
                     return await self._manager.claim(
-                        self._session, claim_id, wanted, lease=self._lease
+                        self._session, claim_id, requests, lease=self._lease
                     )
                 except StoreUnavailable as error:
                     if self._is_over:

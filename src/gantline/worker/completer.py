@@ -18,16 +18,16 @@ _MOST_AT_ONCE: Final = 500
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 2.0
 
-Told = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
+OnWritten = Callable[[Sequence[tuple[Ending, Settled | None]]], None]
 """Called with what the store said; None when it refused."""
 
 
 class Completer:
     """Settle runs. A store that is away is asked again until it answers: what was done is kept."""
 
-    def __init__(self, manager: JobManager, *, told: Told, most_unwritten: int) -> None:
+    def __init__(self, manager: JobManager, *, on_written: OnWritten, most_unwritten: int) -> None:
         self._manager = manager
-        self._told = told
+        self._on_written = on_written
         self._most_unwritten = most_unwritten
         self._unwritten = 0
         self.keeps_up = asyncio.Event()
@@ -38,7 +38,7 @@ class Completer:
         self._flushing: asyncio.Task[None] | None = None
 
     def add(self, ending: Ending) -> None:
-        """Hand an ended run in; `told` is called when it is written."""
+        """Hand an ended run in; `on_written` is called when it is written."""
         self._waiting.append(ending)
         self._unwritten += 1
         if self._unwritten >= self._most_unwritten and self.keeps_up.is_set():
@@ -76,15 +76,15 @@ class Completer:
                 _log.warning("could not settle %d runs, trying again: %s", len(batch), error)
                 await asyncio.gather(*(self._persist(ending) for ending in batch))
             else:
-                self._tell(list(zip(batch, settled, strict=True)))
+                self._report(list(zip(batch, settled, strict=True)))
         self._flushing = None
 
-    def _tell(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+    def _report(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
         self._unwritten -= len(answers)
         if self._unwritten < self._most_unwritten:
             self.keeps_up.set()
             self._lagging_since = None
-        self._told(answers)
+        self._on_written(answers)
 
     async def _persist(self, ending: Ending) -> None:
         """Alone, so that another run's trouble is not this one's."""
@@ -100,4 +100,4 @@ class Completer:
             except Exception:
                 _log.exception("the store refuses to settle job %s", ending.run.job.job_id)
                 break
-        self._tell([(ending, answer)])
+        self._report([(ending, answer)])

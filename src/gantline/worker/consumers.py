@@ -222,7 +222,7 @@ def name_of(function: Callable[..., object]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def wanted(types: Sequence[str], job_types: Sequence[str]) -> Callable[[LoggedEvent], bool]:
+def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[LoggedEvent], bool]:
     """Tell events of these types, of jobs of these types, from others; no job types: of all."""
     if not types or (unknown := [one for one in types if one not in (*EVENT_TYPES, EVERY_TYPE)]):
         cause = f"There is no event {unknown[0]!r}." if types else "No event is named."

@@ -160,10 +160,10 @@ class Context:
         To be awaited in `async def`; in a thread it is enough to call it.
         """
         is_logged = self._progress_log is not None and self._progress_log.admits(phase)
-        told = self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
+        written = self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
         if threading.get_ident() == self._loop_thread:
-            return told
-        asyncio.run_coroutine_threadsafe(told, self._loop)
+            return written
+        asyncio.run_coroutine_threadsafe(written, self._loop)
         return _nothing_to_await()
 
     def follow_up(

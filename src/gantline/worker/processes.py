@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, omit_defaults=True, tag=True):
                 )
 
 
-def _place_of(function: Callable[..., Any]) -> tuple[str, str]:
+def _import_path(function: Callable[..., Any]) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
@@ -153,10 +153,10 @@ class Child:
         """Have the child run the handler; a child that dies is a failed attempt."""
         classifier = handler.policy.classify
         request = Request(
-            _place_of(handler.function),
+            _import_path(handler.function),
             handler.takes_payload,
             run.job.payload,
-            None if classifier is None else _place_of(classifier),
+            None if classifier is None else _import_path(classifier),
             logging.getLogger().getEffectiveLevel(),
             dict(carrier),
         )

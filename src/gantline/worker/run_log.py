@@ -39,8 +39,8 @@ class Reporter:
 
     def completed_itself(self, run: Run, outcome: Outcome | None) -> None:
         """Say that a run has completed itself, and what became of its handler afterwards."""
-        told = (run.job.job_type, run.job.job_id)
-        _log.info("%s %s completed in its own transaction", *told, extra=labels_of(run))
+        named = (run.job.job_type, run.job.job_id)
+        _log.info("%s %s completed in its own transaction", *named, extra=labels_of(run))
         if isinstance(outcome, Failure):
             error = outcome.error
             _log.warning(

@@ -13,7 +13,7 @@ from gantline.contract.snapshot import Run, RunRef
 from gantline.contract.status import Event
 from gantline.contract.submission import NewJob
 from gantline.manager.manager import Ending, JobManager, Settled
-from gantline.manager.observer import Observer, tell
+from gantline.manager.observer import Observer, notify
 from gantline.manager.switches import Switches
 from gantline.runtime import monotonic
 from gantline.worker.active import ActiveRun, Cause
@@ -94,7 +94,7 @@ class Runs:
         self.counts: Counter[str] = Counter()
         self.completer = Completer(
             manager,
-            told=self._told,
+            on_written=self._on_written,
             most_unwritten=_UNWRITTEN_PER_SLOT * slots.total,
         )
         self.keeper = LeaseKeeper(
@@ -223,7 +223,7 @@ class Runs:
         elif (settled := active.context.settled) is not None:
             self.counts[Event.COMPLETED] += 1
             ending = Ending(active.run, outcome or Success(), active.seconds)
-            tell(self._observer.settled, [ending], [settled])
+            notify(self._observer.settled, [ending], [settled])
             self._reporter.completed_itself(active.run, outcome)
             self._free_slot(active.run)
             self._forget([active.ref])
@@ -301,7 +301,7 @@ class Runs:
         if self._slots.give_back(run.job.queue, run.job.job_type):
             self._claimer.wake()
 
-    def _told(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
+    def _on_written(self, answers: Sequence[tuple[Ending, Settled | None]]) -> None:
         follow_ups: tuple[NewJob, ...] = ()
         for ending, settled in answers:
             if settled is not None and settled.accepted:

@@ -12,9 +12,9 @@ from gantline.runtime import monotonic
 from gantline.worker.settings import WorkerSettings
 
 # A backlog in one queue must not keep the jobs of another waiting.
-_IN_ONE_PLACE_SECONDS: Final = 1.0
+_IN_ONE_LANE_SECONDS: Final = 1.0
 
-Place = tuple[str, str]
+Lane = tuple[str, str]
 """A queue and the name of a type."""
 
 
@@ -34,14 +34,14 @@ class TypeLimit:
         self._turned_at = monotonic()
         self._found_nothing = 0
 
-    def place(self, queues: Sequence[str]) -> Place:
+    def lane(self, queues: Sequence[str]) -> Lane:
         """Where to ask next."""
         which = self._turn % (len(queues) * len(self.names))
         return queues[which % len(queues)], self.names[which // len(queues)]
 
     def found(self, *, all_that_was_asked_for: bool) -> None:
         now = monotonic()
-        if not all_that_was_asked_for or now - self._turned_at >= _IN_ONE_PLACE_SECONDS:
+        if not all_that_was_asked_for or now - self._turned_at >= _IN_ONE_LANE_SECONDS:
             self._turn += 1
             self._turned_at = now
         self._found_nothing = 0 if all_that_was_asked_for else self._found_nothing + 1
@@ -113,7 +113,7 @@ class Slots:
         # Each in its turn: the slots may not be for all.
         left, first = self._left, self._turn % max(1, len(queues))
         for queue in queues[first:] + queues[:first]:
-            at_most = {kind: most for (place, kind), most in limited.items() if place == queue}
+            at_most = {kind: most for (name, kind), most in limited.items() if name == queue}
             kinds = job_types
             if self._limits:
                 kinds = tuple(
@@ -145,16 +145,16 @@ class Slots:
             return None
         return LaneRequest(queue, kinds, most, logged, tuple(at_most.items()), group)
 
-    def _limited(self, queues: Sequence[str]) -> dict[Place, int]:
+    def _limited(self, queues: Sequence[str]) -> dict[Lane, int]:
         """How many of each limited type a claim may take, and from where."""
         limits = set(self._limits.values())
-        return {limit.place(queues): limit.free for limit in limits if limit.free > 0}
+        return {limit.lane(queues): limit.free for limit in limits if limit.free > 0}
 
-    def found(self, wanted: Sequence[LaneRequest], runs: Sequence[Run]) -> None:
+    def found(self, requests: Sequence[LaneRequest], runs: Sequence[Run]) -> None:
         """Note what a claim has brought, to know where to ask next."""
         if runs:
             self._unasked = {*self._free}
-        for request in wanted:
+        for request in requests:
             for kind, most in request.at_most:
                 count = sum(
                     run.job.job_type == kind and run.job.queue == request.queue for run in runs
@@ -199,14 +199,14 @@ class Slots:
         return bool(self._reserved)
 
     @contextmanager
-    def kept_for(self, wanted: Sequence[LaneRequest]) -> Iterator[None]:
+    def kept_for(self, requests: Sequence[LaneRequest]) -> Iterator[None]:
         """Keep the slots that a claim has asked for until it is answered."""
-        for request in wanted:
+        for request in requests:
             self._keep(request, 1)
         try:
             yield
         finally:
-            for request in wanted:
+            for request in requests:
                 self._keep(request, -1)
             self._changed.set()
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gantline.contract.snapshot import (
-    MOST_CRASHES_TOLD_APART,
+    MOST_CRASHES_COUNTED,
     SUSPECT_AFTER_CRASHES,
     Run,
     RunRef,
@@ -27,7 +27,7 @@ GROUP_SECONDS: Final = 10.0
 
 def group_sizes(slots: int) -> tuple[int, ...]:
     """How many suspects may run together in a process, of those in 2, 3, 4 … crashes."""
-    halved = MOST_CRASHES_TOLD_APART - SUSPECT_AFTER_CRASHES
+    halved = MOST_CRASHES_COUNTED - SUSPECT_AFTER_CRASHES
     return (*(max(1, slots >> times) for times in range(1, halved + 1)), 1)
 
 
@@ -81,4 +81,4 @@ class Suspects:
 def runs_alone(run: Run, slots: int) -> bool:
     """Whether nothing at all may run beside it in this process."""
     times = run.crashes - SUSPECT_AFTER_CRASHES + 1
-    return run.crashes >= MOST_CRASHES_TOLD_APART or (times > 0 and slots >> times == 0)
+    return run.crashes >= MOST_CRASHES_COUNTED or (times > 0 and slots >> times == 0)

@@ -214,7 +214,7 @@ class Worker:
         return {queue: (total[queue], free) for queue, free in self._slots.without_a_run.items()}
 
     async def _open(self) -> None:
-        self._switches.doubt()  # what the application has read may be old
+        self._switches.invalidate()  # what the application has read may be old
         self._assemble()
         try:
             async with asyncio.timeout(None) as self._limit:  # which a stop sets
@@ -227,10 +227,10 @@ class Worker:
                 await self._schedules.begin()
                 self._is_open = True
         except BaseException as error:
-            was_told_to_stop = self.is_draining and isinstance(error, TimeoutError)
+            was_asked_to_stop = self.is_draining and isinstance(error, TimeoutError)
             self.stop_now()
             await self._close()
-            if not was_told_to_stop:
+            if not was_asked_to_stop:
                 raise
 
     def _assemble(self) -> None:
@@ -320,7 +320,7 @@ class Worker:
             case Hint.CANCEL:
                 self._runs.keeper.beat_now()
             case Hint.SWITCHED:
-                self._switches.doubt()
+                self._switches.invalidate()
                 self._claimer.wake()
             case Hint.WATCHED:
                 self._announcer.watched()

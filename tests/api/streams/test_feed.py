@@ -10,7 +10,7 @@ import pytest
 from gantline import Gantline, WorkerSettings
 from gantline.api.application import Api
 from gantline.api.streams.feed import Feed, Tail, TooOld
-from gantline.api.streams.subscription import End, Subscription, Wanted
+from gantline.api.streams.subscription import End, EventFilter, Subscription
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import Progress
@@ -23,7 +23,7 @@ from tests.api.streams.playing import HASTY, ids, names, new_job, run_all, settl
 from tests.api.test_submit import DOCUMENT
 from tests.servers.postgres import PostgresServer
 
-OF_ACME = Wanted(tenant_id="acme", visible_to=Visibility(tenant_id="acme"))
+OF_ACME = EventFilter(tenant_id="acme", visible_to=Visibility(tenant_id="acme"))
 
 
 class Counted:

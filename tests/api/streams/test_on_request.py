@@ -20,8 +20,8 @@ async def submitted(jobs: Gantline) -> str:
 
 
 async def started(jobs: Gantline) -> Run:
-    wanted = [LaneRequest("default", ("mail",), 1, ("mail",))]
-    (run,) = await jobs.store.claim("worker", uuid4(), wanted, lease=LEASE)
+    requests = [LaneRequest("default", ("mail",), 1, ("mail",))]
+    (run,) = await jobs.store.claim("worker", uuid4(), requests, lease=LEASE)
     return run
 
 
@@ -34,17 +34,17 @@ async def test_a_stream_of_all_jobs_shows_each_with_where_the_job_stood(
     await jobs.store.progress([Progress(run.ref, 40, "sending", logged=True)])
     await settle(jobs, run, success())
     heard = await stream.hears_until("completed")
-    told = [event for event in heard if event.data.get("jobId") == job_id]
-    assert [event.shown for event in told] == [
+    messages = [event for event in heard if event.data.get("jobId") == job_id]
+    assert [event.shown for event in messages] == [
         ("submitted", "Queued"),
         ("started", "Running"),
         ("progressed", "Running"),
         ("completed", "Completed"),
     ]
-    assert [event.data["version"] for event in told] == [1, 2, 3, 4]
-    assert [event.data["progress"] for event in told] == [None, 0, 40, 100]
-    assert [event.data["phase"] for event in told] == [None, None, "sending", None]
-    assert [event.data["reason"] for event in told] == [None, None, None, "Succeeded"]
+    assert [event.data["version"] for event in messages] == [1, 2, 3, 4]
+    assert [event.data["progress"] for event in messages] == [None, 0, 40, 100]
+    assert [event.data["phase"] for event in messages] == [None, None, "sending", None]
+    assert [event.data["reason"] for event in messages] == [None, None, None, "Succeeded"]
 
 
 async def test_a_stream_of_the_job_never_goes_back_and_ends_with_its_end(

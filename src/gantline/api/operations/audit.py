@@ -29,15 +29,15 @@ class AuditTrail:
         query: AuditQuery = call.query
         tenant_id = await self._access.tenant(call, Action.READ_AUDIT, query.tenant_id)
         below = None if query.cursor is None else _read_cursor(query.cursor)
-        wanted = AuditFilter(
+        audit_filter = AuditFilter(
             aggregate=query.aggregate, actor=query.actor, action=query.action, since=query.since
         )
-        items, further = await self._page(tenant_id, wanted, below, query.limit)
+        items, further = await self._page(tenant_id, audit_filter, below, query.limit)
         cursor = None if further is None else pack(_CURSOR.pack(_LAYOUT, further))
         return page_response(call, AuditPage(items=items, next_cursor=cursor))
 
     async def _page(
-        self, tenant_id: str, wanted: AuditFilter, below: int | None, limit: int
+        self, tenant_id: str, audit_filter: AuditFilter, below: int | None, limit: int
     ) -> tuple[list[AuditEvent], int | None]:
         """The next events that match, and below which version to go on, if there is more.
 
@@ -50,12 +50,12 @@ class AuditTrail:
                 continue
             if len(items) == limit or looked_at == _MOST_LOOKED_AT:
                 return items, last
-            if wanted.is_past(event):
+            if audit_filter.is_past(event):
                 break
             looked_at += 1
             # One that was given another version by hand must not lead back to the beginning.
             last = event.version if last is None else min(last, event.version)
-            if wanted.matches(event):
+            if audit_filter.matches(event):
                 items.append(event)
         return items, None
 

@@ -43,7 +43,7 @@ class DeadLetters:
         query: TenantQuery = call.query
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
         every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
-        counted = await self._access.told(call, Action.STATISTICS, tenant_id, every)
+        counted = await self._access.visible_rows(call, Action.STATISTICS, tenant_id, every)
         by_status = {
             status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
         }
@@ -67,7 +67,7 @@ class DeadLetters:
     async def listed(self, call: Call) -> Response:
         query: DeadQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
-        wanted = JobFilter(
+        job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=DEAD,
             job_types=frozenset(query.job_type),
@@ -78,7 +78,7 @@ class DeadLetters:
             created_before=query.created_before,
             visible_to=visible_to,
         )
-        return await self._reading.page(call, wanted, limit=query.limit, cursor=query.cursor)
+        return await self._reading.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def get(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)
@@ -112,7 +112,7 @@ class DeadLetters:
             named = await self._jobs.store.get(ids, tenant_id=tenant_id)
             dead = [job for job in named if job is not None and job.status in DEAD]
             return await self._permitted(call, dead), False
-        wanted = JobFilter(
+        job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=DEAD,
             job_types=frozenset(asked.job_types),
@@ -122,16 +122,16 @@ class DeadLetters:
             created_before=asked.created_before,
             visible_to=visible_to,
         )
-        return await self._matching(call, wanted, asked.limit)
+        return await self._matching(call, job_filter, asked.limit)
 
     async def _matching(
-        self, call: Call, wanted: JobFilter, limit: int
+        self, call: Call, job_filter: JobFilter, limit: int
     ) -> tuple[list[JobSnapshot], bool]:
         """The filter is narrowed already, so what is looked at is bounded by the limit."""
         chosen: list[JobSnapshot] = []
         after: Cursor | None = None
         while True:
-            page = await self._jobs.store.find(wanted, limit=_PAGE, after=after)
+            page = await self._jobs.store.find(job_filter, limit=_PAGE, after=after)
             chosen += await self._permitted(call, page.items)
             if len(chosen) > limit or page.next is None:
                 return chosen[:limit], len(chosen) > limit

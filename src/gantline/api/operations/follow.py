@@ -12,7 +12,7 @@ from gantline.api.operation import Parts
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.sent import EventsQuery, JobEventsQuery
 from gantline.api.streams.identity import ALL, PARAMETER, cookie_text, stream_path
-from gantline.api.streams.subscription import Wanted
+from gantline.api.streams.subscription import EventFilter
 from gantline.auth.action import Action
 
 
@@ -27,14 +27,14 @@ class Follow:
     async def job(self, call: Call) -> Response:
         query: JobEventsQuery = call.query
         job = await self._access.job(call, Action.READ)
-        wanted = Wanted(
+        event_filter = EventFilter(
             tenant_id=job.job.tenant_id,
             job_ids=frozenset({job.job.job_id}),
             visible_to=self._access.scope(call, Action.READ),
         )
         return await self._streams.open(
             call,
-            wanted,
+            event_filter,
             self._identity.of_job,
             last=last_event_id(call.joined_headers, query.last_event_id),
             ends_with=job.job.job_id,
@@ -43,7 +43,7 @@ class Follow:
     async def all(self, call: Call) -> Response:
         query: EventsQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
-        wanted = Wanted(
+        event_filter = EventFilter(
             tenant_id=tenant_id,
             job_ids=frozenset(query.job_id),
             job_types=frozenset(query.job_type),
@@ -51,7 +51,7 @@ class Follow:
             visible_to=visible_to,
         )
         last = last_event_id(call.joined_headers, query.last_event_id)
-        return await self._streams.open(call, wanted, self._identity.of_all, last=last)
+        return await self._streams.open(call, event_filter, self._identity.of_all, last=last)
 
     async def job_token(self, call: Call) -> Response:
         job = await self._access.job(call, Action.READ)

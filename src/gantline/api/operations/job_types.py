@@ -21,7 +21,7 @@ class JobTypes:
         tenant_id = await self._access.tenant(call, Action.READ_TYPES, None)
         await self._jobs.switches.refresh()
         every = [self._document(job_type) for job_type in self._jobs.job_types]
-        items = await self._access.told(call, Action.READ_TYPES, tenant_id, every)
+        items = await self._access.visible_rows(call, Action.READ_TYPES, tenant_id, every)
         return JsonResponse(200, JobTypesDocument(items=items))
 
     async def get(self, call: Call) -> Response:

@@ -32,12 +32,12 @@ class Queues:
         await switches.refresh()
         lanes: dict[str, list[LaneCounts]] = {}
         counted = await store.counts(tenant_id=tenant_id)
-        for lane in await self._access.told(call, Action.STATISTICS, tenant_id, counted):
+        for lane in await self._access.visible_rows(call, Action.STATISTICS, tenant_id, counted):
             lanes.setdefault(lane.queue, []).append(lane)
         for queue in await self._switched(call, tenant_id):
             lanes.setdefault(queue, [])
-        wanted = [queue for queue in lanes if not query.queue or queue in query.queue]
-        fullest = sorted(wanted, key=lambda queue: fullness(lanes[queue]), reverse=True)
+        chosen = [queue for queue in lanes if not query.queue or queue in query.queue]
+        fullest = sorted(chosen, key=lambda queue: fullness(lanes[queue]), reverse=True)
         now = await store.ping()
         items = [
             QueueDocument(
@@ -48,7 +48,7 @@ class Queues:
             )
             for queue in sorted(fullest[: query.limit])
         ]
-        return JsonResponse(200, QueuesDocument(items=items, omitted=len(wanted) - len(items)))
+        return JsonResponse(200, QueuesDocument(items=items, omitted=len(chosen) - len(items)))
 
     async def _switched(self, call: Call, tenant_id: str) -> Set[str]:
         """Queues that are paused or capped, whoever has jobs in them.
@@ -60,7 +60,7 @@ class Queues:
         if await self._access.may(call, Action.MANAGE_QUEUES, Target(tenant_id=tenant_id)):
             return switched
         declared = [one.handler for one in self._jobs.job_types]
-        known = await self._access.told(call, Action.READ_TYPES, tenant_id, declared)
+        known = await self._access.visible_rows(call, Action.READ_TYPES, tenant_id, declared)
         return switched & {handler.queue for handler in known}
 
     async def pause(self, call: Call) -> Response:

@@ -75,7 +75,7 @@ class JobReading:
     async def listed(self, call: Call) -> Response:
         query: JobQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
-        wanted = JobFilter(
+        job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=_statuses(query.status),
             job_types=frozenset(query.job_type),
@@ -88,14 +88,14 @@ class JobReading:
             created_before=query.created_before,
             visible_to=visible_to,
         )
-        return await self.page(call, wanted, limit=query.limit, cursor=query.cursor)
+        return await self.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def page(
-        self, call: Call, wanted: JobFilter, *, limit: int, cursor: str | None
+        self, call: Call, job_filter: JobFilter, *, limit: int, cursor: str | None
     ) -> Response:
         """Answer a page. The filter is narrowed already; asking for each job is the second line."""
         after = None if cursor is None else read_cursor(cursor)
-        page = await self._jobs.store.find(wanted, limit=limit, after=after)
+        page = await self._jobs.store.find(job_filter, limit=limit, after=after)
         now = self._jobs.clock.now()
         items = [
             listed_job(job, now, with_error_type=await self._shows_error_type(call, job))

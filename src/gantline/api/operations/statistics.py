@@ -22,13 +22,13 @@ class Statistics:
         lanes = await self._lanes(call, query)
         now = await self._jobs.store.ping()
         fullest = sorted(lanes, key=lambda lane: fullness([lane]), reverse=True)[: query.limit]
-        told = sorted(fullest, key=lambda lane: (lane.queue, lane.job_type))
+        shown = sorted(fullest, key=lambda lane: (lane.queue, lane.job_type))
         document = StatisticsDocument(
             lanes=[
                 LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-                for lane in told
+                for lane in shown
             ],
-            lanes_omitted=len(lanes) - len(told),
+            lanes_omitted=len(lanes) - len(shown),
             **summed(lanes, now),
         )
         return JsonResponse(200, document)
@@ -48,9 +48,9 @@ class Statistics:
     async def _lanes(self, call: Call, query: ScaleQuery) -> list[LaneCounts]:
         tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
         queues, kinds = frozenset(query.queue), frozenset(query.job_type)
-        wanted = [
+        lanes = [
             lane
             for lane in await self._jobs.store.counts(tenant_id=tenant_id)
             if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
         ]
-        return await self._access.told(call, Action.STATISTICS, tenant_id, wanted)
+        return await self._access.visible_rows(call, Action.STATISTICS, tenant_id, lanes)

@@ -119,10 +119,10 @@ class WebhookOperations:
         return self._accepted(call, made)
 
     async def replay_all(self, call: Call) -> Response:
-        wanted: DeliveriesToReplay = call.sent
-        tenant_id, webhooks = await self._managing(call, filter=msgspec.to_builtins(wanted))
+        replay: DeliveriesToReplay = call.sent
+        tenant_id, webhooks = await self._managing(call, filter=msgspec.to_builtins(replay))
         report = await webhooks.replay_all(
-            _webhook_id(call), wanted, tenant_id=tenant_id, actor=call.principal.id
+            _webhook_id(call), replay, tenant_id=tenant_id, actor=call.principal.id
         )
         self._jobs.wakeup.notify()
         return JsonResponse(200, report)
@@ -130,8 +130,8 @@ class WebhookOperations:
     def _accepted(self, call: Call, made: ListedDelivery) -> Response:
         """Where to look for what becomes of it, and when."""
         self._jobs.wakeup.notify(job_id=made.delivery_id)
-        place = f"{call.root}{_PATH}/{made.webhook_id}/deliveries/{made.delivery_id}"
-        return JsonResponse(202, made, {"location": place, "retry-after": "1"})
+        location = f"{call.root}{_PATH}/{made.webhook_id}/deliveries/{made.delivery_id}"
+        return JsonResponse(202, made, {"location": location, "retry-after": "1"})
 
     # -- who may ----------------------------------------------------------------------------------
 

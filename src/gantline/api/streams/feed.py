@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
-from gantline.api.streams.subscription import End, Happening, Subscription, Wanted
+from gantline.api.streams.subscription import End, EventFilter, Happening, Subscription
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 from gantline.contract.store import JobReader
@@ -71,7 +71,7 @@ class Feed:
         """Fill it no longer."""
         self._joining.pop(subscription, None)
         self._broad.discard(subscription)
-        for job_id in subscription.wanted.job_ids:
+        for job_id in subscription.filter.job_ids:
             followers = self._by_job.get(job_id, set())
             followers.discard(subscription)
             if not followers:
@@ -158,8 +158,8 @@ class Feed:
         for subscription, joining in self._joining.items():
             if joining.done():
                 continue
-            if subscription.wanted.job_ids:
-                for job_id in subscription.wanted.job_ids:
+            if subscription.filter.job_ids:
+                for job_id in subscription.filter.job_ids:
                     self._by_job.setdefault(job_id, set()).add(subscription)
             else:
                 self._broad.add(subscription)
@@ -201,11 +201,11 @@ class Feed:
 
     async def _read_page(self) -> int:
         events = await self._jobs.store.events(after=self.position, limit=_PAGE)
-        wanted = [event for event in events if self._followers(event)]
-        jobs = await self._jobs_of(wanted)
+        followed = [event for event in events if self._followers(event)]
+        jobs = await self._jobs_of(followed)
         # From here on nothing waits, so that whoever joins has all of a page or nothing.
         now = self._jobs.clock.now()
-        for event in wanted:
+        for event in followed:
             job = jobs[event.entry.job_id]
             if job is not None and event.is_of(job):
                 happening = Happening(event, job, now)
@@ -216,7 +216,7 @@ class Feed:
 
     def _followers(self, event: LoggedEvent) -> list[Subscription]:
         named = self._by_job.get(event.entry.job_id, ())
-        return [one for one in (*named, *self._broad) if one.wanted.may_concern(event)]
+        return [one for one in (*named, *self._broad) if one.filter.may_concern(event)]
 
     async def _jobs_of(self, events: list[LoggedEvent]) -> dict[UUID, JobSnapshot | None]:
         ids = list({event.entry.job_id for event in events})
@@ -240,11 +240,11 @@ class _Passed(NamedTuple):
     def of(cls, event: LoggedEvent) -> "_Passed":
         return cls(event.sequence, event.tenant_id, event.job_type, event.entry.job_id)
 
-    def may_be(self, wanted: Wanted) -> bool:
+    def may_be(self, event_filter: EventFilter) -> bool:
         return (
-            self.tenant_id == wanted.tenant_id
-            and (not wanted.job_ids or self.job_id in wanted.job_ids)
-            and (not wanted.job_types or self.job_type in wanted.job_types)
+            self.tenant_id == event_filter.tenant_id
+            and (not event_filter.job_ids or self.job_id in event_filter.job_ids)
+            and (not event_filter.job_types or self.job_type in event_filter.job_types)
         )
 
 
@@ -275,7 +275,7 @@ class Tail:
         while len(self._passed) > self._most:
             self.start = self._passed.popleft().number
 
-    async def numbers(self, wanted: Wanted, *, after: int, upto: int) -> list[int]:
+    async def numbers(self, event_filter: EventFilter, *, after: int, upto: int) -> list[int]:
         """The numbers of events that a stream may have missed; raise TooOld.
 
         A number that is not there belonged to a job that was removed: whoever shows that job must
@@ -287,7 +287,7 @@ class Tail:
         between = [one for one in self._passed if after < one.number <= upto]
         if len(between) != upto - after:
             raise TooOld
-        return [one.number for one in between if one.may_be(wanted)]
+        return [one.number for one in between if one.may_be(event_filter)]
 
     async def _reach_back_to(self, after: int) -> None:
         async with self._extending:

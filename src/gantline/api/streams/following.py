@@ -18,9 +18,9 @@ from gantline.api.streams.opening import StreamOpening
 from gantline.api.streams.subscription import (
     RETRY,
     End,
+    EventFilter,
     Happening,
     Subscription,
-    Wanted,
     event_text,
     ping_text,
     position_text,
@@ -47,7 +47,7 @@ _TOO_OLD: Final = encode(
 )
 
 
-class _Told(NamedTuple):
+class _Shown(NamedTuple):
     """What the client was told last of a job."""
 
     version: int
@@ -57,7 +57,7 @@ class _Told(NamedTuple):
     has_ended: bool
 
     @classmethod
-    def of(cls, job: JobSnapshot, tag: str) -> "_Told":
+    def of(cls, job: JobSnapshot, tag: str) -> "_Shown":
         fence = job.fence if job.run else None
         return cls(job.version, _logged(job), tag, fence, job.status.is_terminal)
 
@@ -86,8 +86,8 @@ class Following:
         self._opening = opening
         self._settings = settings
         self._position = opening.position
-        self._told_position = opening.position
-        self._shown: dict[UUID, _Told] = {}
+        self._sent_position = opening.position
+        self._shown: dict[UUID, _Shown] = {}
         self._time = asyncio.get_running_loop().time
         self._check_at = self._time() + settings.check_seconds
 
@@ -124,19 +124,21 @@ class Following:
                     self._subscription.drop(self._subscription.end)
                     return
                 for happening in page:
-                    if await self._may_be_told(happening):
+                    if await self._may_see(happening):
                         self._remember(happening)
                         yield happening.text
-        told = [
+        messages = [
             event
             for job in opening.states
-            if await self._guard.may_be_told(job.job)
+            if await self._guard.may_see(job.job)
             for event in self._standing(job)
         ]
         # With the last of them the client has heard all up to the position, and not before.
-        for index, (name, data) in enumerate(told, start=1):
-            yield event_text(name, data, number=opening.position if index == len(told) else None)
-        if not told:
+        for index, (name, data) in enumerate(messages, start=1):
+            yield event_text(
+                name, data, number=opening.position if index == len(messages) else None
+            )
+        if not messages:
             yield position_text(opening.position)
 
     def _standing(self, job: JobSnapshot) -> list[tuple[str, bytes]]:
@@ -149,11 +151,11 @@ class Following:
         is_heard = shown is not None
         now = self._jobs.clock.now()
         data = encode(status_document(job, now))
-        self._shown[job.job.job_id] = _Told.of(job, entity_tag(job, now))
-        told = [(STATE, data)] if not (is_end and is_heard) else []
+        self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+        messages = [(STATE, data)] if not (is_end and is_heard) else []
         if is_end and self._end_with(job.job.job_id) and job.last is not None and not is_heard:
-            told.append((job.last.event, data))
-        return told
+            messages.append((job.last.event, data))
+        return messages
 
     def _end_with(self, job_id: UUID) -> bool:
         """End the stream if it is about this job."""
@@ -169,21 +171,21 @@ class Following:
             if happening.number <= self._position:
                 continue
             self._position = happening.number
-            if not self._is_shown(happening) and await self._may_be_told(happening):
+            if not self._is_shown(happening) and await self._may_see(happening):
                 self._remember(happening)
-                self._told_position = happening.number
+                self._sent_position = happening.number
                 yield happening.text
                 if happening.ends and self._end_with(happening.job.job_id):
                     return
         for job in self._subscription.take_standing():
             name = self._news(job)
-            if name is not None and await self._guard.may_be_told(job.job):
+            if name is not None and await self._guard.may_see(job.job):
                 now = self._jobs.clock.now()
-                self._shown[job.job.job_id] = _Told.of(job, entity_tag(job, now))
+                self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
                 yield event_text(name, encode(status_document(job, now)), number=None)
 
-    async def _may_be_told(self, happening: Happening) -> bool:
-        if await self._guard.may_be_told(happening.job):
+    async def _may_see(self, happening: Happening) -> bool:
+        if await self._guard.may_see(happening.job):
             return True
         if self._subscription.ends_with is not None:
             self._subscription.drop(End.REFUSED)
@@ -191,9 +193,9 @@ class Following:
 
     def _remember(self, happening: Happening) -> None:
         job_id, version = happening.job.job_id, happening.version
-        if job_id in self._subscription.wanted.job_ids:
+        if job_id in self._subscription.filter.job_ids:
             fence = happening.fence
-            self._shown[job_id] = _Told(version, version, happening.tag, fence, happening.ends)
+            self._shown[job_id] = _Shown(version, version, happening.tag, fence, happening.ends)
 
     def _is_shown(self, happening: Happening) -> bool:
         shown = self._shown.get(happening.job.job_id)
@@ -233,7 +235,7 @@ class Following:
             return
         self._check_at = self._time() + self._settings.check_seconds
         if await self._guard.is_still_known() and await self._still_sees():
-            self._subscription.wanted = self._guard.narrowed(self._subscription.wanted)
+            self._subscription.filter = self._guard.narrowed(self._subscription.filter)
         else:
             self._subscription.drop(End.REFUSED)
 
@@ -241,15 +243,15 @@ class Following:
         """Where the stream is about one job: whether that may still be read."""
         if self._subscription.ends_with is None:
             return True
-        return all([await self._guard.may_be_told(job.job) for job in self._opening.states])
+        return all([await self._guard.may_see(job.job) for job in self._opening.states])
 
     def _moved_on(self) -> int | None:
         """The position that was reached without anything to tell, if it is a new one."""
         if self._subscription.is_empty:
             self._position = max(self._position, self._feed.position)
-        if self._position == self._told_position:
+        if self._position == self._sent_position:
             return None
-        self._told_position = self._position
+        self._sent_position = self._position
         return self._position
 
 
@@ -268,7 +270,7 @@ class StreamGuard:
         self._clock = clock
         self._known_at = clock.monotonic()
         self.principal: Principal = call.principal
-        self.can_ask = not call.is_told
+        self.can_ask = not call.is_known_already
         """Whether it can be asked anew who follows."""
 
     async def is_still_known(self) -> bool:
@@ -290,10 +292,10 @@ class StreamGuard:
     def _is_another(self, principal: Principal) -> bool:
         return (principal.tenant_id, principal.id) != (self.principal.tenant_id, self.principal.id)
 
-    async def may_be_told(self, job: Job) -> bool:
+    async def may_see(self, job: Job) -> bool:
         return await self._authorizer.may(self.principal, Action.READ, Target.of(job))
 
-    def narrowed(self, wanted: Wanted) -> Wanted:
+    def narrowed(self, event_filter: EventFilter) -> EventFilter:
         """What is wanted, by what may be seen now."""
         scope = self._authorizer.scope(self.principal, Action.READ)
-        return msgspec.structs.replace(wanted, visible_to=scope)
+        return msgspec.structs.replace(event_filter, visible_to=scope)

@@ -29,12 +29,12 @@ class Identity:
         self._tokens = tokens
 
     async def of_all(self, call: Call) -> Principal | None:
-        return await self._told(call, ALL)
+        return await self._known(call, ALL)
 
     async def of_job(self, call: Call) -> Principal | None:
-        return await self._told(call, str(call.job_id))
+        return await self._known(call, str(call.job_id))
 
-    async def _told(self, call: Call, stream: str) -> Principal | None:
+    async def _known(self, call: Call, stream: str) -> Principal | None:
         in_url = [
             value
             for name, value in parameters(call.scope["query_string"] or b"")

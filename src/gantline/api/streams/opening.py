@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gantline.api.port import Jobs
 from gantline.api.streams.feed import Feed, TooOld
-from gantline.api.streams.subscription import Happening, Subscription, Wanted
+from gantline.api.streams.subscription import EventFilter, Happening, Subscription
 from gantline.contract.errors import JobNotFound
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 
@@ -42,14 +42,14 @@ class Opener:
         """None where the client, by `last`, has heard all up to the end of the job."""
         position = await self._feed.follow(subscription)
         (job,) = await self._jobs.store.get([job_id], tenant_id=None)
-        if job is None or not subscription.wanted.admits(job.job):
+        if job is None or not subscription.filter.admits(job.job):
             raise JobNotFound(job_id)
         if job.status.is_terminal or last is not None:
             position = await self._feed.caught_up()
         if last is None:
             return StreamOpening(position, [job])
         try:
-            pages = await self._missed(subscription.wanted, after=last, upto=position)
+            pages = await self._missed(subscription.filter, after=last, upto=position)
         except TooOld:
             return StreamOpening(position, [job], is_reset=True)
         missed = [happening async for page in pages for happening in page]
@@ -58,41 +58,43 @@ class Opener:
         return StreamOpening(position, [job], _once(missed))
 
     async def of_many(self, subscription: Subscription, last: int | None) -> StreamOpening:
-        position, wanted = await self._feed.follow(subscription), subscription.wanted
-        states = await self._states(wanted)
+        position, event_filter = await self._feed.follow(subscription), subscription.filter
+        states = await self._states(event_filter)
         if last is None:
             return StreamOpening(position, states)
         position = await self._feed.caught_up()
         try:
-            pages = await self._missed(wanted, after=last, upto=position)
+            pages = await self._missed(event_filter, after=last, upto=position)
         except TooOld:
             return StreamOpening(position, states, is_reset=True)
         # Their progress may have gone on; how others ended is among what was missed.
-        named = [job for job in states if wanted.job_ids and not job.status.is_terminal]
+        named = [job for job in states if event_filter.job_ids and not job.status.is_terminal]
         return StreamOpening(position, named, pages)
 
-    async def _states(self, wanted: Wanted) -> list[JobSnapshot]:
+    async def _states(self, event_filter: EventFilter) -> list[JobSnapshot]:
         """The jobs that are named; where none is, the newest of those that have not ended."""
-        if not wanted.job_ids:
-            page = await self._jobs.store.find(wanted.living, limit=_MOST_LIVING)
+        if not event_filter.job_ids:
+            page = await self._jobs.store.find(event_filter.living, limit=_MOST_LIVING)
             return list(page.items)
-        found = await self._jobs.store.get(sorted(wanted.job_ids), tenant_id=None)
-        return [job for job in found if job is not None and wanted.admits(job.job)]
+        found = await self._jobs.store.get(sorted(event_filter.job_ids), tenant_id=None)
+        return [job for job in found if job is not None and event_filter.admits(job.job)]
 
     # -- what a client has missed, read anew ------------------------------------------------------
 
     async def _missed(
-        self, wanted: Wanted, *, after: int, upto: int
+        self, event_filter: EventFilter, *, after: int, upto: int
     ) -> AsyncIterator[list[Happening]]:
         """Find the events behind `after`, to be read in order, a little at a time; raise TooOld."""
-        numbers = await self._feed.tail.numbers(wanted, after=after, upto=upto)
-        return self._pages(wanted, numbers)
+        numbers = await self._feed.tail.numbers(event_filter, after=after, upto=upto)
+        return self._pages(event_filter, numbers)
 
-    async def _pages(self, wanted: Wanted, numbers: list[int]) -> AsyncIterator[list[Happening]]:
+    async def _pages(
+        self, event_filter: EventFilter, numbers: list[int]
+    ) -> AsyncIterator[list[Happening]]:
         for first in range(0, len(numbers), _PAGE):
-            yield await self._read(wanted, numbers[first : first + _PAGE])
+            yield await self._read(event_filter, numbers[first : first + _PAGE])
 
-    async def _read(self, wanted: Wanted, numbers: list[int]) -> list[Happening]:
+    async def _read(self, event_filter: EventFilter, numbers: list[int]) -> list[Happening]:
         events = await self._events(numbers)
         ids = list({event.entry.job_id for event in events})
         jobs = dict(zip(ids, await self._jobs.store.get(ids, tenant_id=None), strict=True))
@@ -102,7 +104,7 @@ class Opener:
             for event in events
             if (job := jobs[event.entry.job_id]) is not None
             and event.is_of(job)
-            and wanted.admits(job.job)
+            and event_filter.admits(job.job)
         ]
 
     async def _events(self, numbers: list[int]) -> list[LoggedEvent]:

@@ -18,7 +18,7 @@ from gantline.api.settings import StreamSettings
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.following import Following, StreamGuard
 from gantline.api.streams.opening import Opener, StreamOpening
-from gantline.api.streams.subscription import End, Subscription, Wanted
+from gantline.api.streams.subscription import End, EventFilter, Subscription
 from gantline.api.streams.watch import IsStopping, Watch, stopping_of
 from gantline.auth.authorizer import Authorizer
 from gantline.auth.principal import Principal
@@ -48,7 +48,7 @@ class Streams:
     async def open(
         self,
         call: Call,
-        wanted: Wanted,
+        event_filter: EventFilter,
         identify: Identify,
         *,
         last: int | None,
@@ -61,7 +61,7 @@ class Streams:
         """
         settings = self._settings
         subscription = Subscription(
-            wanted, most_bytes=settings.most_waiting_bytes, ends_with=ends_with
+            event_filter, most_bytes=settings.most_waiting_bytes, ends_with=ends_with
         )
 
         self._count(subscription, call.principal)

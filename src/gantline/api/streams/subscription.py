@@ -23,7 +23,7 @@ RETRY: Final = b"retry: 3000\n\n"
 _PING: Final = b": ping\n"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Every given field must match; nothing is seen that `visible_to` does not admit."""
 
     tenant_id: str
@@ -166,9 +166,11 @@ class End(Enum):
 class Subscription:
     """Filled by the feed and the watch, emptied by its stream."""
 
-    def __init__(self, wanted: Wanted, *, most_bytes: int, ends_with: UUID | None = None) -> None:
+    def __init__(
+        self, event_filter: EventFilter, *, most_bytes: int, ends_with: UUID | None = None
+    ) -> None:
         """`ends_with` is the job whose end is the end of the stream."""
-        self.wanted = wanted
+        self.filter = event_filter
         self.ends_with = ends_with
         self.end: End | None = None
         self._most_bytes = most_bytes
@@ -182,7 +184,7 @@ class Subscription:
 
     def offer(self, happening: Happening) -> None:
         """Let an event wait; one too many ends the stream behind those that wait already."""
-        if self.end is not None or not self.wanted.admits(happening.job):
+        if self.end is not None or not self.filter.admits(happening.job):
             return
         if self._events and self._bytes + len(happening.text) > self._most_bytes:
             self.finish(End.TOO_SLOW)
@@ -194,7 +196,7 @@ class Subscription:
     def show(self, job: JobSnapshot, tag: str) -> None:
         """Let a job's state wait, if it is another than before; of several only the last."""
         job_id = job.job.job_id
-        if self.end is None and self._tags.get(job_id) != tag and self.wanted.admits(job.job):
+        if self.end is None and self._tags.get(job_id) != tag and self.filter.admits(job.job):
             self._tags[job_id] = tag
             self._standing[job_id] = job
             self._some.set()

@@ -31,13 +31,13 @@ class Watch:
         self._looking: asyncio.Task[None] | None = None
 
     def add(self, subscription: Subscription) -> None:
-        for job_id in subscription.wanted.job_ids:
+        for job_id in subscription.filter.job_ids:
             self._watching.setdefault(job_id, set()).add(subscription)
         if self._watching and self._looking is None:
             self._looking = asyncio.create_task(self._look_while_watched())
 
     def remove(self, subscription: Subscription) -> None:
-        for job_id in subscription.wanted.job_ids:
+        for job_id in subscription.filter.job_ids:
             watching = self._watching.get(job_id, set())
             watching.discard(subscription)
             if not watching:
@@ -81,14 +81,14 @@ class Watch:
 # -- the server around us: when it is about to stop, streams must end, or it waits for them -------
 
 
-def tell_stopping(scope: MutableMapping[str, Any], is_stopping: IsStopping) -> None:
+def notify_stopping(scope: MutableMapping[str, Any], is_stopping: IsStopping) -> None:
     """For a server of ours: let those who serve this request ask whether it is stopping."""
     scope.setdefault("extensions", {})[_EXTENSION] = is_stopping
 
 
 def stopping_of(scope: Mapping[str, Any]) -> IsStopping:
-    told: IsStopping | None = (scope.get("extensions") or {}).get(_EXTENSION)
-    return told or _uvicorn_is_stopping
+    given: IsStopping | None = (scope.get("extensions") or {}).get(_EXTENSION)
+    return given or _uvicorn_is_stopping
 
 
 def _uvicorn_is_stopping() -> bool:

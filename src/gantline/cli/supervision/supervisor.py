@@ -40,11 +40,11 @@ class Supervisor:
         *,
         drain: timedelta,
         grace: timedelta = GRACE,
-        options_of: Callable[[int], Sequence[str]] = lambda place: (),
+        options_of: Callable[[int], Sequence[str]] = lambda index: (),
     ) -> None:
-        """`options_of`: what the child of a place, from 0 on, is given beside the others."""
-        self._commands = [[*command, *options_of(place)] for place in range(count)]
-        self._places = [_Place() for _ in range(count)]
+        """`options_of`: what each child, by its index from 0 on, is given beside the others."""
+        self._commands = [[*command, *options_of(index)] for index in range(count)]
+        self._children = [_Child() for _ in range(count)]
         self._stop = StopSignals()
         self._escalation = Escalation(drain, grace=grace)
         self._tended_at = monotonic()
@@ -58,22 +58,22 @@ class Supervisor:
         """Supervise until stopped by a signal; return 0 when all children have ended well."""
         self._stop.listen()
         with closing(ParentPipe()) as pipe:
-            while not (self._stop.count and all(place.is_empty for place in self._places)):
+            while not (self._stop.count and all(child.is_empty for child in self._children)):
                 self._tend(pipe)
                 time.sleep(_CHECK_SECONDS)  # noqa: TID251  # this process does nothing else
         # What was killed and could not be started again before the stop is no fault of the stop.
-        return max((place.exit_code for place in self._places), default=0)
+        return max((child.exit_code for child in self._children), default=0)
 
     def _tend(self, pipe: ParentPipe) -> None:
         number = self._escalation.next_signal(asked=self._stop.count)
-        for place, command in zip(self._places, self._commands, strict=True):
+        for child, command in zip(self._children, self._commands, strict=True):
             if number is not None:
-                place.send(number)
-            place.tend(pipe, command, start=not self._stop.count)
+                child.send(number)
+            child.tend(pipe, command, start=not self._stop.count)
         self._tended_at = monotonic()
 
 
-class _Place:
+class _Child:
     """Where one child runs, one after the other."""
 
     def __init__(self) -> None:

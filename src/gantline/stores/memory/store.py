@@ -219,7 +219,7 @@ class MemoryStore:
     # -- claim and lease --------------------------------------------------------------------------
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         with self._lock:
             before = [
@@ -230,7 +230,9 @@ class MemoryStore:
             if before:
                 return before
             now = self._clock.now()
-            due = [(entry, request) for request in wanted for entry in self._take_due(request, now)]
+            due = [
+                (entry, request) for request in requests for entry in self._take_due(request, now)
+            ]
             runs = []
             for entry, request in due:
                 runs.append(self._start(entry, session, claim_id, now, lease))
@@ -492,10 +494,10 @@ class MemoryStore:
         entry = self._jobs.get(job_id)
         return entry if entry and tenant_id in (None, entry.job.tenant_id) else None
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         limit = at_most(limit)
         with self._lock:
-            found = [entry for entry in self._jobs.values() if entry.matches(wanted)]
+            found = [entry for entry in self._jobs.values() if entry.matches(job_filter)]
             if after:
                 found = [
                     entry for entry in found if entry.position < (after.created_at, after.job_id)

@@ -226,9 +226,9 @@ class _Put(NamedTuple):
 
 
 def _group_in_bulk(put: Sequence[_Put]) -> list[list[_Put]]:
-    by_place = sorted(put, key=lambda one: _name_of(one.write))
+    by_name = sorted(put, key=lambda one: _name_of(one.write))
     groups = [
-        [one for one in by_place if one.statement is each] for each in (_CHANGE_MANY, _ADD_MANY)
+        [one for one in by_name if one.statement is each] for each in (_CHANGE_MANY, _ADD_MANY)
     ]
     return [group for group in groups if group]
 

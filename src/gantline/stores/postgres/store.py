@@ -216,10 +216,10 @@ class PostgresStore:
             yield PostgresTransaction(sql, self._parts.lanes, self.calls, self._now())
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         return await self._parts.claims.claim(
-            session, claim_id, wanted, lease=lease, now=self._now()
+            session, claim_id, requests, lease=lease, now=self._now()
         )
 
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
@@ -309,9 +309,9 @@ class PostgresStore:
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
         return await self.calls.run(lambda sql: find_request_keys(sql, job_ids, self._now()))
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self.calls.run(
-            lambda sql: query.find(sql, wanted, limit=at_most(limit), after=after)
+            lambda sql: query.find(sql, job_filter, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:

@@ -25,7 +25,7 @@ class ResponseReader(asyncio.Protocol):
             protocolError=InvalidResponse, replyError=error_of, notEnoughData=_NOT_ENOUGH
         )
         self._read: list[Any] = []
-        self._wanted = 0
+        self._expected = 0
         self._waiter: asyncio.Future[list[Any]] | None = None
         self.is_lost = False
 
@@ -41,7 +41,7 @@ class ResponseReader(asyncio.Protocol):
         if self.is_lost:
             raise ConnectionError(_CLOSED)
         self._waiter = asyncio.get_running_loop().create_future()
-        self._wanted, self._read = count, []
+        self._expected, self._read = count, []
         return self._waiter
 
     def data_received(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class ResponseReader(asyncio.Protocol):
             self._lose(error)
         else:
             waiter = self._waiter
-            if waiter is not None and len(self._read) == self._wanted and not waiter.done():
+            if waiter is not None and len(self._read) == self._expected and not waiter.done():
                 waiter.set_result(self._read)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -169,13 +169,13 @@ class RedisStore:
         raise StoreMisconfigured("Redis has no transactions.", next_step="Use a SQL store.")
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         return await claims.claim(
             self._calls,
             session,
             claim_id,
-            wanted,
+            requests,
             lease=lease,
             now=self._now(),
             tokens=self._tokens,
@@ -232,8 +232,8 @@ class RedisStore:
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
         return await dedupe.find_request_keys(self._calls, tuple(job_ids), self._now())
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await query.find(self._calls, wanted, limit=at_most(limit), after=after)
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        return await query.find(self._calls, job_filter, limit=at_most(limit), after=after)
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):

@@ -217,18 +217,18 @@ class SqliteStore:
         return self._transactions.begin(self._parts.file, self._now)
 
     async def claim(
-        self, session: str, claim_id: UUID, wanted: Sequence[LaneRequest], *, lease: timedelta
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         # Suspects are rare, so a claim of suspects only first checks whether there are any.
-        only_suspects = all(request.suspects for request in wanted)
-        if (self._checks_first or only_suspects) and not await self._has_work(claim_id, wanted):
+        only_suspects = all(request.suspects for request in requests)
+        if (self._checks_first or only_suspects) and not await self._has_work(claim_id, requests):
             return []
         runs = await self._parts.writer.run(
             lambda connection: claims.claim(
                 connection,
                 session,
                 claim_id,
-                wanted,
+                requests,
                 lease=lease,
                 now=self._now(),
                 tokens=self._tokens,
@@ -239,11 +239,11 @@ class SqliteStore:
             self._checks_first = not runs
         return runs
 
-    async def _has_work(self, claim_id: UUID, wanted: Sequence[LaneRequest]) -> bool:
+    async def _has_work(self, claim_id: UUID, requests: Sequence[LaneRequest]) -> bool:
         return await self._parts.readers.run(
             lambda connection: (
                 bool(claims.find_runs_of_claim(connection, claim_id))
-                or ready.has_due(connection, wanted, self._now())
+                or ready.has_due(connection, requests, self._now())
             )
         )
 
@@ -327,9 +327,9 @@ class SqliteStore:
             lambda connection: find_request_keys(connection, job_ids, self._now())
         )
 
-    async def find(self, wanted: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, wanted, limit=at_most(limit), after=after)
+            lambda connection: query.find(connection, job_filter, limit=at_most(limit), after=after)
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:

@@ -12,7 +12,7 @@ from gantline.manager.maintenance import Maintenance
 from gantline.manager.switches import Switches
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from gantline.testing.faults import losing_answers
 
 
@@ -109,7 +109,7 @@ async def maintenance_survives_lost_answers(bench: Bench) -> None:
 
 async def _claim_later(bench: Bench) -> list[Run]:
     bench.clock.advance(HOUR)
-    return await bench.store.claim("w", make_new().job.job_id, wanting(), lease=LEASE)
+    return await bench.store.claim("w", make_new().job.job_id, lane_requests(), lease=LEASE)
 
 
 @rule

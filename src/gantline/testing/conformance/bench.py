@@ -14,7 +14,7 @@ from gantline.contract.store import JobStore
 from gantline.manager.manager import Acted, Ending, JobManager, Settled
 from gantline.manager.reaper import Reaped, Reaper
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 
 LEASE = timedelta(seconds=60)
 HOUR = timedelta(hours=1)
@@ -90,7 +90,7 @@ class Bench:
         return await self.store.claim(
             session,
             claim_id or uuid4(),
-            wanting(*job_types, limit=limit, queue=queue, at_most=at_most, suspects=suspects),
+            lane_requests(*job_types, limit=limit, queue=queue, at_most=at_most, suspects=suspects),
             lease=LEASE,
         )
 

@@ -8,7 +8,7 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.status import JobStatus
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
-from gantline.testing.factories import number, wanting
+from gantline.testing.factories import lane_requests, number
 
 
 @rule
@@ -137,11 +137,11 @@ async def of_a_type_limited_to_none_none_is_claimed(bench: Bench, most: int) -> 
 async def a_limit_of_a_type_holds_in_its_request_alone(bench: Bench) -> None:
     await bench.submit_many(3, queue="a")
     await bench.submit_many(3, queue="b")
-    wanted = [
-        *wanting(queue="a", at_most={"test": 1}),
-        *wanting(queue="b", limit=2),
+    requests = [
+        *lane_requests(queue="a", at_most={"test": 1}),
+        *lane_requests(queue="b", limit=2),
     ]
-    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
 
@@ -149,16 +149,16 @@ async def a_limit_of_a_type_holds_in_its_request_alone(bench: Bench) -> None:
 async def each_queue_has_its_own_limit(bench: Bench) -> None:
     await bench.submit_many(3, queue="a")
     await bench.submit_many(3, queue="b")
-    wanted = [LaneRequest("a", ("test",), 1), LaneRequest("b", ("test",), 2)]
-    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests = [LaneRequest("a", ("test",), 1), LaneRequest("b", ("test",), 2)]
+    runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
 
 @rule
 async def a_queue_named_twice_gives_each_job_once(bench: Bench) -> None:
     await bench.submit_many(3)
-    wanted = wanting("test", "test", limit=2) * 2
-    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests = lane_requests("test", "test", limit=2) * 2
+    runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert len({run.job.job_id for run in runs}) == len(runs) == 3
 
 

@@ -22,7 +22,7 @@ from gantline.manager.sequencer import number_events
 from gantline.stores.memory import MemoryStore
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
-from gantline.testing.factories import JOB_TYPE, make_new, wanting
+from gantline.testing.factories import JOB_TYPE, lane_requests, make_new
 
 REQUEST = DedupeKey(KeyKind.REQUEST, "tenant", "caller", "request-1", b"as asked", HOUR)
 ONCE = DedupeKey(KeyKind.ONCE, "tenant", JOB_TYPE, "mail/ä", b"", 50 * HOUR)
@@ -112,8 +112,8 @@ async def furnish(bench: Bench) -> None:
 async def _complete_and_prune(bench: Bench, new: NewJob) -> None:
     """Leave nothing of a job but its key."""
     assert await bench.store.insert([new]) == [Applied(1)]
-    wanted = wanting(new.job.job_type)
-    (run,) = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests = lane_requests(new.job.job_type)
+    (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     ended = Transition.completed(run, Success(), hold_key=100 * HOUR)
     assert await bench.store.apply([ended]) == [Applied(3)]
     before = PruneRule(JobStatus.COMPLETED, bench.clock.now() + timedelta(microseconds=1))
@@ -124,8 +124,8 @@ async def _complete_and_prune(bench: Bench, new: NewJob) -> None:
 async def _with_events(bench: Bench) -> None:
     new = make_new("told of", logged=True, tenant_id="tenant", job_type="told")
     await bench.store.insert([new])
-    wanted = [LaneRequest("default", ("told",), 1, ("told",))]
-    (run,) = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests = [LaneRequest("default", ("told",), 1, ("told",))]
+    (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     await bench.store.progress([Progress(run.ref, 12.5, "begun", logged=True)])
     await bench.finish(run, PERMANENT)
 

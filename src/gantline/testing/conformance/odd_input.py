@@ -36,9 +36,9 @@ async def no_job_has_a_text_that_cannot_be_kept(bench: Bench, case: str) -> None
         JobFilter(visible_to=Visibility(owner=text)),
         JobFilter(visible_to=Visibility(owner="", subjects=frozenset({text}))),
     ]
-    for wanted in filters:
-        page = await bench.store.find(wanted, limit=10)
-        assert (page.items, page.next) == ((), None), wanted
+    for job_filter in filters:
+        page = await bench.store.find(job_filter, limit=10)
+        assert (page.items, page.next) == ((), None), job_filter
     assert await bench.store.get([job_id], tenant_id=text) == [None]
     assert await bench.store.history(job_id, tenant_id=text) == []
     assert await bench.store.counts(tenant_id=text) == []
@@ -50,12 +50,12 @@ async def no_job_has_a_text_that_cannot_be_kept(bench: Bench, case: str) -> None
 async def a_choice_that_is_impossible_leaves_the_others(bench: Bench, case: str) -> None:
     text = _IMPOSSIBLE[case]
     job_id = await bench.submit(subject_id="subject")
-    wanted = JobFilter(
+    job_filter = JobFilter(
         job_types=frozenset({"test", text}),
         queues=frozenset({"default", text}),
         visible_to=Visibility(owner=text, subjects=frozenset({"subject", text})),
     )
-    page = await bench.store.find(wanted, limit=10)
+    page = await bench.store.find(job_filter, limit=10)
     assert [job.job.job_id for job in page.items] == [job_id]
 
 
@@ -141,8 +141,8 @@ async def the_first_and_the_last_instant_can_be_asked_for(bench: Bench) -> None:
         JobFilter(created_from=_FIRST, created_before=_LAST),
         JobFilter(created_from=_FIRST, statuses=frozenset(JobStatus)),
     ]
-    for wanted in everything:
-        page = await bench.store.find(wanted, limit=10, after=Cursor(_LAST, uuid4()))
+    for job_filter in everything:
+        page = await bench.store.find(job_filter, limit=10, after=Cursor(_LAST, uuid4()))
         assert [job.job.job_id for job in page.items] == [job_id]
     for nothing in (JobFilter(created_from=_LAST), JobFilter(created_before=_FIRST)):
         assert (await bench.store.find(nothing, limit=10)).items == ()

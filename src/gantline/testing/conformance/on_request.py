@@ -22,8 +22,8 @@ def logged(payload: Any = None, **fields: Any) -> NewJob:
 
 async def start(bench: Bench, *, logging: bool = True, limit: int = 100) -> list[Run]:
     types = (JOB_TYPE,)
-    wanted = [LaneRequest("default", types, limit, types if logging else ())]
-    return await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests = [LaneRequest("default", types, limit, types if logging else ())]
+    return await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
 
 
 async def read(bench: Bench) -> list[LoggedEvent]:
@@ -81,8 +81,8 @@ async def who_does_not_ask_is_not_told(bench: Bench) -> None:
     assert [event.entry.event for event in await read(bench)] == [Event.SUBMITTED]
     await bench.submit(job_type="other")
     types = (JOB_TYPE, "other")
-    wanted = [LaneRequest("default", types, 10, (JOB_TYPE,))]
-    assert len(await bench.store.claim("w", uuid4(), wanted, lease=LEASE)) == 1
+    requests = [LaneRequest("default", types, 10, (JOB_TYPE,))]
+    assert len(await bench.store.claim("w", uuid4(), requests, lease=LEASE)) == 1
     assert len(await read(bench)) == 1
 
 

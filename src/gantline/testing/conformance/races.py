@@ -12,7 +12,7 @@ from gantline.contract.status import Event, JobStatus
 from gantline.manager.manager import Ending
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, Bench
 from gantline.testing.conformance.rule import rule
-from gantline.testing.factories import make_new, wanting
+from gantline.testing.factories import lane_requests, make_new
 from gantline.testing.faults import Call, intercepted
 
 _ROUNDS = 20
@@ -196,10 +196,10 @@ async def one_claim_id_used_at_once_starts_each_job_once(bench: Bench) -> None:
     for _ in range(_ROUNDS):
         await bench.submit_many(3)
         claim_id = uuid4()
-        wanted = wanting(limit=2)
+        requests = lane_requests(limit=2)
         first, second = await together(
-            bench.store.claim("w", claim_id, wanted, lease=LEASE),
-            other.store.claim("w", claim_id, wanted, lease=LEASE),
+            bench.store.claim("w", claim_id, requests, lease=LEASE),
+            other.store.claim("w", claim_id, requests, lease=LEASE),
         )
         assert {run.ref for run in first} == {run.ref for run in second}
         for run in [*first, *await bench.claim()]:

@@ -14,11 +14,11 @@ from gantline.testing.factories import CREATED_AT, number
 ALL = JobFilter(tenant_id=None)
 
 
-async def all_pages(bench: Bench, wanted: JobFilter, limit: int) -> list[JobSnapshot]:
+async def all_pages(bench: Bench, job_filter: JobFilter, limit: int) -> list[JobSnapshot]:
     found: list[JobSnapshot] = []
     after: Cursor | None = None
     while True:
-        page = await bench.store.find(wanted, limit=limit, after=after)
+        page = await bench.store.find(job_filter, limit=limit, after=after)
         found += page.items
         if page.next is None:
             return found
@@ -133,9 +133,9 @@ async def every_filter_narrows(bench: Bench) -> None:
         JobFilter(created_from=CREATED_AT + HOUR),
         JobFilter(subject_id="subject", statuses=frozenset({JobStatus.QUEUED})),
     ]
-    for wanted in filters:
-        page = await bench.store.find(wanted, limit=10)
-        assert [job.job.job_id for job in page.items] == [match], wanted
+    for job_filter in filters:
+        page = await bench.store.find(job_filter, limit=10)
+        assert [job.job.job_id for job in page.items] == [match], job_filter
     earlier = await bench.store.find(JobFilter(created_before=CREATED_AT + HOUR), limit=10)
     assert match not in [job.job.job_id for job in earlier.items]
     nobody = await bench.store.find(JobFilter(subject_id="other"), limit=10)
@@ -147,10 +147,10 @@ async def dead_letters_are_found_by_reason(bench: Bench) -> None:
     await bench.bring_to(JobStatus.FAILED)
     run = await bench.start()
     await bench.finish(run, TypeDisabled())
-    wanted = JobFilter(
+    job_filter = JobFilter(
         statuses=frozenset({JobStatus.FAILED}), reasons=frozenset({Reason.TYPE_DISABLED})
     )
-    page = await bench.store.find(wanted, limit=10)
+    page = await bench.store.find(job_filter, limit=10)
     assert [job.job.job_id for job in page.items] == [run.job.job_id]
 
 

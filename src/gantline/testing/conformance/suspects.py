@@ -13,7 +13,7 @@ from gantline.contract.stored import Part, StoredJob
 from gantline.contract.transition import Transition
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
-from gantline.testing.factories import make_new, number, wanting
+from gantline.testing.factories import lane_requests, make_new, number
 
 _ANY = (100,)
 """Suspects of any number of crashes."""
@@ -169,8 +169,8 @@ async def a_type_limited_to_none_does_not_hide_suspects_of_fewer_crashes(bench: 
 async def one_claim_may_ask_for_suspects_and_for_others(bench: Bench) -> None:
     ordinary = await bench.submit_many(3)
     suspect = await _suspect(bench, crashes=2)
-    wanted: list[LaneRequest] = [*wanting(suspects=_ANY), *wanting(limit=2)]
-    runs = await bench.store.claim("worker-1", uuid4(), wanted, lease=LEASE)
+    requests: list[LaneRequest] = [*lane_requests(suspects=_ANY), *lane_requests(limit=2)]
+    runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert _ids(runs)[0] == suspect
     assert len(runs) == 3
     assert set(_ids(runs)[1:]) < set(ordinary)

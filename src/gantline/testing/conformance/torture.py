@@ -150,8 +150,8 @@ async def odd_names_are_just_names(bench: Bench, name: str) -> None:
     run = (await bench.claim(name, queue=name, session=name))[0]
     assert run.job == job
     await bench.store.progress([Progress(run.ref, 33.3, name)])
-    wanted = JobFilter(tenant_id=name, subject_id=name, job_types=frozenset({name}))
-    page = await bench.store.find(wanted, limit=5)
+    job_filter = JobFilter(tenant_id=name, subject_id=name, job_types=frozenset({name}))
+    page = await bench.store.find(job_filter, limit=5)
     assert [found.job for found in page.items] == [job]
     await bench.finish(run)
 

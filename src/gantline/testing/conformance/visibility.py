@@ -65,7 +65,7 @@ async def a_list_holds_just_what_is_visible(bench: Bench, name: str) -> None:
 @rule_for(JobStatus)
 async def what_is_visible_is_so_in_every_status(bench: Bench, status: JobStatus) -> None:
     seen = Visibility(tenant_id="a", owner="me", subjects=frozenset({"s1"}))
-    wanted = JobFilter(tenant_id="a", statuses=frozenset({status}), visible_to=seen)
+    job_filter = JobFilter(tenant_id="a", statuses=frozenset({status}), visible_to=seen)
     ids = [
         await brought(bench, status, tenant_id=tenant, created_by=owner, subject_id=subject)
         for tenant, owner, subject in (
@@ -76,7 +76,7 @@ async def what_is_visible_is_so_in_every_status(bench: Bench, status: JobStatus)
             ("b", "me", "s1"),
         )
     ]
-    found = [job.job.job_id for job in await all_pages(bench, wanted, limit=1)]
+    found = [job.job.job_id for job in await all_pages(bench, job_filter, limit=1)]
     assert found == sorted(ids[:2], reverse=True)
 
 
