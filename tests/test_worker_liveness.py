@@ -389,7 +389,7 @@ def _raise(error: BaseException) -> None:
 async def test_a_limited_type_runs_in_every_queue_while_one_of_them_has_a_backlog(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gantline.worker.slots._IN_ONE_PLACE_SECONDS", 0.0)
+    monkeypatch.setattr("gantline.worker.slots._IN_ONE_LANE_SECONDS", 0.0)
     jobs = Gantline("memory://")
     has_run = asyncio.Event()
     backlog = 0
