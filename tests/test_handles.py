@@ -25,8 +25,8 @@ from gantline import (
     SyncHandle,
 )
 from gantline.contract.wakeup import Hint
-from gantline.wakeups import endings as looking
-from gantline.wakeups.endings import Endings
+from gantline.wakeups import job_waiter as looking
+from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.remote import Link, RemoteWakeup, WakeupPace
 
 pytestmark = pytest.mark.matrix
@@ -192,12 +192,12 @@ class Deaf:
 async def test_where_no_hint_comes_an_end_is_found_by_looking(url: str) -> None:
     app = Application(url)
     async with app.jobs, app.jobs.running():
-        app.jobs.endings = Endings(app.jobs.store, Deaf)
+        app.jobs.waiter = JobWaiter(app.jobs.store, Deaf)
         handle = await app.gated.submit("x")
         async with app.waiting(handle) as (task,):
             app.may_end.set()
             assert await task == "x"
-        await app.jobs.endings.close()
+        await app.jobs.waiter.close()
 
 
 async def test_when_the_time_is_up_it_says_how_the_job_stands(url: str) -> None:
@@ -222,8 +222,8 @@ async def test_a_job_that_is_removed_meanwhile_is_not_found(url: str) -> None:
             await app.doubled.handle(ended.job_id, tenant="another").wait(1)
         await app.jobs.manager.delete([ended.job_id], tenant_id=None)
         with pytest.raises(JobNotFound):
-            await app.jobs.endings.wait(ended.job_id, 60)
-        assert await app.jobs.endings.wait(ended.job_id, 0.05, is_on_its_way=True) is None
+            await app.jobs.waiter.wait(ended.job_id, 60)
+        assert await app.jobs.waiter.wait(ended.job_id, 0.05, is_on_its_way=True) is None
 
 
 async def test_closing_the_application_lets_all_go_who_wait(url: str) -> None:
@@ -330,17 +330,17 @@ def test_what_belongs_to_a_loop_goes_when_another_begins(tmp_path: Path) -> None
 
     for _ in range(3):
         asyncio.run(wait_in_vain())
-    assert len(app.jobs.endings._lookouts) == 1
+    assert len(app.jobs.waiter._by_loop) == 1
     app.jobs.run_sync(app.jobs.close)
 
 
 async def test_nobody_begins_to_wait_while_the_application_is_closed() -> None:
     app = Gantline("memory://")
     async with app:
-        endings = Endings(app.store, app.new_wakeup, lambda: False)
+        waiter = JobWaiter(app.store, app.new_wakeup, lambda: False)
         with pytest.raises(StoreUnavailable):
             async with asyncio.timeout(10):
-                await endings.wait(uuid4(), None, is_on_its_way=True)
+                await waiter.wait(uuid4(), None, is_on_its_way=True)
 
 
 async def test_a_job_of_another_tenant_is_not_told_of_when_the_time_is_up() -> None:
@@ -360,8 +360,8 @@ async def test_a_look_that_took_long_does_not_put_off_the_next_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After an outage, waiters looked again only after several times its length."""
-    monkeypatch.setattr("gantline.wakeups.endings._PAUSE_PER_LOOK", 1e9)
-    monkeypatch.setattr("gantline.wakeups.endings._LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.wakeups.job_waiter._PAUSE_PER_LOOK", 1e9)
+    monkeypatch.setattr("gantline.wakeups.job_waiter._LONGEST_PAUSE_SECONDS", 0.01)
     app = Gantline("memory://")
 
     @app.job("work")
@@ -392,7 +392,7 @@ async def test_who_cannot_listen_still_finds_the_end(
         return value
 
     async with app, app.running():
-        app.endings = Endings(app.store, Stuck)
+        app.waiter = JobWaiter(app.store, Stuck)
         async with asyncio.timeout(10):
             assert await (await work.submit(1)).result() == 1
 

@@ -25,7 +25,7 @@ from gantline import Gantline
 from gantline.api import ApiSettings
 from gantline.api.application import Api
 from gantline.api.problems import KINDS
-from gantline.api.settings import StreamSettings
+from gantline.api.streams.settings import StreamSettings
 from gantline.auth.peppers import Peppers
 from gantline.auth.stream_tokens import StreamTokens
 from gantline.contract.clock import SystemClock

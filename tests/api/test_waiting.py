@@ -15,7 +15,7 @@ from gantline.api.application import Api
 from gantline.api.server import ApiServer
 from gantline.contract.wakeup import Hint
 from gantline.integrations.fastapi import enqueue
-from gantline.wakeups.endings import Endings
+from gantline.wakeups.job_waiter import JobWaiter
 from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, run_all, stored
@@ -215,7 +215,7 @@ async def test_a_worker_of_another_process_ends_the_wait_at_once(
 ) -> None:
     """By its hint: looking by ourselves is put off for so long that it could not be it."""
     for looking in ("FIRST_LOOK", "LONGEST_LOOK", "LONGEST_LOOK_WITH_HINTS"):
-        monkeypatch.setattr(f"gantline.wakeups.endings._{looking}_SECONDS", 60.0)
+        monkeypatch.setattr(f"gantline.wakeups.job_waiter._{looking}_SECONDS", 60.0)
     url = f"sqlite:///{tmp_path}/gantline.db"
     async with (
         make_jobs(url) as jobs,
@@ -240,17 +240,17 @@ async def test_without_any_hint_it_is_found_by_looking(jobs: Gantline) -> None:
 
         async def close(self) -> None: ...
 
-    endings = Endings(jobs.store, Deaf)
+    waiter = JobWaiter(jobs.store, Deaf)
     job = jobs.find_type("sweep")
     assert job is not None
     handle = await job.submit(None)
-    waiting = asyncio.create_task(endings.wait(handle.job_id, 30))
+    waiting = asyncio.create_task(waiter.wait(handle.job_id, 30))
     await asyncio.sleep(0)
     await run_all(jobs)
     ended = await waiting
     assert ended is not None
     assert ended.status.is_terminal
-    await endings.close()
+    await waiter.close()
 
 
 async def test_a_look_that_fails_is_tried_again(
@@ -271,7 +271,7 @@ async def test_a_look_that_fails_is_tried_again(
         return await get(*args, **kwargs)
 
     monkeypatch.setattr(jobs.store, "get", flaky)
-    endings = Endings(jobs.store, jobs.new_wakeup)
-    ended = await endings.wait(handle.job_id, 30)
+    waiter = JobWaiter(jobs.store, jobs.new_wakeup)
+    ended = await waiter.wait(handle.job_id, 30)
     assert ended is not None
-    await endings.close()
+    await waiter.close()

@@ -10,7 +10,8 @@ import msgspec
 
 from gantline import AuditSettings, JobDefaults, Retention, StorageSettings, WorkerSettings
 from gantline.api.rate_limits import RateLimits
-from gantline.api.settings import ApiSettings, StreamSettings
+from gantline.api.settings import ApiSettings
+from gantline.api.streams.settings import StreamSettings
 from gantline.app.settings import SETTINGS
 from gantline.contract.retention import IN_MEMORY, ON_DISK
 from gantline.webhooks.settings import WebhookSettings

@@ -26,7 +26,7 @@ from gantline.contract.webhook import (
 from gantline.manager.manager import JobManager
 from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
-from gantline.wakeups.endings import Endings
+from gantline.wakeups.job_waiter import JobWaiter
 from gantline.worker.handler import Handler
 
 
@@ -139,7 +139,7 @@ class Jobs(Protocol):
     def switches(self) -> Switches: ...
 
     @property
-    def endings(self) -> Endings: ...
+    def waiter(self) -> JobWaiter: ...
 
     @property
     def schedules(self) -> Schedules: ...

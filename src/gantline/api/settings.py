@@ -3,32 +3,8 @@
 import msgspec
 
 from gantline.api.rate_limits import RateLimits
+from gantline.api.streams.settings import StreamSettings
 from gantline.contract.errors import InvalidInput
-
-
-class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How many streams there may be, and how long one goes on."""
-
-    most: int = 1000
-    """How many streams of this process may be open; more are answered 429."""
-    most_of_one: int = 20
-    """How many of them one principal may have."""
-    ping_seconds: float = 15.0
-    """How often a comment is sent, so that nobody in between takes the connection for dead."""
-    check_seconds: float = 3.0
-    """How often it is asked anew whether who follows a stream may still do so."""
-    longest_seconds: float = 900.0
-    """After how long a stream is ended; the client comes back and goes on where it was."""
-    longest_unchecked_seconds: float = 60.0
-    """The same where it cannot be asked anew: a dependency of a web framework told who asks."""
-    stall_seconds: float = 30.0
-    """How long a client may read nothing of what was sent before the stream is dropped."""
-    most_waiting_bytes: int = 256 * 1024
-    """How much may wait for a slow client; then its stream is ended, for it to come back."""
-    most_missed: int = 10_000
-    """How many events of all jobs may lie between a client's Last-Event-ID and now; else reset."""
-    progress_seconds: float = 0.5
-    """How often the jobs that streams name are looked at for what leaves no event: progress."""
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):

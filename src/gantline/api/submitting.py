@@ -184,7 +184,7 @@ class Submitter:
             return None
         async with self._waiting:
             try:
-                job = await self._jobs.endings.wait(job_id, seconds)
+                job = await self._jobs.waiter.wait(job_id, seconds)
             except (JobNotFound, StoreUnavailable):
                 return None  # removed, or the application is being closed
             return job if job is not None and job.status.is_terminal else None

@@ -44,7 +44,7 @@ from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import Tracing
-from gantline.wakeups.endings import Endings
+from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.local import Hub
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
@@ -162,7 +162,7 @@ class Gantline(Declarations):
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
         )
-        self.endings = Endings(self.store, self.new_wakeup, lambda: self.is_open)
+        self.waiter = JobWaiter(self.store, self.new_wakeup, lambda: self.is_open)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -310,7 +310,7 @@ class Gantline(Declarations):
         if self._opening.is_begun:
             for callback in self._before_close:
                 await callback()
-            await self.endings.close()
+            await self.waiter.close()
             await self._store_audit.close()
             self._opening.forget()
             await self.manager.submitter.drained()

@@ -86,7 +86,7 @@ class Handle(Generic[R_co]):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         job = await self._status_if_there()
         if job is None or not job.status.is_terminal:
-            waited = await self.app.endings.wait(self.job_id, seconds, is_on_its_way=job is None)
+            waited = await self.app.waiter.wait(self.job_id, seconds, is_on_its_way=job is None)
             job = waited or job
         if job is not None and job.job.tenant_id != self._tenant_id:
             raise JobNotFound(self.job_id)  # it was looked for without asking for the tenant

@@ -11,7 +11,7 @@ from datetime import timedelta
 from gantline import Context, Fixed, Gantline, Retry
 from gantline.api import ApiSettings
 from gantline.api.application import Api
-from gantline.api.settings import StreamSettings
+from gantline.api.streams.settings import StreamSettings
 from gantline.auth.peppers import Peppers
 from gantline.auth.stream_tokens import StreamTokens
 from gantline.contract.clock import SystemClock

@@ -4,7 +4,7 @@ from typing import Any
 
 from gantline import Gantline
 from gantline.api import ApiSettings
-from gantline.api.settings import StreamSettings
+from gantline.api.streams.settings import StreamSettings
 from gantline.contract.outcome import Outcome
 from gantline.contract.snapshot import Run
 from gantline.contract.wakeup import Hint

@@ -43,7 +43,7 @@ class Acting:
         if done.status is JobStatus.RUNNING:
             self._jobs.wakeup.notify(Hint.CANCEL, job_id=done.job_id)
             return await self._standing(call, job, status=202)
-        self._jobs.endings.look()
+        self._jobs.waiter.look()
         return await self._standing(call, job, status=200)
 
     async def redrive(self, call: Call) -> Response:

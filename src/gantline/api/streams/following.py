@@ -12,9 +12,9 @@ from gantline.api.call import Call, Identify
 from gantline.api.documents import ResetDocument
 from gantline.api.json_response import encode
 from gantline.api.port import Jobs
-from gantline.api.settings import StreamSettings
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.opening import StreamOpening
+from gantline.api.streams.settings import StreamSettings
 from gantline.api.streams.subscription import (
     RETRY,
     End,

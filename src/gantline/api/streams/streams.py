@@ -14,10 +14,10 @@ from gantline.api.call import Call, Identify
 from gantline.api.json_response import NO_STORE
 from gantline.api.port import Jobs
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.settings import StreamSettings
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.following import Following, StreamGuard
 from gantline.api.streams.opening import Opener, StreamOpening
+from gantline.api.streams.settings import StreamSettings
 from gantline.api.streams.subscription import End, EventFilter, Subscription
 from gantline.api.streams.watch import IsStopping, Watch, stopping_of
 from gantline.auth.authorizer import Authorizer

@@ -1,4 +1,4 @@
-"""Endings: waiting for jobs to end, for all who wait in a process together.
+"""The job waiter: waits for jobs to end, for all waiters of a process together.
 
 Workers are asked to notify when they have written endings; their hints make us look at once. Since
 a hint may be lost, we also look by ourselves: once a second, more often where no hints come.
@@ -28,16 +28,16 @@ _SHORTEST_PAUSE_SECONDS: Final = 0.005
 _PAUSE_PER_LOOK: Final = 2
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _ASK_EVERY_SECONDS: Final = 1.0
-# Whoever waits must not stand still because hints cannot be had.
+# Without hints, waiters are served by polling.
 _LISTEN_WITHIN_SECONDS: Final = 1.0
-# For who waits next: to listen anew takes a connection where hints come from a server.
+# For the next waiter: to listen anew takes a connection where hints come from a server.
 _LISTEN_ON_SECONDS: Final = 10.0
 
 
-class Endings:
-    """Tell handles and HTTP requests when jobs have ended. One an application, for all its loops.
+class JobWaiter:
+    """Waits for jobs to end, for handles and HTTP requests. One an application, for all its loops.
 
-    Looks at the store only while somebody waits.
+    Looks at the store only while there are waiters.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Endings:
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         """While the application is not open, nobody waits."""
-        self._make = partial(_Lookout, reader, new_wakeup, is_open)
-        self._lookouts: dict[asyncio.AbstractEventLoop, _Lookout] = {}
+        self._make = partial(_LoopWaiter, reader, new_wakeup, is_open)
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopWaiter] = {}
 
     async def wait(
         self, job_id: UUID, seconds: float | None, *, is_on_its_way: bool = False
@@ -59,30 +59,30 @@ class Endings:
         StoreUnavailable when the application is closed meanwhile.
         """
         loop = asyncio.get_running_loop()
-        if loop not in self._lookouts:
-            for ended in [one for one in list(self._lookouts) if one.is_closed()]:
-                self._lookouts.pop(ended, None)
-            self._lookouts[loop] = self._make()
-        return await self._lookouts[loop].wait(job_id, seconds, is_on_its_way=is_on_its_way)
+        if loop not in self._by_loop:
+            for ended in [one for one in list(self._by_loop) if one.is_closed()]:
+                self._by_loop.pop(ended, None)
+            self._by_loop[loop] = self._make()
+        return await self._by_loop[loop].wait(job_id, seconds, is_on_its_way=is_on_its_way)
 
     def look(self) -> None:
         """Look at once: something has changed that may be an ending."""
-        for loop, lookout in list(self._lookouts.items()):
+        for loop, one in list(self._by_loop.items()):
             with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(lookout.look)
+                loop.call_soon_threadsafe(one.look)
 
     async def close(self) -> None:
-        """Let all go who wait."""
-        for loop, lookout in list(self._lookouts.items()):
+        """Release all waiters."""
+        for loop, one in list(self._by_loop.items()):
             if loop is asyncio.get_running_loop():
-                await lookout.close()
+                await one.close()
             else:
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(lookout.stop)
+                    loop.call_soon_threadsafe(one.stop)
 
 
 class _Waiting:
-    """Somebody who waits for a job."""
+    """One waiter for one job."""
 
     def __init__(self, *, is_on_its_way: bool) -> None:
         self.ended: asyncio.Future[JobSnapshot] = asyncio.get_running_loop().create_future()
@@ -101,8 +101,8 @@ class _Waiting:
             self.ended.set_exception(JobNotFound(job_id))
 
 
-class _Lookout:
-    """Looks for all who wait in one event loop."""
+class _LoopWaiter:
+    """Looks for all waiters of one event loop."""
 
     def __init__(
         self,
