@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start hundreds of processes, and each would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup servers run quick test check docs matrix bench chaos clean
 

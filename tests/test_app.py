@@ -768,7 +768,7 @@ async def test_after_its_transaction_a_job_has_ended_and_writes_nothing_more(
             connection.execute("CREATE TABLE second (n)")
         return "second"
 
-    async with working(jobs):
+    async with working(jobs, drain=timedelta(seconds=10)):
         handle = await twice.submit(1)
         assert await handle.result(timeout=10) == "first"
     with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:

@@ -18,6 +18,7 @@ from gantline.api.operation import Operation
 from gantline.api.sent import JobToSubmit
 from gantline.api.server import ApiServer
 from gantline.api.settings import ApiSettings
+from gantline.auth.action import Action
 from gantline.auth.api_key import KeyGrant
 from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
@@ -68,6 +69,7 @@ class WithConstant:
             method="POST",
             path=CONSTANT_PATH,
             tag="",
+            right=Action.SUBMIT,
             summary="",
             run=constant,
             body=JobToSubmit,

@@ -136,7 +136,7 @@ class Shop:
 class _Deaf(Listening):
     """Leaves it to the test when events are read."""
 
-    async def tell(self) -> bool:
+    async def deliver(self) -> bool:
         return False
 
 

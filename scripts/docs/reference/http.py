@@ -33,13 +33,19 @@ def page() -> str:
 
 
 def _operation(method: str, path: str, operation: Node) -> str:
-    parts = [f"### `{method} {path}`", operation["summary"]]
+    parts = [f"### `{method} {path}`", f"{operation['summary']} {_right(operation)}"]
     if parameters := list(_parameters(operation)):
         parts.append(table(["parameter", "in", "type", ""], parameters))
     if "requestBody" in operation:
         parts.append("Body: " + ", ".join(_contents(operation["requestBody"])) + ".")
     parts.append(table(["answer", "", ""], _answers(operation["responses"])))
     return "\n\n".join(parts)
+
+
+def _right(operation: Node) -> str:
+    """The same for all ways to authenticate."""
+    rights = [name for scheme in operation["security"] for name, *_ in scheme.values()]
+    return f"Needs `{rights[0]}`." if rights else "For everybody."
 
 
 def _parameters(operation: Node) -> Iterator[list[str]]:

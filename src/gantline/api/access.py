@@ -69,9 +69,9 @@ class Access:
         self._gate = gate
         self._cache = cache
 
-    async def job(self, call: Call, action: Action) -> JobSnapshot:
+    async def job(self, call: Call) -> JobSnapshot:
         """The job that the path names; raise Refused or a GantlineError if it is not for him."""
-        job_id = call.job_id
+        job_id, action = call.job_id, call.right
         job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         if verdict is Decision.ALLOWED and job is not None:
@@ -80,13 +80,13 @@ class Access:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
 
-    async def allowed(self, call: Call, action: Action, job: JobSnapshot) -> None:
+    async def allowed(self, call: Call, job: JobSnapshot) -> None:
         """Raise unless the caller may do this to a job that was found; it is audited."""
         verdict = await self._gate.to_job(
-            call.principal, action, job.job.job_id, job, asker=call.asker
+            call.principal, call.right, job.job.job_id, job, asker=call.asker
         )
         if verdict is not Decision.ALLOWED:
-            raise forbidden(action)
+            raise forbidden(call.right)
 
     async def read(self, job_id: UUID) -> JobSnapshot | None:
         return (await self._jobs.store.get([job_id], tenant_id=None))[0]
@@ -107,13 +107,17 @@ class Access:
     async def target(
         self,
         call: Call,
-        action: Action,
         target: Target,
         *,
+        action: Action | None = None,
         what: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raise unless the caller may do this to what is no stored job."""
+        """Raise unless the caller may do this to what is no stored job.
+
+        `action`: where it is not the operation's own right that is asked for.
+        """
+        action = action or call.right
         verdict = await self._gate.to_target(
             call.principal, action, target, what=what, details=details, asker=call.asker
         )
@@ -123,12 +127,12 @@ class Access:
             raise forbidden(action)
 
     async def begun(
-        self, call: Call, action: Action, tenant_id: str, *, what: str, details: Mapping[str, Any]
+        self, call: Call, tenant_id: str, *, what: str, details: Mapping[str, Any]
     ) -> None:
         """Write down that something is about to be done to many."""
         target = Target(tenant_id=tenant_id)
         await self._gate.record_bulk(
-            call.principal, action, target, what=what, details=details, asker=call.asker
+            call.principal, call.right, target, what=what, details=details, asker=call.asker
         )
 
     async def may(self, call: Call, action: Action, target: Target) -> bool:
@@ -136,10 +140,16 @@ class Access:
         return await self._gate.authorizer.may(call.principal, action, target)
 
     async def visible_rows(
-        self, call: Call, action: Action, tenant_id: str, rows: Iterable[_OfType]
+        self,
+        call: Call,
+        tenant_id: str,
+        rows: Iterable[_OfType],
+        *,
+        action: Action | None = None,
     ) -> list[_OfType]:
         """Those rows, each of one job type, that the caller may be told."""
-        types = self.scope(call, action).job_types
+        action = action or call.right
+        types = self._gate.authorizer.scope(call.principal, action).job_types
         return [
             row
             for row in rows
@@ -147,28 +157,26 @@ class Access:
             and await self.may(call, action, Target(tenant_id=tenant_id, job_type=row.job_type))
         ]
 
-    async def tenant(self, call: Call, action: Action, named: str | None) -> str:
+    async def tenant(self, call: Call, named: str | None) -> str:
         """The tenant that is meant: the caller's own, or another one that he may name."""
         tenant_id = named or call.principal.tenant_id
-        await self.target(call, action, Target(tenant_id=tenant_id))
+        await self.target(call, Target(tenant_id=tenant_id))
         return tenant_id
 
-    async def visible(
-        self, call: Call, action: Action, named: str | None
-    ) -> tuple[str, Visibility]:
+    async def visible(self, call: Call, named: str | None) -> tuple[str, Visibility]:
         """The tenant that is meant, and which of its jobs the caller may do this to.
 
         Who may do it to none at all is refused.
         """
         tenant_id = named or call.principal.tenant_id
-        scope = self.scope(call, action)
+        scope = self.scope(call)
         if scope.tenant_id not in (None, tenant_id) or scope.is_blind:
-            await self.target(call, action, Target(tenant_id=tenant_id))
+            await self.target(call, Target(tenant_id=tenant_id))
         return tenant_id, scope
 
-    def scope(self, call: Call, action: Action) -> Visibility:
+    def scope(self, call: Call) -> Visibility:
         """To which jobs the caller may do this."""
-        return self._gate.authorizer.scope(call.principal, action)
+        return self._gate.authorizer.scope(call.principal, call.right)
 
 
 def forbidden(action: Action) -> Forbidden:

@@ -58,7 +58,7 @@ class Resource:
             self._operations["HEAD"] = self._operations["GET"]
         self._advice = advice
         # An operation too, so that a wrong path or method is a problem like others.
-        self._refusing = Operation("", "", "", "", "", self._refuse, {}, is_public=True)
+        self._refusing = Operation("", "", "", "", None, "", self._refuse, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._operations.get(scope["method"], self._refusing)

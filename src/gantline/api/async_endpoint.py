@@ -22,6 +22,7 @@ from gantline.api.problems import Refused, invalid_parameter, refused_for
 from gantline.api.settings import ApiSettings
 from gantline.api.submitting import Submitter
 from gantline.api.views import status_url
+from gantline.auth.action import Action
 from gantline.auth.principal import Principal
 from gantline.contract.errors import Code, InvalidInput, InvalidPayload
 from gantline.contract.status import JobStatus
@@ -57,7 +58,9 @@ class AsyncEndpoint:
         self._before = before
         read = Capture(job_type.handler, headers).read
         name = f"enqueue {job_type.name}"
-        self._operation = Operation(name, "", "", "", "", self._enqueue, {}, read=read)
+        self._operation = Operation(
+            name, "", "", "", Action.SUBMIT, "", self._enqueue, {}, read=read
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.serve(scope, receive, send)

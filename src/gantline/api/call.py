@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope
 
 from gantline.api.headers import uuid_of
 from gantline.api.problems import ApiCode, Refused
+from gantline.auth.action import Action
 from gantline.auth.authenticator import Credentials
 from gantline.auth.gate import Asker
 from gantline.auth.principal import Principal
@@ -25,6 +26,8 @@ class Call(Request):
     """One request. What has no value yet is set on its way to the operation."""
 
     principal: Principal
+    right: Action
+    """What the operation needs."""
     query: Any
     sent: Any
     """What the body was decoded into."""

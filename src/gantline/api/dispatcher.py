@@ -137,7 +137,8 @@ class Dispatcher:
         call.operation = operation.name
         if not self._jobs.is_open:
             await self._jobs.open()
-        if not operation.is_public:
+        if operation.right is not None:
+            call.right = operation.right
             call.is_known_already = principal is not None
             call.principal = principal or await self._principal(operation, call)
             await self._limiter.admit(call)

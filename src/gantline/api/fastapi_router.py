@@ -29,7 +29,7 @@ def fastapi_router(api: Api, *, principal: Any = None) -> APIRouter:
     router = APIRouter()
     for operation in api.operations:
         methods = ["GET", "HEAD"] if operation.method == "GET" else [operation.method]
-        dependency = None if operation.is_public else principal
+        dependency = None if operation.right is None else principal
         router.add_api_route(
             operation.path,
             _endpoint(_serving(api, operation), dependency),

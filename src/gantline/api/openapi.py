@@ -129,7 +129,6 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
                 **_STREAM_TOKENS,
             },
         },
-        "security": [{"bearer": []}],
     }
 
 
@@ -166,10 +165,11 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         "parameters": [*_path_values(operation), *_query(operation), *_headers(operation)],
         "responses": _responses(operation, schemas),
     }
-    if operation.is_public:
+    if operation.right is None:
         document["security"] = []
-    elif operation.identify is not None:
-        document["security"] = [{"bearer": []}, *({name: []} for name in _STREAM_TOKENS)]
+    else:
+        schemes = ("bearer", *(_STREAM_TOKENS if operation.identify is not None else ()))
+        document["security"] = [{name: [operation.right]} for name in schemes]
     if operation.body is not None:
         shown = operation.body_shown or operation.body
         content = {"application/json": {"schema": schemas.of(shown)}}
@@ -268,7 +268,7 @@ def _problems(operation: Operation) -> dict[int, list[Kind]]:
     codes = [*_FOR_EVERY, *operation.problems]
     if operation.body is not None:
         codes += _FOR_WHAT_IS_SENT
-    if not operation.is_public:
+    if operation.right is not None:
         codes += _FOR_THE_AUTHENTICATED
     by_status: dict[int, list[Kind]] = {}
     for kind in (KINDS[code] for code in dict.fromkeys(codes)):

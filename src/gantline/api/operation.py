@@ -18,6 +18,7 @@ from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams
 from gantline.api.submitting import Submitter
+from gantline.auth.action import Action
 from gantline.auth.stream_tokens import StreamTokens
 
 Run = Callable[[Call], Awaitable[Response]]
@@ -46,6 +47,9 @@ class Operation(msgspec.Struct, frozen=True):
     method: str
     path: str
     tag: str
+    right: Action | None
+    """What the caller must be allowed to do; None where it is for everybody, without credentials.
+    What depends on what was sent, or is left out of an answer, is asked for by the operation."""
     summary: str
     run: Run
     answers: Mapping[int, Any]
@@ -59,8 +63,6 @@ class Operation(msgspec.Struct, frozen=True):
     body_shown: Any = None
     """What the documentation says the body is, where it is decoded in steps."""
     headers: tuple[RequestHeader, ...] = ()
-    is_public: bool = False
-    """Whether it is for everybody, without credentials."""
     identify: Identify | None = None
     """How to tell who asks, where that can be told otherwise than by credentials."""
     read: Callable[[Call, int], Awaitable[None]] | None = None

@@ -96,7 +96,7 @@ class Submitter:
                 subject_id=asked.subject_id or "",
                 owner=call.principal.id,
             )
-            await self._access.target(call, Action.SUBMIT, target)
+            await self._access.target(call, target, action=Action.SUBMIT)
             raise
 
     def _new_job(
@@ -151,7 +151,7 @@ class Submitter:
 
     async def accept(self, call: Call, new: NewJob, *, root: str) -> Response:
         """Store a prepared job, if the caller may submit it; wait for its end, if he prefers."""
-        await self._access.target(call, Action.SUBMIT, Target.of(new.job))
+        await self._access.target(call, Target.of(new.job), action=Action.SUBMIT)
         result = await self._jobs.submit_prepared(new)
         accepted, is_readable = await self.accepted(call, new, result, root=root)
         most = self._settings.longest_wait_seconds

@@ -9,7 +9,6 @@ from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.sent import JobEdited, JobToSubmit
 from gantline.api.views import entity_tag, status_document, status_url
-from gantline.auth.action import Action
 from gantline.contract.errors import (
     GantlineError,
     IllegalTransition,
@@ -31,7 +30,7 @@ class Acting:
         self._streams = parts.streams
 
     async def cancel(self, call: Call) -> Response:
-        job = await self._job(call, Action.CANCEL)
+        job = await self._job(call)
         (acted,) = await self._jobs.manager.cancel(
             [job.job.job_id],
             tenant_id=job.job.tenant_id,
@@ -47,7 +46,7 @@ class Acting:
         return await self._standing(call, job, status=200)
 
     async def redrive(self, call: Call) -> Response:
-        job = await self._job(call, Action.REDRIVE)
+        job = await self._job(call)
         (acted,) = await self._jobs.manager.redrive(
             [job.job.job_id],
             tenant_id=job.job.tenant_id,
@@ -61,7 +60,7 @@ class Acting:
         return await self._standing(call, job, status=200)
 
     async def redrive_edited(self, call: Call) -> Response:
-        job = await self._job(call, Action.REDRIVE)
+        job = await self._job(call)
         if job.status not in REDRIVABLE:
             raise IllegalTransition(f"A job that is {job.status} cannot be redriven.")
         old, edited = job.job, call.sent
@@ -85,7 +84,7 @@ class Acting:
         return await self._submitter.accept(call, new, root=call.root)
 
     async def delete(self, call: Call) -> Response:
-        job = await self._job(call, Action.DELETE)
+        job = await self._job(call)
         (answer,) = await self._jobs.manager.delete(
             [job.job.job_id], tenant_id=job.job.tenant_id, version=_version(call, job)
         )
@@ -94,9 +93,9 @@ class Acting:
         self._cache.forget(job.job.job_id)
         return Response(status_code=204, headers={"cache-control": PRIVATE})
 
-    async def _job(self, call: Call, action: Action) -> JobSnapshot:
+    async def _job(self, call: Call) -> JobSnapshot:
         """The job, if the caller may do this to it, and its ETag is the one that he has."""
-        job = await self._access.job(call, action)
+        job = await self._access.job(call)
         tags = entity_tags(call.joined_headers, "if-match")
         if tags in (None, ["*"]) or entity_tag(job, self._jobs.clock.now()) in (tags or ()):
             return job

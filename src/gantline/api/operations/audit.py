@@ -11,7 +11,6 @@ from gantline.api.operation import Parts
 from gantline.api.paging import bad_cursor, pack, page_response, unpack
 from gantline.api.sent import AuditQuery
 from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
-from gantline.auth.action import Action
 
 _MOST_LOOKED_AT: Final = 2_000
 # Version of the layout, version of the event.
@@ -27,7 +26,7 @@ class AuditTrail:
 
     async def listed(self, call: Call) -> Response:
         query: AuditQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.READ_AUDIT, query.tenant_id)
+        tenant_id = await self._access.tenant(call, query.tenant_id)
         below = None if query.cursor is None else _read_cursor(query.cursor)
         audit_filter = AuditFilter(
             aggregate=query.aggregate, actor=query.actor, action=query.action, since=query.since

@@ -21,7 +21,6 @@ from gantline.api.operation import Parts
 from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
 from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
-from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import Code, GantlineError, JobNotFound
 from gantline.contract.query import Cursor, JobFilter
@@ -41,9 +40,9 @@ class DeadLetters:
 
     async def summary(self, call: Call) -> Response:
         query: TenantQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        tenant_id = await self._access.tenant(call, query.tenant_id)
         every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
-        counted = await self._access.visible_rows(call, Action.STATISTICS, tenant_id, every)
+        counted = await self._access.visible_rows(call, tenant_id, every)
         by_status = {
             status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
         }
@@ -66,7 +65,7 @@ class DeadLetters:
 
     async def listed(self, call: Call) -> Response:
         query: DeadQuery = call.query
-        tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
+        tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
         job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=DEAD,
@@ -81,7 +80,7 @@ class DeadLetters:
         return await self._reading.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def get(self, call: Call) -> Response:
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         if job.status not in DEAD:
             raise JobNotFound(job.job.job_id)
         return await self._reading.whole(call, job)
@@ -106,7 +105,7 @@ class DeadLetters:
 
     async def _chosen(self, call: Call, asked: RedriveByFilter) -> tuple[list[JobSnapshot], bool]:
         """What is meant, and whether there is more; only what the caller may redrive."""
-        tenant_id, visible_to = await self._access.visible(call, Action.REDRIVE, asked.tenant_id)
+        tenant_id, visible_to = await self._access.visible(call, asked.tenant_id)
         if asked.job_ids:
             ids = list(dict.fromkeys(asked.job_ids))
             named = await self._jobs.store.get(ids, tenant_id=tenant_id)
@@ -139,9 +138,7 @@ class DeadLetters:
 
     async def _permitted(self, call: Call, jobs: Sequence[JobSnapshot]) -> list[JobSnapshot]:
         """The second line: each job is asked for."""
-        return [
-            job for job in jobs if await self._access.may(call, Action.REDRIVE, Target.of(job.job))
-        ]
+        return [job for job in jobs if await self._access.may(call, call.right, Target.of(job.job))]
 
     async def _audited(
         self, call: Call, asked: RedriveByFilter, chosen: Sequence[JobSnapshot]
@@ -149,10 +146,8 @@ class DeadLetters:
         """One entry for all of it and one for each job, before the first is touched."""
         tenant_id = asked.tenant_id or call.principal.tenant_id
         details = {"filter": _filter_of(asked), "matching": len(chosen)}
-        await self._access.begun(
-            call, Action.REDRIVE, tenant_id, what="dead-letters", details=details
-        )
-        await asyncio.gather(*(self._access.allowed(call, Action.REDRIVE, job) for job in chosen))
+        await self._access.begun(call, tenant_id, what="dead-letters", details=details)
+        await asyncio.gather(*(self._access.allowed(call, job) for job in chosen))
 
     async def _redriven(self, call: Call, chosen: list[JobSnapshot]) -> list[RedrivenItem]:
         """Each is redriven at the version in which it was found to match."""

@@ -13,7 +13,6 @@ from gantline.api.problems import ApiCode, Refused
 from gantline.api.sent import EventsQuery, JobEventsQuery
 from gantline.api.streams.identity import ALL, PARAMETER, cookie_text, stream_path
 from gantline.api.streams.subscription import EventFilter
-from gantline.auth.action import Action
 
 
 class Follow:
@@ -26,11 +25,11 @@ class Follow:
 
     async def job(self, call: Call) -> Response:
         query: JobEventsQuery = call.query
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         event_filter = EventFilter(
             tenant_id=job.job.tenant_id,
             job_ids=frozenset({job.job.job_id}),
-            visible_to=self._access.scope(call, Action.READ),
+            visible_to=self._access.scope(call),
         )
         return await self._streams.open(
             call,
@@ -42,7 +41,7 @@ class Follow:
 
     async def all(self, call: Call) -> Response:
         query: EventsQuery = call.query
-        tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
+        tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
         event_filter = EventFilter(
             tenant_id=tenant_id,
             job_ids=frozenset(query.job_id),
@@ -54,11 +53,11 @@ class Follow:
         return await self._streams.open(call, event_filter, self._identity.of_all, last=last)
 
     async def job_token(self, call: Call) -> Response:
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         return self._issued(call, job.job.job_id)
 
     async def token(self, call: Call) -> Response:
-        await self._access.visible(call, Action.READ, None)
+        await self._access.visible(call, None)
         return self._issued(call, None)
 
     def _issued(self, call: Call, job_id: UUID | None) -> Response:

@@ -8,7 +8,6 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused
-from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 
 
@@ -18,42 +17,42 @@ class JobTypes:
         self._access = parts.access
 
     async def listed(self, call: Call) -> Response:
-        tenant_id = await self._access.tenant(call, Action.READ_TYPES, None)
+        tenant_id = await self._access.tenant(call, None)
         await self._jobs.switches.refresh()
         every = [self._document(job_type) for job_type in self._jobs.job_types]
-        items = await self._access.visible_rows(call, Action.READ_TYPES, tenant_id, every)
+        items = await self._access.visible_rows(call, tenant_id, every)
         return JsonResponse(200, JobTypesDocument(items=items))
 
     async def get(self, call: Call) -> Response:
-        job_type = await self._allowed(call, Action.READ_TYPES)
+        job_type = await self._allowed(call)
         await self._jobs.switches.refresh()
         return JsonResponse(200, self._document(job_type))
 
     async def disable(self, call: Call) -> Response:
-        job_type = await self._allowed(call, Action.MANAGE_TYPES)
+        job_type = await self._allowed(call)
         await self._jobs.switches.disable_type(job_type.name)
         return self._state(job_type.name)
 
     async def enable(self, call: Call) -> Response:
-        job_type = await self._allowed(call, Action.MANAGE_TYPES)
+        job_type = await self._allowed(call)
         await self._jobs.switches.disable_type(job_type.name, disabled=False)
         return self._state(job_type.name)
 
     async def pause(self, call: Call) -> Response:
-        job_type = await self._allowed(call, Action.MANAGE_TYPES)
+        job_type = await self._allowed(call)
         await self._jobs.switches.pause_type(job_type.name)
         return self._state(job_type.name)
 
     async def resume(self, call: Call) -> Response:
-        job_type = await self._allowed(call, Action.MANAGE_TYPES)
+        job_type = await self._allowed(call)
         await self._jobs.switches.pause_type(job_type.name, paused=False)
         return self._state(job_type.name)
 
-    async def _allowed(self, call: Call, action: Action) -> DeclaredJob:
+    async def _allowed(self, call: Call) -> DeclaredJob:
         asked = call.path_params["job_type"]
         job_type = self._jobs.find_type(asked)
         name = job_type.name if job_type else asked[:128]  # rights are for a type, not its aliases
-        await self._access.target(call, action, _target(call, name), what=f"type:{name}")
+        await self._access.target(call, _target(call, name), what=f"type:{name}")
         if job_type is None:
             raise Refused(ApiCode.NOT_FOUND, "There is no such job type.")
         return job_type

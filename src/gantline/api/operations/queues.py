@@ -27,12 +27,12 @@ class Queues:
 
     async def listed(self, call: Call) -> Response:
         query: QueuesQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        tenant_id = await self._access.tenant(call, query.tenant_id)
         switches, store = self._jobs.switches, self._jobs.store
         await switches.refresh()
         lanes: dict[str, list[LaneCounts]] = {}
         counted = await store.counts(tenant_id=tenant_id)
-        for lane in await self._access.visible_rows(call, Action.STATISTICS, tenant_id, counted):
+        for lane in await self._access.visible_rows(call, tenant_id, counted):
             lanes.setdefault(lane.queue, []).append(lane)
         for queue in await self._switched(call, tenant_id):
             lanes.setdefault(queue, [])
@@ -60,7 +60,7 @@ class Queues:
         if await self._access.may(call, Action.MANAGE_QUEUES, Target(tenant_id=tenant_id)):
             return switched
         declared = [one.handler for one in self._jobs.job_types]
-        known = await self._access.visible_rows(call, Action.READ_TYPES, tenant_id, declared)
+        known = await self._access.visible_rows(call, tenant_id, declared, action=Action.READ_TYPES)
         return switched & {handler.queue for handler in known}
 
     async def pause(self, call: Call) -> Response:
@@ -85,9 +85,7 @@ class Queues:
         if problem := name_problem(queue, _NAME_LIMIT) or (not queue and "is empty"):
             raise invalid_parameter("queue", problem)
         target = Target(tenant_id=call.principal.tenant_id)
-        await self._access.target(
-            call, Action.MANAGE_QUEUES, target, what=f"queue:{queue}", details=details
-        )
+        await self._access.target(call, target, what=f"queue:{queue}", details=details)
         return queue
 
     def _state(self, queue: str) -> Response:

@@ -47,7 +47,7 @@ class JobReading:
         self._responses = parts.responses
 
     async def status(self, call: Call) -> Response:
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         now = self._jobs.clock.now()
         tag = entity_tag(job, now)
         return unchanged(call, tag) or self._responses.status(
@@ -55,7 +55,7 @@ class JobReading:
         )
 
     async def job(self, call: Call) -> Response:
-        return await self.whole(call, await self._access.job(call, Action.READ))
+        return await self.whole(call, await self._access.job(call))
 
     async def whole(self, call: Call, job: JobSnapshot) -> Response:
         """Answer all of a job that the caller may read."""
@@ -74,7 +74,7 @@ class JobReading:
 
     async def listed(self, call: Call) -> Response:
         query: JobQuery = call.query
-        tenant_id, visible_to = await self._access.visible(call, Action.READ, query.tenant_id)
+        tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
         job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=_statuses(query.status),
@@ -106,14 +106,14 @@ class JobReading:
         return page_response(call, JobPage(items=items, next_cursor=further))
 
     async def history(self, call: Call) -> Response:
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         shown = await self._shown(call, job)
         entries = [history_entry(row, **shown) for row in rows]
         return JsonResponse(200, HistoryDocument(items=entries))
 
     async def attempts(self, call: Call) -> Response:
-        job = await self._access.job(call, Action.READ)
+        job = await self._access.job(call)
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         shown = await self._shown(call, job)
         return JsonResponse(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))

@@ -43,12 +43,12 @@ class ScheduleOperations:
 
     async def listed(self, call: Call) -> Response:
         query: SchedulesQuery = call.query
-        tenant_id = await self._access.tenant(call, Action.READ_SCHEDULES, query.tenant_id)
+        tenant_id = await self._access.tenant(call, query.tenant_id)
         after = "" if query.cursor is None else read_name_cursor(query.cursor)
         page = await self._jobs.schedules.page(tenant_id, after=after, limit=query.limit)
         items: list[ScheduleDocument] = []
         for one in page:
-            if await self._access.may(call, Action.READ_SCHEDULES, _target(one.record.schedule)):
+            if await self._access.may(call, call.right, _target(one.record.schedule)):
                 items.append(schedule_document(one.record, with_payload=False))
                 await asyncio.sleep(0)  # rare times take a while to be found
         is_full = len(page) == query.limit
@@ -56,12 +56,12 @@ class ScheduleOperations:
         return page_response(call, SchedulesPage(items=items, next_cursor=further))
 
     async def get(self, call: Call) -> Response:
-        stored = await self._found(call, Action.READ_SCHEDULES)
+        stored = await self._found(call)
         return unchanged(call, _tag(stored)) or await self._shown(call, stored)
 
     async def next_runs(self, call: Call) -> Response:
         query: NextQuery = call.query
-        stored = await self._found(call, Action.READ_SCHEDULES)
+        stored = await self._found(call)
         return JsonResponse(200, runs_to_come(stored.record, query.count), cache=PRIVATE)
 
     # -- changing ---------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class ScheduleOperations:
         return await self._shown(call, stored, headers, status=201)
 
     async def replace(self, call: Call) -> Response:
-        found = await self._found(call, Action.MANAGE_SCHEDULES)
+        found = await self._found(call)
         tenant_id, name = found.record.schedule.tenant_id, found.record.schedule.name
         schedule = await self._schedule(call, call.sent, name, tenant_id, is_new=False)
         stored = await self._jobs.schedules.replace(
@@ -84,7 +84,7 @@ class ScheduleOperations:
         return await self._shown(call, stored)
 
     async def delete(self, call: Call) -> Response:
-        found = await self._found(call, Action.MANAGE_SCHEDULES)
+        found = await self._found(call)
         schedule = found.record.schedule
         await self._jobs.schedules.delete(
             schedule.tenant_id, schedule.name, origin="api", version=_version(call, found)
@@ -98,7 +98,7 @@ class ScheduleOperations:
         return await self._switch(call, paused=False)
 
     async def _switch(self, call: Call, *, paused: bool) -> Response:
-        found = await self._found(call, Action.MANAGE_SCHEDULES)
+        found = await self._found(call)
         schedule = found.record.schedule
         stored = await self._jobs.schedules.pause(
             schedule.tenant_id, schedule.name, paused=paused, version=_version(call, found)
@@ -106,9 +106,11 @@ class ScheduleOperations:
         return await self._shown(call, stored)
 
     async def run_now(self, call: Call) -> Response:
-        found = await self._found(call, Action.MANAGE_SCHEDULES)
+        found = await self._found(call)
         schedule = found.record.schedule
-        await self._access.target(call, Action.SUBMIT, _target(schedule, owner=call.principal.id))
+        await self._access.target(
+            call, _target(schedule, owner=call.principal.id), action=Action.SUBMIT
+        )
         submitted = await self._jobs.schedules.run(
             schedule.tenant_id, schedule.name, owner=call.principal.id
         )
@@ -126,17 +128,16 @@ class ScheduleOperations:
 
     # -- what they share --------------------------------------------------------------------------
 
-    async def _found(self, call: Call, action: Action) -> StoredSchedule:
+    async def _found(self, call: Call) -> StoredSchedule:
         """The schedule of the path, if the caller may do this to it."""
         tenant_id = call.query.tenant_id or call.principal.tenant_id
         name = call.path_params["schedule"]
         try:
             found = await self._jobs.schedules.get(tenant_id, name)
         except NotThere:
-            target = Target(tenant_id=tenant_id)
-            await self._access.target(call, action, target, what=_what(name))
+            await self._access.target(call, Target(tenant_id=tenant_id), what=_what(name))
             raise
-        await self._access.target(call, action, _target(found.record.schedule), what=_what(name))
+        await self._access.target(call, _target(found.record.schedule), what=_what(name))
         return found
 
     async def _schedule(
@@ -159,10 +160,8 @@ class ScheduleOperations:
         )
         job = new.job
         if is_new:
-            await self._access.target(
-                call, Action.MANAGE_SCHEDULES, Target.of(job), what=_what(name)
-            )
-        await self._access.target(call, Action.SUBMIT, Target.of(job))
+            await self._access.target(call, Target.of(job), what=_what(name))
+        await self._access.target(call, Target.of(job), action=Action.SUBMIT)
         return Schedule(
             name=name,
             tenant_id=job.tenant_id,

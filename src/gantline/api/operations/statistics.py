@@ -8,7 +8,6 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.sent import ScaleQuery, StatisticsQuery
 from gantline.api.tallies import fullness, oldest_age_seconds, summed
-from gantline.auth.action import Action
 from gantline.contract.query import LaneCounts
 
 
@@ -46,11 +45,11 @@ class Statistics:
         return JsonResponse(200, document)
 
     async def _lanes(self, call: Call, query: ScaleQuery) -> list[LaneCounts]:
-        tenant_id = await self._access.tenant(call, Action.STATISTICS, query.tenant_id)
+        tenant_id = await self._access.tenant(call, query.tenant_id)
         queues, kinds = frozenset(query.queue), frozenset(query.job_type)
         lanes = [
             lane
             for lane in await self._jobs.store.counts(tenant_id=tenant_id)
             if (not queues or lane.queue in queues) and (not kinds or lane.job_type in kinds)
         ]
-        return await self._access.visible_rows(call, Action.STATISTICS, tenant_id, lanes)
+        return await self._access.visible_rows(call, tenant_id, lanes)

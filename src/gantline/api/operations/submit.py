@@ -69,7 +69,7 @@ class Submitting:
                 call, bytes(body), tenant_id=tenant_id, part=f"/{index}"
             )
             new = await self._submitter.prepare(call, asked, key)
-            await self._access.target(call, Action.SUBMIT, Target.of(new.job))
+            await self._access.target(call, Target.of(new.job), action=Action.SUBMIT)
         except Refused as refused:
             return refused
         except GantlineError as error:

@@ -22,7 +22,6 @@ from gantline.api.sent import (
     TenantQuery,
     WebhookToKeep,
 )
-from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.webhook import ListedDelivery, host_of
 
@@ -138,15 +137,15 @@ class WebhookOperations:
     async def _looking(self, call: Call) -> tuple[str, WebhooksPort]:
         tenant_id = _tenant(call)
         target = Target(tenant_id=tenant_id)
-        if not await self._access.may(call, Action.MANAGE_WEBHOOKS, target):
-            await self._access.target(call, Action.MANAGE_WEBHOOKS, target, what="webhooks")
+        if not await self._access.may(call, call.right, target):
+            await self._access.target(call, target, what="webhooks")
         return tenant_id, self._webhooks()
 
     async def _managing(self, call: Call, **details: Any) -> tuple[str, WebhooksPort]:
         tenant_id, named = _tenant(call), call.path_params.get("webhook_id")
         what = f"webhook:{_webhook_id(call)}" if named else "webhook"
         target = Target(tenant_id=tenant_id)
-        await self._access.target(call, Action.MANAGE_WEBHOOKS, target, what=what, details=details)
+        await self._access.target(call, target, what=what, details=details)
         return tenant_id, self._webhooks()
 
     def _webhooks(self) -> WebhooksPort:
