@@ -208,7 +208,7 @@ async def test_closing_does_not_wait_for_a_hint_that_does_not_get_out(
             wakeup.notify()
             await gate.someone_asks()
             await wakeup.close()
-    assert not any("left behind" in line for line in log.all())
+    assert not any("left open" in line for line in log.all())
 
 
 async def test_a_link_that_does_not_end_is_left_behind(log: LogEar) -> None:

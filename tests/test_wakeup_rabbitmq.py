@@ -177,7 +177,7 @@ async def test_closing_does_not_wait_for_a_frozen_broker(
         await wakeup.close()
     finally:
         broker.resume()
-    assert not any("left behind" in line for line in log.all())
+    assert not any("left open" in line for line in log.all())
 
 
 # -- the application ------------------------------------------------------------------------------

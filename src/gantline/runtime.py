@@ -1,7 +1,7 @@
 """What the product takes from its host: time, chance, ids and threads.
 
-Nothing else reads them, so that a simulation can put a host of its own in their place, and one seed
-is one run. (Waiting belongs to the event loop, which a simulation brings along too.)
+Nothing else reads them, so that a simulation can use a host of its own instead, and one seed is one
+run. (Waiting belongs to the event loop, which a simulation replaces too.)
 """
 
 import os

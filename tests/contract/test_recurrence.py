@@ -430,7 +430,7 @@ def test_an_interval_does_not_know_summer_time() -> None:
         ("@every 5m", "Wrong number of fields"),
         ("0 0 30 2 *", "Bad day-of-month"),
         ("0 0 31 4,6,9,11 *", "Bad day-of-month"),
-        ("0 0 */31 2 MON#2", "never comes round"),
+        ("0 0 */31 2 MON#2", "never matches"),
         ("0 0 ٣ * *", "Bad character"),
         ("0 0 1 * *\x00", "Bad character"),
         ("0\n0 1 * *", "Bad character"),

@@ -1,4 +1,4 @@
-"""The audit port: what somebody did or was refused. Beside `auth` and `audit`, which meet here."""
+"""The audit port: what a principal did or was refused. Shared by `auth` and `audit`."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,14 +16,14 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     at: datetime
     actor: str
-    """The principal's id; empty where nobody could be told."""
+    """The principal's id; empty where it is not known."""
     actor_tenant: str = ""
     action: str
-    """The right that it needs; for who could not be told, what he asked for."""
+    """The right that it needs; where the principal is not known, what was asked for."""
     operation: str = ""
     """What exactly was asked for: `cancelJob`, `pauseQueue`."""
     outcome: str
-    """`allowed`, `forbidden`, `hidden` (told as 404) or `unauthenticated`."""
+    """`allowed`, `forbidden`, `hidden` (answered with 404) or `unauthenticated`."""
     tenant_id: str = ""
     """Of what was acted on, where it is known."""
     job_id: UUID | None = None

@@ -1,4 +1,4 @@
-"""Bounds of settings: what is out of them is refused where it is set, with what would do."""
+"""Bounds of settings: a value outside is refused where it is set; the error says the bounds."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -7,7 +7,7 @@ from gantline.contract.errors import InvalidInput
 
 NO_TIME: Final = timedelta(0)
 SHORTEST: Final = timedelta(milliseconds=1)
-"""Of what must take some time."""
+"""For settings that must not be zero."""
 LONGEST: Final = timedelta(days=36_500)
 
 

@@ -1,4 +1,4 @@
-"""The error classifier: which exceptions are worth another attempt, and what clients are told.
+"""The error classifier: which exceptions are worth another attempt, and what clients see of them.
 
 Libraries are recognised by the shape of their exceptions, so that none has to be imported.
 """
@@ -44,8 +44,8 @@ _NO_QUEUE: Final[_Rule] = (Code.QUEUE_UNAVAILABLE, True, "The queue is unavailab
 _TOO_SLOW: Final[_Rule] = (Code.TIMEOUT, True, "Another service took too long.")
 _UNREACHABLE: Final[_Rule] = (Code.NETWORK_ERROR, True, "Another service is unreachable.")
 
-# By module and class. Looked up along the exception's whole family, so a base class covers its
-# children. First the exact causes, then the wide ones.
+# By module and class. Looked up for all base classes of the exception, so a base class covers its
+# subclasses. First the exact causes, then the wide ones.
 _TABLE: Final[Mapping[tuple[str, str], _Rule]] = {
     ("msgspec", "ValidationError"): _INVALID,
     ("pydantic_core._pydantic_core", "ValidationError"): _INVALID,
@@ -109,7 +109,7 @@ def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
 def _of_group(
     group: BaseExceptionGroup[BaseException], by: ErrorClassifier | None
 ) -> Failure | Snoozed:
-    """What decides of several errors: Permanent, Retry, Snooze; else one that will not go away."""
+    """Choose one of several errors: Permanent, Retry, Snooze; else one that is not retryable."""
     errors = list(_members(group))
     if by is not None:
         errors = [_asked(by, error) or error for error in errors]
@@ -131,7 +131,7 @@ def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException
 
 
 def _info(error: BaseException, code: str, message: str) -> ErrorInfo:
-    """A handler's own signal speaks for itself; anything else keeps its trace for operators."""
+    """A handler's own signal has its own detail; anything else keeps its trace for operators."""
     if isinstance(error, HandlerSignal):
         return ErrorInfo(code, message, error.detail)
     return ErrorInfo(code, message, _trace(error))
@@ -154,11 +154,11 @@ def _trace(error: BaseException) -> str:
 
 
 def exception_name(error: ErrorInfo) -> str:
-    """The class of the exception behind an error, read from its trace; empty without one."""
+    """The class of the exception that caused an error, read from its trace; empty without one."""
     lines = [line.removeprefix(_OF_A_GROUP) for line in error.detail.split("\n")]
     traces = [at for at, line in enumerate(lines) if line in _TRACE_BEGINS]
-    # Behind its header and its frames, which are indented, a trace names the exception. What that
-    # said may have many lines, so the last one tells nothing.
+    # After its header and its frames, which are indented, a trace names the exception. The message
+    # may have many lines, so the last line is not the one to read.
     for line in lines[traces[-1] + 1 :] if traces else ():
         if not line.startswith(" "):
             return line.partition(":")[0]
@@ -178,7 +178,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _attribute(holder: object, name: str) -> Any:
-    """Read an attribute of a stranger's object, which may be a property that raises."""
+    """Read an attribute of an object that is not ours: it may be a property that raises."""
     try:
         return getattr(holder, name, None)
     except Exception:

@@ -10,7 +10,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Tell the time: `now` for instants that are stored, `monotonic` for measuring spans."""
+    """Give the time: `now` for instants that are stored, `monotonic` for measuring spans."""
 
     def now(self) -> datetime: ...
 
@@ -38,7 +38,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def later(instant: datetime, span: timedelta) -> datetime:
-    """Add a span; what would be past the last instant there is, is that instant."""
+    """Add a span; a sum past the last possible instant becomes that instant."""
     try:
         return instant + span
     except OverflowError:

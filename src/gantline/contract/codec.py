@@ -137,12 +137,12 @@ class PydanticCodec(Generic[T]):
     def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
         if not isinstance(payload, self._type):
             raise InvalidInput(
-                f"The payload is not valid: a {self._type.__name__} is wanted, "
+                f"The payload is not valid: it must be a {self._type.__name__}, "
                 f"not a {type(payload).__name__}."
             )
         encoded = self._dumped(payload, limit, by_alias=True)
         if not self._reads_back(encoded, payload):
-            # An alias may be for writing only, and then reading wants the name.
+            # An alias may be for writing only, and then reading needs the name.
             by_name = self._dumped(payload, limit, by_alias=False)
             if self._reads_back(by_name, payload):
                 return by_name

@@ -23,8 +23,8 @@ GantlineError
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
-├── NotAuthenticated        UNAUTHENTICATED: nobody said who he is (401)
-│   └── InvalidCredentials  INVALID_CREDENTIALS: a key or token that is not good (401)
+├── NotAuthenticated        UNAUTHENTICATED: there are no credentials (401)
+│   └── InvalidCredentials  INVALID_CREDENTIALS: a key or token that is not valid (401)
 ├── Forbidden               FORBIDDEN: known, but not allowed to do that (403)
 ├── KeyNotFound             KEY_NOT_FOUND: no such API key
 ├── IdentityProviderUnavailable  IDENTITY_PROVIDER_UNAVAILABLE: tokens cannot be checked (503)
@@ -33,9 +33,9 @@ GantlineError
 ├── WebhooksOff             WEBHOOKS_OFF: there is no key for their secrets
 ├── WebhookNotVerified      WEBHOOK_NOT_VERIFIED: raised to receivers, by `gantline.webhooks.verify`
 ├── StoreError
-│   ├── StoreMisconfigured  STORE_MISCONFIGURED: URL, path, rights, unsupported place
+│   ├── StoreMisconfigured  STORE_MISCONFIGURED: URL, path, rights, unsupported location
 │   ├── StoreUnavailable    STORE_UNAVAILABLE: gone, full or unreachable; retry may help
-│   │   └── StoreBusy       STORE_BUSY: somebody else holds the lock for too long
+│   │   └── StoreBusy       STORE_BUSY: another client holds the lock for too long
 │   ├── StoreCorrupt        STORE_CORRUPT
 │   └── SchemaMismatch      SCHEMA_MISMATCH: written by a newer or an altered Gantline
 ├── ServerError             raised by clients; the others too, by the errorCode of the answer
@@ -151,7 +151,7 @@ class PayloadTooLarge(InvalidInput):
 class SubmitConflict(GantlineError):
     """Another job already has this id or idempotency key and is not the same job.
 
-    The text is constant on purpose: it must not tell a caller about somebody else's job.
+    The text is constant on purpose: it must not reveal another caller's job.
     """
 
     code: ClassVar[str] = Code.IDEMPOTENCY_CONFLICT
@@ -192,7 +192,7 @@ class JobTypeDisabled(SubmitRefused):
 
 
 class StoreClosed(SubmitRefused):
-    """Refused is whatever would change a job. Where they go is not told: callers need not know."""
+    """Whatever would change a job is refused. Callers need not know where the jobs are moved to."""
 
     code = Code.STORE_CLOSED
 
@@ -317,7 +317,7 @@ class SchemaMismatch(StoreError):
 
 
 class ServerError(GantlineError):
-    """A server, or the way to it, does not do what it should."""
+    """A server, or the connection to it, does not work as it should."""
 
     code = "SERVER_ERROR"
 

@@ -1,7 +1,7 @@
-"""An event as consumers read it: what happened, to which job, and how it is told to others.
+"""An event as consumers read it: what happened, to which job, and how it is reported to others.
 
-What is told is made of what never changes, the envelope and the log row, so that telling it again
-tells the same, byte for byte.
+A report is made of what never changes, the envelope and the log row, so that a repeated one is the
+same, byte for byte.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from gantline.contract.status import JobStatus
 
 
 class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The JobOutcome, as webhooks, brokers and other systems are told it. Never a payload."""
+    """The JobOutcome, as webhooks, brokers and other systems receive it. Never a payload."""
 
     job_id: UUID
     job_type: str
@@ -27,7 +27,7 @@ class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     status: JobStatus
     reason: str
     version: int
-    """Grows with every change of the job: who gets events out of order takes the highest."""
+    """Grows with every change of the job: a receiver of events out of order takes the highest."""
     attempt: int
     max_attempts: int
     created_at: datetime
@@ -69,7 +69,7 @@ class JobEvent(msgspec.Struct, frozen=True):
 
     @property
     def event_id(self) -> str:
-        """The same however often it is told."""
+        """The same however often it is reported."""
         return f"{self.entry.job_id}.{self.entry.version}"
 
     @property
@@ -126,6 +126,6 @@ class EventConsumer(Protocol):
         ...
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
-        """Take a page of events. When it returns, the cursor moves behind them; when it raises,
+        """Take a page of events. When it returns, the cursor moves past them; when it raises,
         the same events come again, later, with the same ids."""
         ...

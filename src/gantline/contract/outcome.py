@@ -1,4 +1,4 @@
-"""How a run ended, as the worker or the reaper saw it. What follows from it, `decide` says."""
+"""How a run ended, as the worker or the reaper saw it. `decide` says what follows from it."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from gantline.contract.submission import DedupeKey, NewJob
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """An error in two voices: `message` is safe for clients, `detail` is for operators only."""
+    """An error in two texts: `message` is safe for clients, `detail` is for operators only."""
 
     code: str
     message: str
@@ -38,7 +38,7 @@ class Success(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The handler raised. `retry_after` is a wish of the cause, such as an HTTP Retry-After."""
+    """The handler raised. `retry_after` is asked for by the cause, such as an HTTP Retry-After."""
 
     error: ErrorInfo
     retryable: bool = True

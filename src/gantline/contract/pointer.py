@@ -30,7 +30,7 @@ def pointer_to(steps: Iterable[str | int]) -> str:
 
 
 def _steps(path: str) -> list[str]:
-    """What lies behind a key that msgspec does not name ([...]) cannot be pointed to."""
+    """What lies below a key that msgspec does not name ([...]) cannot be pointed to."""
     steps = []
     for match in _STEP.finditer(path):
         step = match[1] or match[2]

@@ -16,11 +16,11 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Visibility(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs somebody may see; a filter finds only those that it admits, whatever else it asks.
+    """Which jobs a caller may see; a filter finds only these, whatever else it asks for.
 
-    Tenant, type and ownership must all hold. `owner` None means whoever's jobs; a name means those
-    that it submitted and those of `subjects`. A job that nobody is known to have submitted, or that
-    is about nothing, is no more visible by that.
+    Tenant, type and ownership must all hold. `owner` None means the jobs of every owner; a name
+    means those that it submitted and those of `subjects`. An empty `owner` or subject matches no
+    job, not even one without an owner or a subject.
     """
 
     tenant_id: str | None = DEFAULT_TENANT
@@ -45,7 +45,7 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def granted(self) -> frozenset[str]:
-        """The subjects that count; a job without one is nobody's by it."""
+        """The subjects that count: an empty one matches no job."""
         return self.subjects - {""}
 
     def possible(self) -> "Visibility":
@@ -81,7 +81,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_from: datetime | None = None
     created_before: datetime | None = None
     visible_to: Visibility | None = None
-    """Who asks; None is for the system itself."""
+    """What the caller may see; None is for the system itself."""
 
     def narrowed(self) -> "JobFilter | None":
         """The same with tenant and types narrowed to what is visible; None where nothing can be.
@@ -113,12 +113,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self if possible == choices else msgspec.structs.replace(self, **possible)
 
     def admits(self, job: Job) -> bool:
-        """Whether who asks may see this job at all, whatever else he asks."""
+        """Whether the caller may see this job at all, whatever else the filter asks for."""
         return self.visible_to is None or self.visible_to.admits(job)
 
     @property
     def whose(self) -> Visibility | None:
-        """Who asks, if he sees only what is his own."""
+        """What the caller may see, if that is only his own jobs."""
         return self.visible_to if self.visible_to and self.visible_to.owner is not None else None
 
 
@@ -133,7 +133,7 @@ def in_64_bits(number: int) -> int:
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The last job of a page; the next page starts behind it. Ties are broken by the id."""
+    """The last job of a page; the next page starts after it. Ties are broken by the id."""
 
     created_at: datetime
     job_id: UUID
@@ -147,7 +147,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class LaneCounts(msgspec.Struct, kw_only=True):
-    """How many jobs of one queue and type are where. `scheduled` are those of `queued` not yet due.
+    """Jobs of one queue and type, by status. `scheduled` are those of `queued` not yet due.
 
     `oldest_due_at` is since when the longest-waiting due job could have run.
     """
@@ -192,7 +192,7 @@ class LaneRequest(msgspec.Struct, frozen=True):
     """Claim suspects, and nothing else: at most so many of those that were in 2, 3, 4 … crashes.
 
     The last number holds for all that were in more. Of the due ones only those are taken that were
-    in the most crashes, told apart up to MOST_CRASHES_COUNTED.
+    in the most crashes, distinguished up to MOST_CRASHES_COUNTED.
     """
 
     def most_suspects(self, crashes: int) -> int:

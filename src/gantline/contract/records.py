@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True):
     """One record as it stands.
 
     `version` is at least 1 and grows with every write; a key never has the same one twice, not even
-    after it was deleted or has expired. `replaced` is the version that this one took the place of,
+    after it was deleted or has expired. `replaced` is the version that this one has replaced,
     0 where there was none.
     """
 
@@ -34,7 +34,7 @@ class RecordWrite(msgspec.Struct, frozen=True):
 
     `expected` 0 means there is none yet, None means whatever is there. A put whose answer was lost
     may be repeated: it counts as applied when the record already is what it would have made. So the
-    value of a lock must name its owner. What may live for no time, or less, is gone at once.
+    value of a lock must name its owner. With a time to live of zero or less it is gone at once.
     """
 
     namespace: str
@@ -55,7 +55,7 @@ def write_is_allowed(write: RecordWrite, current: Record | None) -> bool:
 
 
 def is_repeat(write: RecordWrite, current: Record | None) -> bool:
-    """Tell whether the write has been made before, by the same caller, its answer lost."""
+    """Whether the same caller has made this write before, and its answer was lost."""
     if write.expected is None:
         return False
     if current is None:
@@ -64,7 +64,7 @@ def is_repeat(write: RecordWrite, current: Record | None) -> bool:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The first key, in the order of code points, that is behind all keys of a prefix.
+    """The first key, in the order of code points, that is after all keys of a prefix.
 
     None where there is no such key. A store that stops there does not read what belongs to others.
     """

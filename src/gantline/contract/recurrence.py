@@ -1,11 +1,11 @@
-"""Recurrences: when something comes round, as a cron expression or as an interval. Pure.
+"""Recurrences: when something recurs, as a cron expression or as an interval. Pure.
 
 Local times come from cronsim, which follows Debian's cron. What a change of the clock does to them
 is decided here, in two rules:
 
 - Fixed times (five fields, neither minute nor hour begins with `*`) run once whatever the clock
   does: one that is skipped runs at the end of the gap, one that comes twice runs the first time.
-- All others run by the clock on the wall: whenever it shows a time that matches, and only then.
+- All others run by the wall clock: whenever it shows a time that matches, and only then.
 
 cronsim has the second rule too, but loses runs where clocks move by less than an hour
 (`0 */2 * * *` at Lord Howe); so it is asked for local times only.
@@ -57,16 +57,16 @@ class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unk
         return zone_of(self.timezone)
 
     def checked(self, now: datetime) -> Self:
-        """Raise InvalidInput unless it can be read and ever comes round."""
+        """Raise InvalidInput unless it can be read and ever matches."""
         if self.next_after(now) is None:
             raise InvalidInput(
-                f"The cron expression {self.expression!r} never comes round.",
+                f"The cron expression {self.expression!r} never matches.",
                 next_step="Look at its day and month: February has no 30th.",
             )
         return self
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first instant behind this one, in UTC; None where there is none for 50 years."""
+        """The first instant after this one, in UTC; None where there is none for 50 years."""
         zone, times = self.zone, _local_times(self.expression)
         follow = _once_a_day if times.are_fixed else _by_the_wall_clock
         try:
@@ -75,7 +75,7 @@ class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unk
             return None  # the end of time
 
     def latest_until(self, until: datetime, *, floor: datetime) -> datetime:
-        """The last instant that is not behind `until`; `floor` is one of them.
+        """The last instant that is not after `until`; `floor` is one of them.
 
         Found by halving, so that a year of missed seconds is no more work than one of missed days.
         """
@@ -100,7 +100,7 @@ class Cron(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unk
 
 
 class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_unknown_fields=True):
-    """An interval, counted from an anchor: late or missed runs do not move those behind them."""
+    """An interval, counted from an anchor: late or missed runs do not move those after them."""
 
     seconds: float
     anchor: datetime = EPOCH
@@ -126,11 +126,11 @@ class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_u
                 "The anchor of an interval has no time zone.", next_step="Give it one, like UTC."
             )
         if not is_within_time(self.anchor):
-            raise InvalidInput("The anchor of an interval is before or behind all time in UTC.")
+            raise InvalidInput("The anchor of an interval is an instant that UTC cannot hold.")
         return self
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first instant behind this one, in UTC; before the anchor that is the anchor."""
+        """The first instant after this one, in UTC; before the anchor that is the anchor."""
         anchor = as_utc(self.anchor)
         if instant < anchor:
             return anchor
@@ -140,7 +140,7 @@ class Every(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_u
             return None
 
     def latest_until(self, until: datetime, *, floor: datetime) -> datetime:
-        """The last instant that is not behind `until`; `floor` is one of them."""
+        """The last instant that is not after `until`; `floor` is one of them."""
         anchor = as_utc(self.anchor)
         return max(floor, anchor + (until - anchor) // self.interval * self.interval)
 
@@ -173,7 +173,7 @@ class _LocalTimes(NamedTuple):
 
     simulator: CronSim
     are_fixed: bool
-    """Debian's rule: whether they are times of day, of which none may be lost or doubled."""
+    """Debian's rule: whether they are times of day, each of which must run exactly once."""
 
     def after(self, local: datetime) -> datetime | None:
         walker = copy.copy(self.simulator)
@@ -235,7 +235,7 @@ def _by_the_wall_clock(times: _LocalTimes, zone: ZoneInfo, instant: datetime) ->
             return at
         instant, offset = change, _offset(zone, change)
         begin = (change + offset).replace(tzinfo=None) - _SECOND
-        if begin < local or found <= begin:  # put back behind where we looked, or forward past it
+        if begin < local or found <= begin:  # set back to before `local`, or forward past `found`
             local = begin
             found = times.after(local)
     return None
@@ -246,7 +246,7 @@ def _offset(zone: tzinfo, instant: datetime) -> timedelta:
 
 
 def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """The first instant in (after, until] at which clocks are set otherwise."""
+    """The first instant in (after, until] at which clocks are changed."""
     for year in range(after.year, until.year + 1):
         for change in _changes_of(zone, year):
             if after < change <= until:
@@ -256,7 +256,7 @@ def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime 
 
 @lru_cache(maxsize=4096)
 def _changes_of(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
-    """When clocks are set otherwise in a year of UTC, to the second; looked for day by day."""
+    """When clocks are changed in a year of UTC, to the second; looked for day by day."""
     end = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
     low = datetime(year, 1, 1, tzinfo=UTC) - _SECOND
     changes: list[datetime] = []

@@ -22,7 +22,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     poisoned: timedelta | None = None
     """Of jobs that used up their attempts, crashes or snoozes, or that nobody could run."""
     cancelled: timedelta | None = None
-    """Of jobs that were called off."""
+    """Of jobs that were cancelled."""
 
     def __post_init__(self) -> None:
         for status in TERMINAL:

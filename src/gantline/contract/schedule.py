@@ -1,4 +1,4 @@
-"""Schedules: what is run again and again, when, and what becomes of runs that were missed."""
+"""Schedules: what is run again and again, when, and what happens to missed runs."""
 
 import hashlib
 import math
@@ -24,7 +24,7 @@ from gantline.contract.job import (
 from gantline.contract.recurrence import Recurrence
 
 Misfire = Literal["coalesce", "catch_up", "skip"]
-"""What becomes of runs that were missed: one for all, each of them, or none."""
+"""What happens to missed runs: one for all, each of them, or none."""
 Overlap = Literal["allow", "skip", "one_waiting"]
 """Whether a run is made while the job of the one before has not ended, or has not begun."""
 Origin = Literal["code", "api", "cli"]
@@ -52,7 +52,7 @@ class _Stored(
 ):
     """What is read as a whole or not at all.
 
-    Whoever does not know a field would write the rest without it: a leader of older code, say.
+    Code that does not know a field, an older leader for example, would write the rest without it.
     """
 
 
@@ -74,7 +74,7 @@ class Schedule(_Stored, frozen=True, kw_only=True):
     start: datetime | None = None
     """No run before it."""
     end: datetime | None = None
-    """No run behind it."""
+    """No run after it."""
     jitter_seconds: float = 0.0
     """By how much a run may be put off, so that not all begin at once; the same for one instant."""
     misfire: Misfire = "coalesce"
@@ -85,7 +85,7 @@ class Schedule(_Stored, frozen=True, kw_only=True):
     overlap: Overlap = "allow"
 
     def first_after(self, instant: datetime) -> datetime | None:
-        """The first instant behind this one that is neither before its start nor behind its end."""
+        """The first instant after this one that is neither before its start nor after its end."""
         if self.start is not None and instant < self.start:
             instant = self.start - timedelta(microseconds=1)
         at = self.recurrence.next_after(instant)
@@ -98,7 +98,7 @@ class Schedule(_Stored, frozen=True, kw_only=True):
 
 
 class Fire(_Stored, frozen=True, kw_only=True):
-    """What became of an instant."""
+    """What was done for an instant."""
 
     at: datetime
     """The instant that was due, without jitter; of a run by hand when it was asked for."""
@@ -116,7 +116,7 @@ class ScheduleRecord(_Stored, frozen=True, kw_only=True):
     """A schedule as it is stored, and where it stands."""
 
     id: UUID
-    """New for every creation: so that one that is made again does not fall for its forerunner."""
+    """New for every creation: one that is made again is not mistaken for the one before."""
     schedule: Schedule
     origin: Origin
     created_at: datetime
@@ -126,7 +126,7 @@ class ScheduleRecord(_Stored, frozen=True, kw_only=True):
     """The instant that is due next; None when there is none, or it is paused."""
     last_job_id: UUID | None = None
     fires: tuple[Fire, ...] = ()
-    """What became of the last instants, newest first."""
+    """What was done for the last instants, newest first."""
 
     @property
     def due_at(self) -> datetime | None:
@@ -153,7 +153,7 @@ class ScheduleRecord(_Stored, frozen=True, kw_only=True):
         return timedelta(seconds=share * self.schedule.jitter_seconds)
 
     def job_id_of(self, instant: datetime) -> UUID:
-        """The id of the job of an instant: there is one, whoever submits it and how often.
+        """The id of the job of an instant: there is one, however often it is submitted.
 
         A UUIDv8 that begins like a v7, with the milliseconds, so that ids sort by their time.
         """
@@ -228,12 +228,12 @@ def _time_problems(schedule: Schedule) -> list[Problem]:
         for field, instant in given.items()
         if instant is not None and instant.tzinfo is None
     ] + [
-        Problem(f"#/{field}", "is before or behind all time in UTC")
+        Problem(f"#/{field}", "is an instant that UTC cannot hold")
         for field, instant in given.items()
         if instant is not None and not is_within_time(instant)
     ]
     if problems or schedule.end is None:
         return problems
     if schedule.start is not None and schedule.end <= schedule.start:
-        return [Problem("#/end", "is not behind the start")]
+        return [Problem("#/end", "is not after the start")]
     return []

@@ -1,4 +1,4 @@
-"""What a store tells about jobs: a run that was claimed, a job as it stands, its log."""
+"""What a store returns about jobs: a run that was claimed, a job as it stands, its log."""
 
 from datetime import datetime
 from functools import cached_property
@@ -105,7 +105,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):
-    """A log row with its place in the one order in which all consumers read."""
+    """A log row with its position in the one order in which all consumers read."""
 
     sequence: int
     tenant_id: str
@@ -113,7 +113,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     entry: LogEntry
 
     def is_of(self, job: "JobSnapshot") -> bool:
-        """Whether a job is the one that this is of: an id may have changed hands since."""
+        """Whether a job is the one that this is of: another job may have its id by now."""
         return (
             job.job.tenant_id == self.tenant_id
             and job.job.job_type == self.job_type

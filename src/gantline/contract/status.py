@@ -88,7 +88,7 @@ class Reason(StrEnum):
 
 
 ON_REQUEST: Final = frozenset({Event.SUBMITTED, Event.STARTED, Event.PROGRESSED})
-"""Events that tell of the way and not of an outcome: how a job stands never follows from them."""
+"""Events on the way to an outcome: the status of a job never follows from them."""
 TERMINAL: Final = frozenset(
     {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.POISONED, JobStatus.CANCELLED}
 )

@@ -56,7 +56,7 @@ class JobReader(Protocol):
         ...
 
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
-        """Tell by which request each job was submitted, while its key is held.
+        """Read by which request each job was submitted, while its key is held.
 
         Also of a job that is gone: so it is known that there was one.
         """
@@ -79,14 +79,14 @@ class JobReader(Protocol):
         ...
 
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
-        """Read log rows of all jobs behind sequence number `after`, in order.
+        """Read log rows of all jobs after sequence number `after`, in order.
 
         A row never appears at or before a number that was handed out already.
         """
         ...
 
     async def last_event(self) -> int:
-        """Tell which sequence number was handed out last, 0 before the first.
+        """Return which sequence number was handed out last, 0 before the first.
 
         It never goes back, also when that row is removed: a number up to it that `events` does not
         give belonged to a job that is gone.
@@ -119,15 +119,15 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, bring or check the schema; raise what is wrong with the place or the URL."""
+        """Connect, bring or check the schema; raise what is wrong with the location or the URL."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. Verbs under way are finished first."""
+        """Release everything. Verbs under way are finished first."""
         ...
 
     async def ping(self) -> datetime:
-        """Prove that the store can be read and tell the time of its clock."""
+        """Prove that the store can be read and return the time of its clock."""
         ...
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
@@ -164,7 +164,7 @@ class JobStore(JobReader, Protocol):
         """Start runs of due jobs: Running, attempt + 1, fence + 1, a new token, a lease.
 
         Within a queue the order is priority, time due, id; claims by others may be skipped. A run
-        tells how long its job had been due; one that is read again need not. Suspects wait apart,
+        says how long its job had been due; one that is read again need not. Suspects wait apart,
         in an order of their own: see LaneRequest.
         A repeated claim id gives the runs it started that are still current, and starts none; if
         none is current any more, it is a new claim.
@@ -192,7 +192,7 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
-        """Read runs whose lease has run out, ordered by job id, behind `after`.
+        """Read runs whose lease has run out, ordered by job id, after `after`.
 
         A lease that would last longer from now than it was given for is cut to that length first:
         the clock was set back. A lease whose job is gone, removed by hand, is removed too.
@@ -217,7 +217,7 @@ class JobStore(JobReader, Protocol):
 
         Jobs go rule by rule, the oldest first.
         With a limit of 0 nothing is written, and only `overdue` is read: cheap, whatever is kept.
-        Jobs with an event behind `keep_events_after` stay, for consumers that are still to read it.
+        Jobs with an event after `keep_events_after` stay, for consumers that are still to read it.
         The key of a completed job stays as long as it was promised.
         """
         ...
@@ -231,11 +231,11 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
-        """Tell which job holds each key now, if any."""
+        """Return which job holds each key now, if any."""
         ...
 
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
-        """Take or extend the leadership of a role; None while somebody else has it.
+        """Take or extend the leadership of a role; None while another owner has it.
 
         Extending keeps the term; taking it over makes a new one. One that would last longer from
         now than the lease that is asked for has ended: the clock was set back.
@@ -259,7 +259,7 @@ class JobStore(JobReader, Protocol):
     # -- moving to another store ------------------------------------------------------------------
 
     async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
-        """Read out a page of about `limit` items, behind the `next` of the page before.
+        """Read out a page of about `limit` items, after the `next` of the page before.
 
         In whatever order the store likes, but each exactly once while nobody writes. Also what has
         expired and was not pruned yet. Log rows must have been numbered: see `sequence`.
@@ -270,7 +270,7 @@ class JobStore(JobReader, Protocol):
         """Take in what was read out of another store, exactly as it was there.
 
         What is there already stays as it is, so a page can be repeated. Marks come last; numbers
-        handed out from then on are behind them. The store holds nothing that would clash: it was
+        handed out from then on are after them. The store holds nothing that would clash: it was
         cleared. A Running job is InvalidInput, and nothing of its call is taken.
         """
         ...

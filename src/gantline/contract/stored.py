@@ -26,7 +26,7 @@ class Part(StrEnum):
 
 
 class StoredEntry(msgspec.Struct, frozen=True):
-    """A row of a job's log with its number, and the change by which a repeat is told."""
+    """A row of a job's log with its number, and the change by which a repeat is recognised."""
 
     sequence: int
     change_id: UUID | None
@@ -37,7 +37,7 @@ class StoredEntry(msgspec.Struct, frozen=True):
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of a job but for the keys it holds, which may outlive it.
 
-    A Running one has a run that is somebody's: so it can be read out, but not taken in.
+    A Running one belongs to a worker: it can be read out, but not taken in.
     """
 
     job: Job

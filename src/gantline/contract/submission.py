@@ -44,7 +44,7 @@ class KeyKind(StrEnum):
 
 
 class DedupeKey(msgspec.Struct, frozen=True):
-    """A key that is unique on (kind, tenant, scope); the fingerprint tells a repeat from a clash.
+    """A key that is unique on (kind, tenant, scope); the same fingerprint means a repeat.
 
     `hold` is how long the key is held from now on. Without it the key belongs to the job: it is
     freed in the step in which the job fails, and held for `Transition.hold_key` once it completed.
@@ -86,6 +86,6 @@ class NewJob(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[DedupeKey, ...]:
-        """All keys of the job, in the order in which they decide: a repeated request is told by
-        its own key, whoever has the job's key by now."""
+        """All keys of the job, in the order in which they decide: a repeated request is known
+        by its own key, whichever job holds the other key by now."""
         return tuple(filter(None, (self.request_key, self.job_key)))

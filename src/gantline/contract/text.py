@@ -25,12 +25,12 @@ def storable(text: str, limit: int) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Whether a store can keep it as it is. Nothing that is kept equals a text of which not."""
+    """Whether a store can keep it as it is. If not, no text in a store equals it."""
     return _UNSTORABLE.search(text) is None
 
 
 def storable_start(text: str) -> str:
-    """Cut a text before what no store can keep, to go on reading behind it."""
+    """Cut a text before what no store can keep, to go on reading after it."""
     return _UNSTORABLE.split(text, maxsplit=1)[0]
 
 

@@ -86,7 +86,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sets_counters(self) -> bool:
-        """Whether the counters are part of the decision: not where somebody merely stops a job.
+        """Whether the counters are part of the decision: not where a job is only stopped.
 
         Those may have been read long ago; the job's own are newer.
         """
@@ -225,7 +225,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def taken_away(cls, job: JobSnapshot, *, actor: str) -> "Transition":
-        """End a run that somebody has: whatever it writes from now on is Stale."""
+        """End a run that a worker has: whatever it writes from now on is Stale."""
         return cls(
             **_acting(job, job.version) | {"attempt": job.attempt - 1},
             event=Event.RELEASED,

@@ -1,4 +1,4 @@
-"""The wake-up port: telling others, here or elsewhere, that there may be something to do."""
+"""The wake-up port: notifying others, here or elsewhere, that there may be something to do."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -20,11 +20,11 @@ class Hint(Enum):
     CANCEL = b"c"
     """A running job may have been cancelled."""
     SWITCHED = b"s"
-    """A switch was thrown: something is paused, disabled, or goes on."""
+    """A switch was changed: something is paused, disabled, or goes on."""
     WATCHED = b"a"
-    """Somebody waits for jobs to end: tell when some did, for a while."""
+    """A client waits for jobs to end: notify when some did, for a while."""
     ENDED = b"e"
-    """Jobs that somebody waits for may have ended, or their events have been numbered."""
+    """Jobs that a client waits for may have ended, or their events have been numbered."""
 
     SCHEDULED = b"t"
     """A schedule was made, changed or removed."""
@@ -44,7 +44,7 @@ class Wakeup(Protocol):
         ...
 
     def notify(self, hint: Hint = Hint.WORK, *, job_id: UUID | None = None) -> None:
-        """Tell everybody, this process included. Never blocks and never raises.
+        """Notify everybody, this process included. Never blocks and never raises.
 
         `job_id` is one of the jobs that it is about, for messages that people may look at.
         """
@@ -52,7 +52,7 @@ class Wakeup(Protocol):
 
     @property
     def is_listening(self) -> bool:
-        """Whether hints of other hosts come in now, as far as can be told."""
+        """Whether hints of other hosts come in now, as far as is known."""
         ...
 
     async def close(self) -> None: ...
@@ -70,9 +70,9 @@ class PostgresChannel(NamedTuple):
 
 
 class Bell:
-    """Rung by a store in the very write that makes work: workers hear of it a round trip earlier.
+    """Rung by a store in the write that makes work: workers get this hint a round trip earlier.
 
-    While busy it stays silent, and who notifies afterwards does so for many at once.
+    While busy it is not rung, and one hint is sent afterwards for many jobs at once.
     """
 
     def __init__(self, channel: str) -> None:
@@ -82,7 +82,7 @@ class Bell:
         self._rung_for: dict[UUID, None] = {}
 
     def ring(self) -> str:
-        """The channel that the next write is to tell; empty if one was told a moment ago."""
+        """The channel that the next write is to notify; empty if it was notified a moment ago."""
         now = monotonic()
         if now - self._last < WINDOW_SECONDS:
             return ""
@@ -105,7 +105,7 @@ class RedisChannel(NamedTuple):
     urls: tuple[str, ...]
     name: str
     any_server: bool
-    """Whether every server passes on what it is told, as in a cluster; else only the primary."""
+    """Whether every server passes hints on, as in a cluster; else only the primary."""
     bell: Bell
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Webhooks as everybody sees them: an endpoint, a delivery, and what may be said of them.
 
-Beside `webhooks` and `api`, which meet here. Nothing here holds a secret but `IssuedWebhook`.
+Shared by `webhooks` and `api`. Nothing here holds a secret but `IssuedWebhook`.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ from gantline.contract.job_event import OutcomeDocument
 from gantline.contract.status import Event
 
 RESERVED_TYPES: Final = "gantline."
-"""What the types of Gantline's own jobs begin with; their events are told to no consumer."""
+"""What the types of Gantline's own jobs begin with; no consumer gets their events."""
 DELIVERY_TYPE: Final = "gantline.webhook-delivery"
 DELIVERY_QUEUE: Final = "webhooks"
 ALL_EVENTS: Final = "job.*"
@@ -35,10 +35,10 @@ EVENT_TYPES: Final = tuple(
         Event.PROGRESSED,
     )
 )
-"""What endpoints can be told of; `job.*` is all of it. The last three happen only to jobs whose
+"""What endpoints can subscribe to; `job.*` is all of it. The last three happen only to jobs whose
 type asks for them."""
 OUTCOMES: Final = EVENT_TYPES[:4]
-"""How a job can end: what an endpoint is told where nothing else is asked for."""
+"""How a job can end: what an endpoint gets where nothing else is asked for."""
 
 
 class BodyFormat(StrEnum):
@@ -53,7 +53,7 @@ class BodyFormat(StrEnum):
 
 
 class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What somebody wants to be told, and how."""
+    """What an endpoint subscribes to, and how it is delivered."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
     description: Annotated[str, Meta(max_length=512)] = ""
@@ -171,7 +171,7 @@ class ListedDelivery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WebhookDelivery(ListedDelivery, frozen=True, kw_only=True):
-    """All of a delivery: its body, and what became of each attempt, oldest first."""
+    """All of a delivery: its body, and the result of each attempt, oldest first."""
 
     body: str
     tries: list[DeliveryAttempt]

@@ -86,7 +86,7 @@ class Admission:
         if before is not None:
             if now - before < _COUNTS_MAX_AGE_SECONDS:
                 return
-            self._read_at = now  # whoever comes meanwhile goes by what is known
+            self._read_at = now  # callers meanwhile use what is known
         waiting = _Waiting()
         self._being_read.append(waiting)  # what passes meanwhile may not be in what is read
         try:

@@ -31,7 +31,7 @@ class Batcher(Generic[T, A]):
             return await future
         self._quiet.clear()
         try:
-            # Whoever is ready in this turn of the loop comes along.
+            # Callers that are ready in this turn of the loop join this batch.
             await asyncio.sleep(0)
             if not self._waiting:
                 # Alone: without a task, which would take two more turns of the loop, and 0.1 ms.

@@ -1,4 +1,4 @@
-"""Cursors: how far each durable consumer has read the log; what is behind the slowest is kept."""
+"""Cursors: how far each durable consumer has read the log; what one has not read is kept."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -47,7 +47,7 @@ class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     position: int
     lag: int
-    """How many events are behind its position; those of jobs that are gone count as well."""
+    """How many events are after its position; those of jobs that are gone count as well."""
     run_by: int
     """How many live workers have it; one of them reads."""
     is_failing: bool
@@ -57,10 +57,10 @@ class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def begin_cursor(store: JobStore, name: str, *, from_start: bool) -> HeldCursor:
-    """Give a new consumer its place: the end of the log as it is now, or its start."""
+    """Give a new consumer its position: the end of the log as it is now, or its start."""
     while (held := await read_cursor(store, name)) is None:
         position = 0 if from_start else await store.last_event()
-        # If somebody else was quicker, his is as good.
+        # If another process was quicker, its cursor is as good.
         await write_cursor(store, name, ConsumerCursor(position=position), expected=0)
     return held
 
@@ -75,7 +75,7 @@ async def read_cursor(store: JobStore, name: str) -> HeldCursor | None:
 async def write_cursor(
     store: JobStore, name: str, cursor: ConsumerCursor, *, expected: int
 ) -> HeldCursor | None:
-    """Write under compare-and-set; None where somebody else has written or deleted it."""
+    """Write under compare-and-set; None where another process has written or deleted it."""
     write = RecordWrite(CURSORS, name, msgspec.json.encode(cursor), expected)
     (answer,) = await store.write_records([write])
     return HeldCursor(cursor, answer.version) if isinstance(answer, Applied) else None
@@ -119,7 +119,7 @@ async def consumers(store: JobStore) -> list[ConsumerStatus]:
 
 
 async def _lags(store: JobStore, records: Sequence[Record]) -> dict[str, int]:
-    # Read behind the cursors, so that it is never before one of them.
+    # Read after the cursors, so that it is never before one of them.
     end = await store.last_event()
     return {record.key: max(0, end - _decoded(record).position) for record in records}
 

@@ -125,7 +125,7 @@ def _after_crash(run: Run, lost: LeaseLost, policy: Policy, jitter: float) -> Tr
     delay: timedelta | None = _NO_DELAY
     if crashes >= SUSPECT_AFTER_CRASHES:
         delay = policy.crash_retry.delay(crashes, jitter=jitter, job=run.job, error=LEASE_EXPIRED)
-    if delay is None:  # not an answer of our own strategies; a stranger's is taken as "no more"
+    if delay is None:  # not an answer of our own strategies; a user's is taken as "no more"
         return Transition.poisoned(run, LEASE_EXPIRED, Reason.LEASE_EXPIRED, **counted)
     reason = Reason.CRASHED_ALONE if lost.times_alone else Reason.LEASE_EXPIRED
     return Transition.crashed(

@@ -1,7 +1,7 @@
 """The event reader: gives a durable consumer every event, in order, at least once.
 
 One process of the fleet reads at a time. The lead only saves work; what keeps the cursor right is
-that it is written by compare-and-set, behind what the consumer has taken.
+that it is written by compare-and-set, after the consumer has taken the events.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer: EventConsumer
     from_start: bool = False
-    """Where it begins when it is new: before the first event that there is, or behind the last."""
+    """Where it begins when it is new: before the first event that there is, or after the last."""
     at_once: int = PAGE
     """How many events it takes before its cursor moves."""
     wants: Callable[[LoggedEvent], bool] = _everything

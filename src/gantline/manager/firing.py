@@ -118,7 +118,7 @@ def _from(record: ScheduleRecord, start: datetime, latest: datetime) -> Iterator
 def _by_overlap(
     record: ScheduleRecord, due: Sequence[Due], last_status: JobStatus | None
 ) -> tuple[Sequence[Due], Sequence[Fire]]:
-    """As if they came one after the other: what the first submits stands in the next one's way."""
+    """As if they came one after the other: what the first submits may block the next."""
     overlap = record.schedule.overlap
     if overlap == "allow" or not due:
         return due, ()
@@ -165,7 +165,7 @@ def job_of(record: ScheduleRecord, now: datetime) -> Job:
 
 
 def with_fires(record: ScheduleRecord, fires: Iterable[Fire]) -> ScheduleRecord:
-    """The record with what has become of instants; of old ones nothing is kept."""
+    """The record with what was done for instants; old ones are dropped."""
     new = sorted(fires, key=lambda fire: fire.at, reverse=True)
     submitted = [fire.job_id for fire in new if fire.job_id is not None]
     return msgspec.structs.replace(

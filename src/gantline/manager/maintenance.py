@@ -1,4 +1,4 @@
-"""Maintenance: sequencer, reaper, orphan sweeper and chores, run by whoever leads."""
+"""Maintenance: sequencer, reaper, orphan sweeper and chores, run by the leader."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ _CHORES_EVERY_SECONDS: Final = 3600.0
 
 
 class Chore(Protocol):
-    """What else is to be done now and then, by whoever leads: other parts' own retention."""
+    """What else is to be done now and then, by the leader: other parts' own retention."""
 
     async def run_once(self) -> int:
         """Do what there is to do; return how much it was."""
@@ -64,8 +64,8 @@ class Maintenance:
         observer: Observer | None = None,
         chores: Sequence[Chore] = (),
     ) -> None:
-        """`patience`: how long no lease is taken away after the store was not to be reached, here
-        for a leader's lease or longer: workers that lived through it renew theirs in that time.
+        """`patience`: how long no lease is taken away after the store could not be reached, here
+        for a leader's lease or longer: workers that survived renew theirs in that time.
         `sweep_every`: orphans can wait that long; lapsed leases and events not.
 
         The chores wait for an hour, and their first turn comes with the first sweep.
@@ -90,7 +90,7 @@ class Maintenance:
         return self._term is not None
 
     async def run_once(self) -> MaintenanceReport | None:
-        """Take or keep the lead and run everything once; None while somebody else leads."""
+        """Take or keep the lead and run everything once; None while another process leads."""
         leadership = await self._store.lead(ROLE, self._owner, lease=self._lease)
         self._term = leadership.term if leadership else None
         self._note_answer()
@@ -128,7 +128,7 @@ class Maintenance:
         return sum([await chore.run_once() for chore in self._chores])
 
     async def resign(self) -> None:
-        """Let somebody else lead at once instead of after the lease."""
+        """Let another process lead at once instead of after the lease."""
         if self._term is not None:
             await self._store.resign(ROLE, self._owner, self._term)
             self._term = None

@@ -1,4 +1,4 @@
-"""The observer: hears what became of jobs, a batch at a time, after it was written."""
+"""The observer: is notified of what happened to jobs, a batch at a time, after it was written."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ _log = logging.getLogger("gantline.manager")
 
 
 class Observer:
-    """Called on the way of every job, so it must be quick. May be called from several threads.
+    """Called for every job, so it must be quick. May be called from several threads.
 
-    This one does not want to know.
+    This one ignores everything.
     """
 
     def submitted(self, jobs: Sequence[NewJob], answers: Sequence[InsertResult]) -> None:
@@ -26,17 +26,17 @@ class Observer:
     def claimed(self, runs: Sequence[Run]) -> None: ...
 
     def settled(self, endings: Sequence["Ending"], answers: Sequence["Settled"]) -> None:
-        """Runs have ended: their own worker says so, or whoever found their lease expired."""
+        """Runs have ended: their own worker says so, or the reaper."""
 
     def acted(self, jobs: Sequence[JobSnapshot], answers: Sequence["Settled"]) -> None:
-        """Somebody changed jobs that did not run, or asked a running one to stop."""
+        """Jobs that did not run were changed, or a running one was asked to stop."""
 
     def fired(self, lateness: Sequence[tuple[str, float]]) -> None:
         """Jobs of these types were submitted by their schedules, so many seconds late."""
 
 
 class Relay(Observer):
-    """An observer that is named later; until then, nobody."""
+    """Passes everything on to an observer that is set later."""
 
     def __init__(self) -> None:
         self.observer = Observer()
@@ -58,7 +58,7 @@ class Relay(Observer):
 
 
 def notify(method: Callable[..., None], *what: object) -> None:
-    """Tell an observer. What it cannot digest must not undo what was written."""
+    """Call an observer. What it raises must not undo what was written."""
     try:
         method(*what)
     except Exception:

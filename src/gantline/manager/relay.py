@@ -32,7 +32,7 @@ OUTBOX: Final = "gantline.outbox"
 
 _BATCH: Final = 200
 # Nothing of a job runs here, so one that was in crashes of relays is moved like any other.
-_WANTED: Final = (
+_REQUESTS: Final = (
     LaneRequest(OUTBOX, (OUTBOX,), _BATCH),
     LaneRequest(OUTBOX, (OUTBOX,), _BATCH, suspects=(_BATCH,)),
 )
@@ -43,7 +43,7 @@ Insert = Callable[[Sequence[NewJob]], Awaitable[list[InsertResult]]]
 
 
 def wrapped(new: NewJob) -> NewJob:
-    """A prepared job as it is put into an outbox. When it is due, its envelope says."""
+    """A prepared job as it is put into an outbox. Its envelope says when it is due."""
     job = new.job
     if new.delay and job.scheduled_at is None:
         job = msgspec.structs.replace(job, scheduled_at=job.created_at + new.delay)
@@ -81,8 +81,8 @@ class OutboxRelay:
         self._prepare = prepare
 
     async def run_once(self) -> int:
-        """Move one batch; tell how many were in it. Raises what either store raises."""
-        runs = await self._outbox.claim(self._session, new_uuid(), _WANTED, lease=_LEASE)
+        """Move one batch; return how many were in it. Raises what either store raises."""
+        runs = await self._outbox.claim(self._session, new_uuid(), _REQUESTS, lease=_LEASE)
         if runs:
             await self._move(runs)
         return len(runs)
@@ -116,7 +116,7 @@ class OutboxRelay:
             return ErrorInfo(error.code, error.cause)
 
     async def sweep(self) -> int:
-        """Take up what others left when they died, at any step; tell how many."""
+        """Take up what others left when they died, at any step; return how many."""
         return await self._give_back() + await self._redrive() + await self._tidy_up()
 
     async def _give_back(self) -> int:

@@ -1,4 +1,4 @@
-"""Upkeep of schedules: what crashes have torn apart is joined again, what code has dropped goes."""
+"""Upkeep of schedules: repairs what crashes left unfinished, removes what code has dropped."""
 
 import hashlib
 import logging

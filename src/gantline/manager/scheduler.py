@@ -2,8 +2,8 @@
 
 The lead only saves work. What keeps a run from being made twice is the job's id and key, which are
 its instant's; what keeps one from being forgotten is the order of the writes: jobs first, then the
-entry of the next instant, then the definition, and the old entry goes last. Whoever dies at any of
-these steps leaves an entry that is still due, and the next one does the same again.
+entry of the next instant, then the definition, and the old entry goes last. A leader that dies at
+any of these steps leaves an entry that is still due, and the next one does the same again.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class Scheduler:
         leadership = await self._store.lead(ROLE, self._owner, lease=self._lease)
         term = leadership.term if leadership else None
         if term != self._term:
-            self._upkept_at = None  # whoever led before may have left something undone
+            self._upkept_at = None  # the last leader may have left something undone
         self._term, self._extended_at = term, now
         return term is not None
 
@@ -191,7 +191,7 @@ class Scheduler:
     def _planned(
         self, record: ScheduleRecord, now: datetime, statuses: Mapping[UUID, JobStatus]
     ) -> Plan | None:
-        """What is to be done about one; None where that cannot be told, which harms no other."""
+        """What is to be done about one; None where that is not known, which harms no other."""
         last = None if record.last_job_id is None else statuses.get(record.last_job_id)
         try:
             return plan(record, now, last)
@@ -203,7 +203,7 @@ class Scheduler:
             return None
 
     async def _submit(self, firings: Sequence[_Firing], now: datetime) -> list[list[Fire]]:
-        """Submit the jobs of all that is due, and tell what became of each instant."""
+        """Submit the jobs of all that is due, and return what was done for each instant."""
         due_runs = [(firing, due) for firing in firings for due in firing.plan.runs]
         made = [submission_of(firing.stored.record, due.at, now) for firing, due in due_runs]
         answers = await self._manager.submit(made)
@@ -220,7 +220,7 @@ class Scheduler:
         return [fires[firing.key] for firing in firings]
 
     async def _move(self, firings: Sequence[_Firing], fires: Sequence[Sequence[Fire]]) -> None:
-        """Write down what became of instants, and what is due next; in the order that is safe."""
+        """Write what was done for instants, and what is due next; in the order that is safe."""
         moved = [
             msgspec.structs.replace(
                 with_fires(firing.stored.record, fired), next_run=firing.plan.next_run
@@ -251,7 +251,7 @@ class Scheduler:
 def _fire_of(
     due: Due, job_id: UUID, answer: Submitted | GantlineError, lateness_seconds: float
 ) -> Fire:
-    """What became of an instant. A clash means that it was fired before, as it then was."""
+    """What was done for an instant. A clash means that it was fired before, as it then was."""
     fire = Fire(at=due.at, lateness_seconds=round(lateness_seconds, 3), since=due.since)
     if isinstance(answer, Submitted | SubmitConflict):
         return msgspec.structs.replace(fire, job_id=job_id)

@@ -1,13 +1,13 @@
 """Schedules as records: the definitions, and the index of what is due next.
 
 A definition says what is due next, and the index has an entry for it that sorts by that instant.
-They are two records, so they can part. These rules keep them together:
+They are two records, so they can differ. These rules keep them consistent:
 
-- A new entry is written before the definition that needs it; the old one is deleted behind it. So
-  whoever dies in between leaves an entry too many, never one too few.
+- A new entry is written before the definition that needs it; the old one is deleted after it. So
+  a process that dies in between leaves an entry too many, never one too few.
 - An entry that its definition does not name is left alone for a while, since its definition may be
-  about to be written, and is then deleted by whoever leads.
-- Whoever leads looks through all definitions now and then, and writes the entries that are missing.
+  about to be written, and is then deleted by the leader.
+- The leader looks through all definitions now and then, and writes the entries that are missing.
 """
 
 import logging
@@ -144,7 +144,7 @@ async def all_schedules(
     page: int = _PAGE,
     unreadable: Callable[[str], None] = lambda key: None,
 ) -> AsyncGenerator[StoredSchedule, None]:
-    """Every definition behind `after`, a page at a time; `unreadable` is told the other keys."""
+    """Every definition after `after`, a page at a time; `unreadable` gets the other keys."""
     while records := await store.read_records(SCHEDULES, prefix=prefix, after=after, limit=page):
         for record in records:
             if (stored := read_stored(record)) is None:
@@ -170,7 +170,7 @@ class Schedules:
         changed: Callable[[], None] = lambda: None,
         most: int | None = None,
     ) -> None:
-        """`changed` is called when one was changed here, to tell whoever fires.
+        """`changed` is called when one was changed here, to notify the leader, which fires.
 
         `most` is how many a tenant may have. It is not exact: of those who make one at the same
         time, each may see room for one more.
@@ -191,7 +191,7 @@ class Schedules:
         return found
 
     async def page(self, tenant_id: str, *, after: str, limit: int) -> list[StoredSchedule]:
-        """Read the schedules of a tenant whose names are behind `after`, by name."""
+        """Read the schedules of a tenant whose names are after `after`, by name."""
         if not is_storable(tenant_id + after):
             return []
         prefix = tenant_prefix(tenant_id)
@@ -250,7 +250,7 @@ class Schedules:
     async def replace(
         self, schedule: Schedule, *, origin: Origin, version: int | None = None
     ) -> StoredSchedule:
-        """Change a schedule; its pause and its place are kept, unless its times are others.
+        """Change a schedule; its pause is kept, and its next instant too unless its times change.
 
         Raise InvalidInput, NotThere, ScheduleConflict, or VersionMismatch where it is not `version`
         any more.
@@ -293,7 +293,7 @@ class Schedules:
         """Remove a schedule; the jobs that it has submitted stay.
 
         What code has declared only where no live worker declares it: where it was dropped together
-        with its job, say, which the upkeep cannot tell from a fleet that is down.
+        with its job, say, which the upkeep cannot distinguish from a fleet that is down.
         """
         await self._manager.switches.refuse_if_closed()
         for _ in range(_ROUNDS):
@@ -310,7 +310,7 @@ class Schedules:
         return any(found.key in one.schedules for one in await live_sessions(self._store))
 
     async def run(self, tenant_id: str, name: str, *, owner: str) -> Submitted:
-        """Submit a job of a schedule now, in the name of who asks; its own instants stay.
+        """Submit a job of a schedule now, in the name of the caller; its own instants stay.
 
         What the run is for, its handler reads as of any other: here it is now.
         """
@@ -333,7 +333,7 @@ class Schedules:
         origin: Origin | None = None,
         version: int | None = None,
     ) -> StoredSchedule:
-        """Change what is stored, as often as somebody else was quicker."""
+        """Change what is stored; again where another process was quicker."""
         for _ in range(_ROUNDS):
             found = await self.get(tenant_id, name)
             if origin is not None:
@@ -349,7 +349,7 @@ class Schedules:
     async def _write(
         self, key: str, record: ScheduleRecord, before: StoredSchedule | None
     ) -> StoredSchedule | None:
-        """Entry first, then the definition, then away with the old entry."""
+        """Write the entry, then the definition, then delete the old entry."""
         await self._manager.switches.refuse_if_closed()
         entry = entry_of(key, record)
         if entry is not None:

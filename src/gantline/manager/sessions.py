@@ -39,12 +39,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def new_session_id() -> str:
-    """Unique for every start, so that a process never meets what it held in an earlier life."""
+    """Unique for every start, so that a process never finds what an earlier one held."""
     return f"{socket.gethostname()}-{os.getpid()}-{new_uuid().hex[:8]}"
 
 
 async def store_id(store: JobStore) -> str:
-    """What names this store in files and messages; random, and made by who asks first."""
+    """What names this store in files and messages; random, and made by the first caller."""
     for _ in range(2):
         if found := await store.read_records(_STORE, limit=1):
             return found[0].value.decode()

@@ -46,8 +46,8 @@ class Submission(msgspec.Struct, frozen=True):
 class Submitter:
     """Every new job is stored here, whichever way it comes. One a process.
 
-    Whoever submits may be refused: StoreClosed, JobTypeDisabled, QueueFull. Not so what follows
-    from a job that was accepted: its follow-ups, its way out of the outbox, its deliveries.
+    A submit may be refused: StoreClosed, JobTypeDisabled, QueueFull. What follows from an
+    accepted job is not refused: its follow-ups, its way out of the outbox, its deliveries.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Submitter:
     # -- checking ---------------------------------------------------------------------------------
 
     def prepare(self, submission: Submission) -> NewJob:
-        """Check a job against the contract and place it; raise InvalidInput. For follow-ups too."""
+        """Check a job, and set its delay and priority; raise InvalidInput. For follow-ups too."""
         job = with_aware_instants(submission.job)
         if job.trace_context is not None:
             trace = sound_trace_context(job.trace_context)

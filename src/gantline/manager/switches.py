@@ -52,7 +52,7 @@ class Switches:
         if before is not None:
             if now - before < max_age_seconds:
                 return
-            self._read_at = now  # whoever comes meanwhile goes by what is known
+            self._read_at = now  # callers meanwhile use what is known
         try:
             records = await all_records(self._store, SWITCHES)
         except BaseException:
@@ -88,7 +88,7 @@ class Switches:
         if self.closed.has_moved:
             raise StoreClosed(
                 "The store is closed, for its jobs were moved to another one.",
-                next_step="Use that one; `gantline doctor` tells where it is.",
+                next_step="Use that one; `gantline doctor` shows where it is.",
             )
         raise StoreClosed(
             "The store is closed, for its jobs are being moved to another one.",

@@ -54,7 +54,7 @@ _LONGEST_PATH: Final = 107
 class LocalSocketWakeup:
     """Notify all processes that use the same database file.
 
-    Every listener binds a datagram socket of its own in a folder next to the file; whoever notifies
+    Every listener binds a datagram socket of its own in a folder next to the file; a notifier
     sends one byte to each socket there. A datagram to a dead listener fails at once, and its socket
     is removed.
     """

@@ -36,7 +36,7 @@ class _Connection(AsyncConnection[tuple[Any, ...]]):
         """Wait for the server; when cancelled, close the connection.
 
         psycopg would ask the server to stop and wait for its response. A frozen server sends none,
-        and an error that comes instead would be raised in place of the cancellation.
+        and an error that comes instead would hide the cancellation.
         """
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)

@@ -23,7 +23,7 @@ from gantline.wakeups.amqp import connect_to_broker, open_exchange, wait_until_c
 from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 from gantline.wakeups.trigger import Trigger, encode_trigger, is_trigger
 
-# For a listener that does not keep up. More messages would tell it nothing new.
+# For a listener that does not keep up. More messages would say nothing new.
 _MOST_WAITING: Final = 100
 
 

@@ -114,7 +114,7 @@ class RemoteWakeup:
             await asyncio.to_thread(thread.join, most)
             is_stuck = thread.is_alive()
         if is_stuck:  # it ends with the process, or when its driver returns
-            _log.warning("the connection of %s does not end; it is left behind", self._what)
+            _log.warning("the connection of %s does not end; it is left open", self._what)
 
     async def _run(self, on_hint: OnHint | None, opened: Future[None]) -> None:
         pace, loop, stopped = self._pace, asyncio.get_running_loop(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""A run in this process: its handler, its context, and why it was told to stop, if it was."""
+"""A run in this process: its handler, its context, and why it was stopped, if it was."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from gantline.worker.processes import Child
 
 
 class Cause(StrEnum):
-    """Why a run was told to stop; recorded before it is, and decides what becomes of it."""
+    """Why a run was stopped; recorded before it is, and decides its outcome."""
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
@@ -89,9 +89,9 @@ class ActiveRun:
         return self.context.trace_context if self.span is None else self.span.carrier
 
     def stop(self, cause: Cause) -> None:
-        """Tell the handler to stop: cancelled on the loop, asked in a thread, killed in a process.
+        """Stop the handler: cancelled on the loop, asked in a thread, killed in a process.
 
-        The first cause stands, but for being cut off, which may pass; and a lost lease overrides
+        The first cause stays, except CUT_OFF, which may be temporary; and a lost lease overrides
         all: then nothing may be written.
         """
         if self.is_over or self.cause is Cause.LOST:
@@ -105,7 +105,7 @@ class ActiveRun:
             self.task.cancel()
 
     def outcome_of(self, error: BaseException) -> Outcome | None:
-        """What follows from an error, given why the run was told to stop; None: write nothing."""
+        """What follows from an error, given why the run was stopped; None: write nothing."""
         match self.cause:
             case Cause.LOST | Cause.CUT_OFF:
                 return None

@@ -15,16 +15,16 @@ from gantline.manager.sequencer import number_events
 
 _log = logging.getLogger("gantline.worker")
 
-# Who waits repeats itself well within this time.
+# Waiters repeat their hint well within this time.
 _WATCHED_SECONDS: Final = 5.0
 
 
 class Announcer:
-    """Notify of work, and of ended runs while somebody waits for them."""
+    """Notify of work, and of ended runs while a client waits for them."""
 
     def __init__(self, store: JobStore, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
-        self._numberer = Numberer(store, on_numbers=self._notify_who_waits)
+        self._numberer = Numberer(store, on_numbers=self._notify_waiters)
         self.number = self._numberer.soon
         """Have events numbered."""
         self.finish = self._numberer.finish
@@ -35,19 +35,19 @@ class Announcer:
         self._wakeup.notify(job_id=job_id)
 
     def events(self) -> None:
-        """There are new events: have them numbered, and notify who waits."""
-        self._notify_who_waits()
+        """There are new events: have them numbered, and notify waiters."""
+        self._notify_waiters()
         self._numberer.soon()
 
     def watched(self) -> None:
-        """Somebody waits: notify from now on, and at once, for what ended just before."""
+        """A client waits: notify from now on, and at once, for what ended just before."""
         now = asyncio.get_running_loop().time()
         if now >= self._watched_until:
             self._wakeup.notify(Hint.ENDED)
         self._watched_until = now + _WATCHED_SECONDS
 
-    def _notify_who_waits(self) -> None:
-        """Only while somebody does: on a server, every hint has its cost."""
+    def _notify_waiters(self) -> None:
+        """Only while a client waits: on a server, every hint has its cost."""
         if asyncio.get_running_loop().time() < self._watched_until:
             self._wakeup.notify(Hint.ENDED)
 
@@ -62,7 +62,7 @@ class Numberer:
 
     Quiet, number at once; busy, a few times a second. Idle, ask nothing.
 
-    Whoever leads the maintenance does that as well, for workers that died in between; several at
+    The leader of the maintenance does that as well, for workers that died in between; several at
     once do no harm.
     """
 
@@ -104,7 +104,7 @@ class Numberer:
         try:
             numbered = await number_events(self._store)
         except Exception as error:
-            _log.warning("could not number events, leaving it to whoever leads: %s", error)
+            _log.warning("could not number events, leaving it to the leader: %s", error)
             return
         if numbered:
             self._on_numbers()

@@ -183,7 +183,7 @@ class Claimer:
             return False
 
     async def _claim_some(self) -> bool:
-        # A switch that is thrown comes with a hint of its own, where hints come at all.
+        # A switch that is changed comes with a hint of its own, where hints come at all.
         await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
         job_types = self._switches.running(self._registry.job_types)
         logged = self._registry.logging(Event.STARTED)

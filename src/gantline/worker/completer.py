@@ -58,14 +58,14 @@ class Completer:
             await asyncio.shield(self._flushing)
 
     async def give_up(self) -> int:
-        """Write nothing more; tell how many ends are not written, as far as is known."""
+        """Write nothing more; return how many ends are not written, as far as is known."""
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
         return self._unwritten
 
     async def _flush(self) -> None:
-        # Whoever ends in this turn of the loop comes along.
+        # Runs that end in this turn of the loop join this batch.
         await asyncio.sleep(0)
         while self._waiting:
             batch = self._waiting[:_MOST_AT_ONCE]

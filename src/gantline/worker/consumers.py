@@ -49,7 +49,7 @@ class Consumers:
         lease: timedelta,
         is_closed: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`ask` asks workers to tell when jobs end; `number` has events numbered that nobody has.
+        """`ask` asks workers for hints when jobs end; `number` has events numbered.
 
         While the store `is_closed`, nothing is read: the cursors are being copied.
 
@@ -73,7 +73,7 @@ class Consumers:
         return tuple(reader.name for reader in self._readers)
 
     async def begin(self) -> None:
-        """Give new consumers their place in the log, before this process writes any event."""
+        """Give new consumers their position in the log, before this process writes any event."""
         for reader in self._readers:
             await reader.begin()
 
@@ -146,9 +146,9 @@ class Consumers:
         return min(2 * pause, self._longest_wait().total_seconds(), _LONGEST_PAUSE_SECONDS)
 
     async def _rest(self, seconds: float, look: asyncio.Event) -> bool:
-        """Wait until there may be something; tell whether a hint said so.
+        """Wait until there may be something; return whether a hint said so.
 
-        If none did, those events are numbered whose writers do not see to it.
+        If none did, events are numbered whose writers have not done it.
         """
         await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
         with suppress(TimeoutError):
@@ -216,14 +216,14 @@ def name_of(function: Callable[..., object]) -> str:
     if function.__module__ == "__main__":
         raise InvalidInput(
             f"{function.__qualname__} is in a script: another script's function of that name would "
-            "share its place among the events.",
+            "share its position in the log.",
             next_step="Give the consumer a name of its own: @jobs.on(…, name=…).",
         )
     return f"{function.__module__}.{function.__qualname__}"
 
 
 def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[LoggedEvent], bool]:
-    """Tell events of these types, of jobs of these types, from others; no job types: of all."""
+    """Select events of these types, of jobs of these types; no job types: of all."""
     if not types or (unknown := [one for one in types if one not in (*EVENT_TYPES, EVERY_TYPE)]):
         cause = f"There is no event {unknown[0]!r}." if types else "No event is named."
         raise InvalidInput(cause, next_step=f"There are {', '.join((*EVENT_TYPES, EVERY_TYPE))}.")

@@ -1,4 +1,4 @@
-"""The context of a run: what a handler may ask and tell while it works."""
+"""The context of a run: what a handler may ask and report while it works."""
 
 import asyncio
 import logging
@@ -120,7 +120,7 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Grows with every run of the job; orders what `run_token` tells apart."""
+        """Grows with every run of the job; orders what `run_token` distinguishes."""
         return self._run.fence
 
     @property

@@ -35,7 +35,7 @@ class Deadlines:
             self._set_timer(at)
 
     def remove(self, active: ActiveRun) -> None:
-        """The timer stays: ringing for nothing is cheaper than setting it once more."""
+        """The timer stays: a call for nothing is cheaper than setting it once more."""
         self._running.pop(active, None)
         self._stopped.pop(active, None)
 

@@ -153,7 +153,7 @@ class Executor:
     async def _in_process(self, active: ActiveRun) -> Outcome | None:
         child = active.child = await self._processes.take()
         try:
-            if active.context.cancelled:  # told to stop while there was no child to kill
+            if active.context.cancelled:  # stopped while there was no child to kill
                 return active.outcome_of(asyncio.CancelledError())
             outcome = await child.run(active.handler, active.run, active.carrier)
         except BaseException:
@@ -202,7 +202,7 @@ def _not_decodable(run: Run, error: InvalidInput) -> Unreadable | Failure:
 
 
 async def _provided(stack: AsyncExitStack, provider: Callable[..., Any], context: Context) -> Any:
-    """Call a provider, which may want the context, be async, and clean up behind a yield."""
+    """Call a provider, which may take the context, be async, and clean up after a yield."""
     arguments = [context] if inspect.signature(provider).parameters else []
     if inspect.isasyncgenfunction(provider):
         return await stack.enter_async_context(asynccontextmanager(provider)(*arguments))

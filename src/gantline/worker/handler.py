@@ -46,7 +46,7 @@ def provide(provider: Callable[..., T]) -> T: ...
 def provide(provider: Callable[..., Any]) -> Any:
     """Give a handler's keyword-only parameter its value: `*, db: Database = provide(open_db)`.
 
-    The provider may be a function or a generator that cleans up behind its `yield`, plain or
+    The provider may be a function or a generator that cleans up after its `yield`, plain or
     async, and may take the Context.
     """
     return Dependency(provider)

@@ -49,7 +49,7 @@ class _Held:
 
 
 class LeaseKeeper:
-    """Keep the leases of the runs it is given, and report to the main loop what becomes of them."""
+    """Keep the leases of the runs it is given, and report to the main loop what happens to them."""
 
     def __init__(
         self,

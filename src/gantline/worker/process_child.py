@@ -39,7 +39,7 @@ def serve(descriptor: int) -> None:
     connection.set_inheritable(False)  # programs that the handler starts have no use for it
     parent = Parent(connection.makefile("wb"))
     _die_with_the_parent()
-    # The terminal's Ctrl-C is for the parent, which decides what becomes of us.
+    # The terminal's Ctrl-C is for the parent, which decides what happens to us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     root = logging.getLogger()
     root.addHandler(parent)
@@ -134,7 +134,7 @@ def _continue_trace(carrier: dict[str, str]) -> None:
 
 
 def _die_with_the_parent() -> None:
-    """A parent that was killed cannot close our input while we work: ask the kernel to tell us."""
+    """A parent that was killed cannot close our input while we work: have the kernel kill us."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

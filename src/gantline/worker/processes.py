@@ -103,7 +103,7 @@ def framed(message: bytes) -> bytes:
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    """Start a child that has this socket. On the loop's thread: it dies with the one it is of."""
+    """Start a child that has this socket. On the loop's thread: it dies with its thread."""
     return subprocess.Popen(  # noqa: S603  # our own command line
         [sys.executable, "-m", "gantline.worker.process_child", str(descriptor)],
         stdin=subprocess.DEVNULL,
@@ -219,7 +219,7 @@ class Child:
         As long as nobody has taken it, the number of the process is not given to another one.
         """
         if hasattr(os, "waitid"):  # not on macOS before Python 3.13
-            with suppress(ChildProcessError):  # somebody else has taken it
+            with suppress(ChildProcessError):  # other code has taken it
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         else:
             self._process.wait()

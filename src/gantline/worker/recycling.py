@@ -15,7 +15,7 @@ def is_worn_out(settings: WorkerSettings, *, ended: int) -> bool:
 
 
 def _resident_bytes() -> int:
-    """How much memory this process has now; 0 where the system does not tell."""
+    """How much memory this process has now; 0 where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

@@ -14,7 +14,7 @@ _log = logging.getLogger("gantline.worker")
 
 
 class Reporter:
-    """Say what became of runs."""
+    """Log how runs ended."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class Reporter:
         _log.log(level, "%s", what, extra=labels_of(run) | facts)
 
     def completed_itself(self, run: Run, outcome: Outcome | None) -> None:
-        """Say that a run has completed itself, and what became of its handler afterwards."""
+        """Log that a run has completed itself, and how its handler failed afterwards."""
         named = (run.job.job_type, run.job.job_id)
         _log.info("%s %s completed in its own transaction", *named, extra=labels_of(run))
         if isinstance(outcome, Failure):

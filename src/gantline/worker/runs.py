@@ -62,8 +62,8 @@ class Runs:
         is_loop_ending: Callable[[], bool],
         exit_process: Callable[[int], object],
     ) -> None:
-        """`on_ended` is called with how many ends were written. `is_loop_ending`: whether somebody
-        ends the event loop who did not ask the worker to stop."""
+        """`on_ended` is called with how many ends were written. `is_loop_ending`: whether the
+        event loop is being ended by code that did not ask the worker to stop."""
         self._registry = registry
         self._slots = slots
         self._switches = switches
@@ -82,14 +82,14 @@ class Runs:
         self._parked: dict[RunRef, Run] = {}
         """Runs whose handlers were stopped because nobody knew whether their lease still lasts."""
         self._stuck: dict[RunRef, ActiveRun] = {}
-        """Runs that are over while their handlers go on; they are in nobody's way but a slot's."""
+        """Runs that are over while their handlers go on; they only hold a slot."""
         self.suspects = Suspects(slots.total)
         self._quarantine: asyncio.Task[None] | None = None
         self._quarantine_over = asyncio.Event()
         self.alone_since: float | None = None
         """Since when a suspect runs alone, or waits for that; on the monotonic clock."""
         self.are_torn_down = False
-        """The event loop was ended by somebody who did not ask the worker to stop. What ran is
+        """The event loop was ended by code that did not ask the worker to stop. What ran is
         counted as crashed: a job may have done it, and would do it again."""
         self.counts: Counter[str] = Counter()
         self.completer = Completer(
@@ -206,7 +206,7 @@ class Runs:
     async def _execute(self, active: ActiveRun) -> None:
         outcome: Outcome | None
         active.has_begun = True
-        if active.cause is not None:  # told to stop before its first turn
+        if active.cause is not None:  # stopped before its first turn
             outcome = active.outcome_of(asyncio.CancelledError())
         elif active.run.job.job_type in self._switches.disabled_types:
             outcome = TypeDisabled()
@@ -274,7 +274,7 @@ class Runs:
             self._leave_stuck(active)
 
     def _abandon(self, active: ActiveRun) -> None:
-        """A handler that goes on after its time is up and it was told to stop."""
+        """A handler that goes on after its time is up and it was asked to stop."""
         if active.is_over or active.ref not in self._active:
             return
         _log.error(
@@ -395,7 +395,7 @@ class Runs:
                 await event.wait()
 
     async def close(self) -> int:
-        """Write nothing more; tell how many runs are left to their leases."""
+        """Write nothing more; return how many runs are left to their leases."""
         left = await self.completer.give_up()
         self._deadlines.close()
         await self.keeper.stop()

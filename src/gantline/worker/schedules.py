@@ -18,8 +18,8 @@ from gantline.runtime import jittered, monotonic
 
 _log = logging.getLogger("gantline.scheduler")
 
-# What others change tells itself by a hint; this is for hints that are lost, and for clocks that
-# are set.
+# A change by others comes with a hint; this is for hints that are lost, and for clocks that are
+# set.
 _LONGEST_LOOK_SECONDS: Final = 1.0
 _NOTHING_THERE_SECONDS: Final = 15.0
 _RETRY_SECONDS: Final = 1.0

@@ -1,7 +1,7 @@
 """The lock of a session: how another process of the host knows at once that a worker has ended.
 
-A worker holds a lock of the kernel on a file of its own for as long as its process lives. Whoever
-can take that lock has the proof that the process is gone, however it ended; one that is frozen or
+A worker holds a lock of the kernel on a file of its own for as long as its process lives. Being
+able to take that lock proves that the process is gone, however it ended; one that is frozen or
 cut off still holds it. The file names the boot of the kernel that keeps the lock: on a shared disk
 the files of other hosts prove nothing. Where no such file can be made, leases run out as usual.
 """
@@ -102,7 +102,7 @@ class SessionLock:
             if sys.platform == "win32" or os.read(file, 128) != self._proof(file):
                 return False  # of another host, from before a restart, or a copy: no proof
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody has the lock, or it cannot be read
+        except OSError:  # a process has the lock, or it cannot be read
             return False
         finally:
             os.close(file)

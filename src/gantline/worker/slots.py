@@ -21,7 +21,7 @@ Lane = tuple[str, str]
 class TypeLimit:
     """How many runs of one handler there may be at once, whatever name and queue they come by.
 
-    A claim asks for them in one place, as long as it finds as many as it asks for, and for a second
+    A claim asks for them in one lane, as long as it finds as many as it asks for, and for a second
     at most; then in the next. So no claim can bring more than there may be, wherever the jobs are.
     """
 
@@ -164,7 +164,7 @@ class Slots:
 
     @property
     def was_asked_everywhere(self) -> bool:
-        """Whether every queue was asked since the last wait, and for limited types every place."""
+        """Whether every queue was asked since the last wait, and for limited types every lane."""
         if self._unasked:
             return False
         limits = set(self._limits.values())

@@ -1,4 +1,4 @@
-"""Standstill: jobs are due that this worker could run, and it does not. Seen, told, and ended."""
+"""Standstill: jobs are due that this worker could run, and it does not. Reported, and ended."""
 
 import asyncio
 import logging

@@ -54,7 +54,7 @@ _LAST_HINTS_SECONDS: Final = 1.0
 
 
 class Worker:
-    """Run jobs until told to stop."""
+    """Run jobs until asked to stop."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ class Worker:
             _log.warning("could not sign off: %s", error)
 
     def _is_loop_ending(self) -> bool:
-        """Somebody ends all tasks of the loop, this worker's own among them, unasked."""
+        """Other code ends all tasks of the loop, this worker's own among them, unasked."""
         cancelling = self._main is not None and self._main.cancelling() > 0
         return self._was_cancelled or (cancelling and not self.is_draining)
 

@@ -57,7 +57,7 @@ class Lanes:
             await self._find(sql, new)
 
     async def load_unlocked(self, sql: Sql, lanes: Iterable[Lane]) -> None:
-        """Load all but the lanes whose first job is in an open transaction of somebody else."""
+        """Load all but the lanes whose first job is in another client's open transaction."""
         if new := await self._find(sql, lanes):
             with suppress(LockNotAvailable):
                 async with sql.connection.transaction():

@@ -103,7 +103,7 @@ def _read_snapshot(row: Row) -> JobSnapshot:
 async def find(sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
     """Merge keyset scans, one per status, and read the jobs of the page.
 
-    Where somebody sees only what is his own, one per way to see a job: so each follows an index in
+    Where the caller sees only his own jobs, one per way to see a job: so each follows an index in
     the order of the list. All in one statement, which has one snapshot: else a job that moves would
     be found twice, or not at all, or in a status that nobody asked for.
     """

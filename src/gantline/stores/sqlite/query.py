@@ -109,7 +109,7 @@ def find(
     found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
     jobs = get(connection, ids, filter.tenant_id)
-    # Checked again: meanwhile an id may have been taken by a job of somebody else.
+    # Checked again: meanwhile an id may have been taken by another caller's job.
     items = tuple(job for job in jobs if job and filter.admits(job.job))
     last = found[limit - 1] if len(found) > limit > 0 else None
     return Page(items, Cursor(from_micros(last[0]), uuid_from_bytes(last[1])) if last else None)

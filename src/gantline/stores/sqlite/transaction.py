@@ -101,7 +101,7 @@ class SqliteTransaction:
 class TransactionQueue:
     """Makes the transactions of an event loop wait for each other here, not for the file's lock.
 
-    Who waits for that one does so in a thread of the loop's pool; if all of its threads waited,
+    A waiter for that lock waits in a thread of the loop's pool; if all of its threads waited,
     none would be left in which the holder of the lock could commit.
     """
 

@@ -179,7 +179,7 @@ local function take_suspects(lanes, limit, numbers, most)
             ready[first][lane] = true
         end
     end
-    for crashes = MOST_CRASHES_TOLD_APART, SUSPECT_AFTER_CRASHES, -1 do
+    for crashes = MOST_CRASHES_COUNTED, SUSPECT_AFTER_CRASHES, -1 do
         local requested = min(limit, (read('>I4', numbers, 4 * (crashes - SUSPECT_AFTER_CRASHES) + 1)))
         local first, of_these = first_rank(crashes), {}
         for lane in pairs(ready[first] or {}) do

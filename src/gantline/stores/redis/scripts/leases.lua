@@ -18,7 +18,7 @@ local function lease_key(group)
     return key
 end
 
--- Until when a run is leased. Not at all, if somebody has removed the lease by hand.
+-- Until when a run is leased. Not at all, if the lease was removed by hand.
 local function leased_until(id, state)
     local _, _, rest = parts_of(state)
     return tonumber(call('ZSCORE', lease_key(group_of(rest)), id .. member_end(state)) or 0)

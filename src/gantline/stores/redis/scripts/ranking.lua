@@ -1,11 +1,11 @@
 -- Ready jobs are stored by rank, as defined in contract/snapshot.py: up to 3 it is the priority; suspects have four
 -- further ranks for every number of crashes that is distinguished, and their priority is rank % 4.
-local SUSPECT_AFTER_CRASHES, MOST_CRASHES_TOLD_APART = 2, 9
+local SUSPECT_AFTER_CRASHES, MOST_CRASHES_COUNTED = 2, 9
 local PRIORITIES = 4
 local SUSPECTS = P .. 'suspects'
 
 local function first_rank(crashes)
-    return PRIORITIES * math.max(0, min(crashes, MOST_CRASHES_TOLD_APART) - SUSPECT_AFTER_CRASHES + 1)
+    return PRIORITIES * math.max(0, min(crashes, MOST_CRASHES_COUNTED) - SUSPECT_AFTER_CRASHES + 1)
 end
 
 local function add_ready(id, place, rank, at)

@@ -1,4 +1,4 @@
--- Records: version, the version it took the place of (0: none), expires (0: never), then the value.
+-- Records: version, the version it has replaced (0: none), expires (0: never), then the value.
 -- A write is [namespace, key, value or false, expected or false, time to live or false].
 local RECORD_ENDS, RECORD_VERSION = P .. 'record-ends', P .. 'record-version'
 local RECORD_HEAD = '>I8I8I8'
