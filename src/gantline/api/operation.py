@@ -62,7 +62,7 @@ class Operation(msgspec.Struct, frozen=True):
     is_public: bool = False
     """Whether it is for everybody, without credentials."""
     identify: Identify | None = None
-    """How to tell who asks, where that can be told otherwise than by credentials."""
+    """How to identify the caller, where that is possible otherwise than by credentials."""
     read: Callable[[Call, int], Awaitable[None]] | None = None
     """How to read what was sent, where that is not a query and a body; at most so many bytes."""
 
