@@ -1,4 +1,4 @@
-"""The HTTP contract: submit with 202, a status that tells the truth, and nobody else's jobs.
+"""The HTTP contract: submit with 202, a true status, and no access to others' jobs.
 
 The documents are shared with the client, which must not need a web framework: so the application
 itself, which does, is imported from `gantline.api.application`, or made by `jobs.api(…)`.

@@ -19,7 +19,7 @@ from gantline.contract.snapshot import JobSnapshot
 
 
 class OfType(Protocol):
-    """What is told by job type: a row of counts, a declared type."""
+    """What is shown by job type: a row of counts, a declared type."""
 
     @property
     def job_type(self) -> str: ...
@@ -70,7 +70,7 @@ class Access:
         self._cache = cache
 
     async def job(self, call: Call) -> JobSnapshot:
-        """The job that the path names; raise Refused or a GantlineError if it is not for him."""
+        """The job that the path names; raise Refused or a GantlineError if the caller may not."""
         job_id, action = call.job_id, call.right
         job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
@@ -94,7 +94,7 @@ class Access:
     async def _not_there(
         self, call: Call, job_id: UUID, job: JobSnapshot | None
     ) -> Refused | JobNotFound:
-        """Gone for those whose request made it; for everybody else there never was one."""
+        """410 for those who may know that there was a job; 404 for everybody else."""
         (key,) = await self._jobs.store.request_keys([job_id])
         if job is None and key is not None:
             principal = call.principal
@@ -129,14 +129,14 @@ class Access:
     async def begun(
         self, call: Call, tenant_id: str, *, what: str, details: Mapping[str, Any]
     ) -> None:
-        """Write down that something is about to be done to many."""
+        """Audit an action on many jobs before it begins."""
         target = Target(tenant_id=tenant_id)
         await self._gate.record_bulk(
             call.principal, call.right, target, what=what, details=details, asker=call.asker
         )
 
     async def may(self, call: Call, action: Action, target: Target) -> bool:
-        """Tell, without a trace in the audit log: for what is left out rather than refused."""
+        """Whether the caller may, without an audit entry: for what is left out, not refused."""
         return await self._gate.authorizer.may(call.principal, action, target)
 
     async def visible_rows(
@@ -147,7 +147,7 @@ class Access:
         *,
         action: Action | None = None,
     ) -> list[_OfType]:
-        """Those rows, each of one job type, that the caller may be told."""
+        """The rows, each of one job type, that the caller may see."""
         action = action or call.right
         types = self._gate.authorizer.scope(call.principal, action).job_types
         return [
@@ -166,7 +166,7 @@ class Access:
     async def visible(self, call: Call, named: str | None) -> tuple[str, Visibility]:
         """The tenant that is meant, and which of its jobs the caller may do this to.
 
-        Who may do it to none at all is refused.
+        A caller who may do it to none at all is refused.
         """
         tenant_id = named or call.principal.tenant_id
         scope = self.scope(call)

@@ -66,7 +66,7 @@ class Resource:
 
     async def _refuse(self, call: Call) -> Response:
         if not self._operations:
-            advice = self._advice and f" What there is, {call.root}{self._advice} tells."
+            advice = self._advice and f" See {call.root}{self._advice} for what there is."
             raise Refused(ApiCode.NOT_FOUND, f"There is nothing at {call.path}.{advice}")
         allowed = {"allow": ", ".join(sorted(self._operations))}
         detail = f"{call.method} {call.path} is not served."
@@ -202,9 +202,9 @@ class Api:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Where this is the whole application: open the store at the start, let it go at the end.
+        """Where this is the whole application: open the store at the start, close it at the end.
 
-        A start that fails is told to the server, which then does not start either.
+        A start that fails is reported to the server, which then does not start either.
         """
         await receive()
         try:

@@ -30,9 +30,9 @@ from gantline.worker.handler import Handler
 
 Before = Callable[[Request, Any], Awaitable[Response | None] | Response | None]
 """Sees the request and its typed payload first. What it returns is the response, and nothing is
-submitted; None lets the job be submitted. `request.state.principal` is who asks."""
+submitted; None lets the job be submitted. `request.state.principal` is the caller."""
 
-# What says who somebody is never goes into a job, whatever the route asks for.
+# Credentials never go into a job, whatever the route asks for.
 _NEVER: Final = frozenset(
     {"authorization", "cookie", "proxy-authorization", "set-cookie", "x-api-key"}
 )
@@ -68,7 +68,7 @@ class AsyncEndpoint:
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, principal: Principal | None = None
     ) -> None:
-        """Answer one request; `principal` where somebody else has told already who asks."""
+        """Answer one request; `principal` where the caller is known already."""
         await self._dispatcher.serve(self._operation, scope, receive, send, principal)
 
     async def _enqueue(self, call: Call) -> Response:
@@ -99,7 +99,7 @@ class Capture:
     """Reads requests to one async endpoint into its payload.
 
     The body is the payload. Values of the route and the query, and headers that were allowed,
-    become fields of it. What comes from two places must be the same in both.
+    become fields of it. What comes from two sources must be the same in both.
     """
 
     def __init__(self, handler: Handler, headers: Mapping[str, str]) -> None:
@@ -166,7 +166,7 @@ class Capture:
         """The payload's JSON; without a body or captured values it is what an empty one is."""
         if not captured:
             if body:
-                decode(Any, body)  # a malformed body is told apart from a wrong payload
+                decode(Any, body)  # a malformed body is not reported as a wrong payload
             return body or (b"{}" if self._handler.codec.fields is not None else b"null")
         sent: dict[str, Any] = decode(dict[str, Any], body) if body else {}
         for field, value in captured.items():
@@ -182,7 +182,7 @@ def _differs(field: str) -> Refused:
 
 
 class _HandleLike(Protocol):
-    """What a handle tells."""
+    """What is read of a handle."""
 
     @property
     def job_id(self) -> UUID: ...

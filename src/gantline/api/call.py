@@ -1,4 +1,4 @@
-"""A call: Starlette's request, with who asks and what was read of it."""
+"""A call: Starlette's request, with the caller and what was read of it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -46,7 +46,7 @@ class Call(Request):
         self.is_read = False
         """Whether all that was sent has arrived and been read."""
         self.is_known_already = False
-        """Whether the principal was told by somebody else, so that it cannot be asked for anew."""
+        """Whether a web framework gave the principal, so that it cannot be checked again."""
         self.operation = ""
         """What is asked for, for the audit log."""
         self.response_headers = [
@@ -110,7 +110,7 @@ class Call(Request):
         """As they were sent, without the quotes around them.
 
         Not by http.cookies, as Starlette has it: what is escaped in 60 kB takes many seconds there
-        before Python 3.11.10 and 3.12.6, and this is read before it is known who asks.
+        before Python 3.11.10 and 3.12.6, and this is read before the caller is known.
         """
         sent = self.joined_headers.get("cookie")
         if not sent:

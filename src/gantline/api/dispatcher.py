@@ -39,7 +39,7 @@ _FORGED: Final = (
 
 
 class Dispatcher:
-    """Tell who asks, read what is asked, run the operation, and turn every error into a problem."""
+    """Identify the caller, read the request, run the operation; every error becomes a problem."""
 
     def __init__(self, parts: Parts, authenticator: Authenticator, gate: Gate) -> None:
         self._jobs = parts.jobs
@@ -66,7 +66,7 @@ class Dispatcher:
         send: Send,
         principal: Principal | None = None,
     ) -> None:
-        """Answer one request; `principal` where somebody else has told already who asks."""
+        """Answer one request; `principal` where the caller is known already."""
         call, refused = self._received(scope, receive)
         try:
             response = (
@@ -153,7 +153,7 @@ class Dispatcher:
         call.is_read = True
         return await operation.run(call)
 
-    # -- who asks ---------------------------------------------------------------------------------
+    # -- the caller -------------------------------------------------------------------------------
 
     async def _principal(self, operation: Operation, call: Call) -> Principal:
         identify = operation.identify
@@ -224,7 +224,7 @@ def _refused_for(call: Call, error: GantlineError, *, within: str = "#/payload")
 
 
 def _nobody(call: Call) -> NotAuthenticated:
-    """Who sent something, and reads that nothing was sent, looks for the fault where it is not."""
+    """Credentials of an unknown kind are not reported as missing, which would mislead."""
     if call.joined_headers.keys() & _CARRY_CREDENTIALS:
         return InvalidCredentials(
             "These credentials are of a kind that this server does not know.",

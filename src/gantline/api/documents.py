@@ -58,14 +58,14 @@ class ProblemDocument(Document, frozen=True, kw_only=True):
 
 
 class BatchItem(Document, frozen=True, kw_only=True):
-    """What became of one job of a batch: `job` or `problem`."""
+    """The answer to one job of a batch: `job` or `problem`."""
 
     job: AcceptedDocument | None = None
     problem: ProblemDocument | None = None
 
 
 class BatchDocument(Document, frozen=True, kw_only=True):
-    """What became of a batch, in the order in which it was sent."""
+    """The answers to a batch, in the order in which it was sent."""
 
     accepted: int
     rejected: int
@@ -208,7 +208,7 @@ class DeadSummary(Document, frozen=True, kw_only=True):
 
 
 class RedrivenItem(Document, frozen=True, kw_only=True):
-    """What became of one dead letter."""
+    """Whether one dead letter was redriven, or why not."""
 
     job_id: UUID
     redriven: bool
@@ -307,7 +307,7 @@ class LaneDocument(JobCounts, frozen=True, kw_only=True):
 class StatisticsDocument(JobCounts, frozen=True, kw_only=True):
     """The jobs of a tenant in numbers: all of them, and by queue and type.
 
-    Where there are too many lanes, the fullest are told.
+    Where there are too many lanes, the fullest are shown.
     """
 
     lanes: list[LaneDocument]
@@ -363,6 +363,6 @@ class StreamTokenDocument(Document, frozen=True, kw_only=True):
 
 
 class ResetDocument(Document, frozen=True, kw_only=True):
-    """The data of `event: reset`: something was missed that cannot be told any more."""
+    """The data of `event: reset`: events were missed that are not known any more."""
 
     detail: str

@@ -22,7 +22,7 @@ Routes = FastAPI | APIRouter
 
 
 def fastapi_router(api: Api, *, principal: Any = None) -> APIRouter:
-    """All routes of the API. `principal=Depends(…)` tells who asks, by the user's own dependency.
+    """All routes of the API. `principal=Depends(…)` is the user's own dependency for the principal.
 
     The API documents itself at /api/docs, so its routes are not in FastAPI's own document.
     """
@@ -73,7 +73,7 @@ def add_endpoint(
 
 
 def _read_by(principal: Any) -> Collection[str]:
-    """What the user's own dependency reads, FastAPI tells by itself."""
+    """What the user's own dependency reads, which FastAPI documents by itself."""
     reader = getattr(principal, "dependency", None)
     return inspect.signature(reader).parameters if callable(reader) else ()
 
@@ -102,7 +102,7 @@ def _endpoint(serve: _Serve, principal: Any) -> _Endpoint:
     async def depending(request: Request, known: Any = principal) -> Response:
         if not isinstance(known, Principal):
             raise AuthMisconfigured(
-                f"The dependency that tells the principal gave a {type(known).__name__}.",
+                f"The dependency for the principal returned a {type(known).__name__}.",
                 next_step="Let it return a gantline.auth Principal, or raise an HTTPException.",
             )
         return _Deferred(serve, known)
@@ -123,7 +123,7 @@ class _Deferred(Response):
 
 
 def _from_its_prefix(scope: Scope, operation: Operation) -> Scope:
-    """A router that is included under a prefix is as good as mounted there."""
+    """A router that is included under a prefix counts as mounted there."""
     path, head = scope["path"], operation.path.partition("{")[0]
     start = path.rfind(head, len(scope.get("root_path", "")))
     return scope if start < 0 else {**scope, "root_path": path[:start]}

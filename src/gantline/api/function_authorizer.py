@@ -13,7 +13,7 @@ Authorize = Callable[[Principal, Action, Target], bool | Awaitable[bool]]
 
 
 class FunctionAuthorizer:
-    """Ask the function, within the principal's own tenant: that is not for it to give away.
+    """Ask the function, within the principal's own tenant: it cannot open another one.
 
     It cannot say beforehand which jobs it would let through, so lists are narrowed to the tenant
     and then asked for one by one; a page may have fewer items than its limit.
@@ -33,7 +33,7 @@ class FunctionAuthorizer:
 
 
 class KnownByDependency:
-    """Stands where a web framework's own dependency tells the principal; it lets nobody in."""
+    """Used where a web framework's own dependency gives the principal; it lets nobody in."""
 
     challenge = "Bearer"
 

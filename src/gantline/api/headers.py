@@ -43,7 +43,7 @@ def merged(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def new_correlation_id() -> str:
-    """Only to tell requests apart: nothing is guarded by it, so it need not be hard to guess."""
+    """Only to distinguish requests: nothing is guarded by it, so it need not be hard to guess."""
     return random_bytes(16).hex()
 
 
@@ -68,9 +68,9 @@ def host(headers: dict[str, str]) -> str:
 
 
 def is_from_elsewhere(headers: dict[str, str]) -> bool:
-    """Whether a browser tells that a page of another origin asks; `null` is one too.
+    """Whether a browser says that a page of another origin sent this; `null` is one too.
 
-    Where it does not tell the site, as over plain HTTP, the origin is compared with our own name.
+    Where it does not say the site, as over plain HTTP, the origin is compared with our own name.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:

@@ -249,7 +249,7 @@ def _event(schemas: _Schemas) -> dict[str, Any]:
     return {
         "type": "object",
         "description": "Server-sent events: `state` is where a job stands, `progress` that it went "
-        "on, `reset` that something was missed that cannot be told any more; the others are what "
+        "on, `reset` that events were missed that are not known any more; the others are what "
         "happened.",
         "properties": {
             "id": {"type": "string", "pattern": "^[0-9]+$"},
@@ -291,7 +291,7 @@ def _webhook_request(
 ) -> dict[str, Any]:
     return {
         "operationId": f"on.{name}",
-        "summary": f"Tell an endpoint: {name}.",
+        "summary": f"Send {name} to an endpoint.",
         "tags": ["webhooks"],
         "security": [],
         "parameters": [
@@ -322,7 +322,7 @@ def _webhook_request(
 def endpoint_request(
     codec: Codec[Any], path: str, headers: Mapping[str, str], *, left_out: Collection[str]
 ) -> dict[str, Any]:
-    """The parameters and the body, which has not what the path gives; `told` are told already."""
+    """The parameters but `left_out`, and the body, which has not what the path gives."""
     payload = _inlined(codec.schema())
     fields = payload.get("properties", {})
     in_path = {name: codec.json_name(name) for name in compile_path(path)[2]}
@@ -373,7 +373,7 @@ def _endpoint_answer(text: str, kind: type, media_type: str = "application/json"
 def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Put what is referred to where it is referred to; a type within itself becomes anything.
 
-    The document is another application's, which has a place of its own for references.
+    The document is another application's, which has a section of its own for references.
     """
     resolved: dict[str, Any] = _resolve(schema, schema.get("$defs", {}), depth=0)
     return resolved

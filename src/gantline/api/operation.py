@@ -64,7 +64,7 @@ class Operation(msgspec.Struct, frozen=True):
     """What the documentation says the body is, where it is decoded in steps."""
     headers: tuple[RequestHeader, ...] = ()
     identify: Identify | None = None
-    """How to tell who asks, where that can be told otherwise than by credentials."""
+    """How to identify the caller, where that is possible otherwise than by credentials."""
     read: Callable[[Call, int], Awaitable[None]] | None = None
     """How to read what was sent, where that is not a query and a body; at most so many bytes."""
 

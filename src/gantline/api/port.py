@@ -163,7 +163,7 @@ class Jobs(Protocol):
     async def close(self) -> None: ...
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Have something called before the application lets its store go."""
+        """Have something called before the application closes its store."""
         ...
 
     def new_wakeup(self) -> Wakeup:

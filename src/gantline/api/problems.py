@@ -77,7 +77,7 @@ _KINDS: Final = (
          "It never existed, has been removed, or belongs to somebody else."),
     Kind(ApiCode.STREAM_TOKENS_OFF, 404, "This server gives no stream tokens",
          "They need a pepper that all API processes share: make one with `gantline key pepper`, "
-         "and set GANTLINE_KEY_PEPPER. Who is known by a cookie needs no token."),
+         "and set GANTLINE_KEY_PEPPER. A client that is known by a cookie needs no token."),
     Kind(ApiCode.WEBHOOK_NOT_FOUND, 404, "There is no such webhook",
          "It never existed, was deleted, or belongs to another tenant."),
     Kind(ApiCode.WEBHOOKS_OFF, 404, "This server has no webhooks",

@@ -1,4 +1,4 @@
-"""The rate limiter: whether who asks may ask now, by the limits of his key and of his tenant.
+"""The rate limiter: whether a request is admitted now, by the limits of its key and its tenant.
 
 Each limit is a bucket of tokens. All processes share it by one record of the store (SharedBucket);
 each leases tokens out of it in blocks, so that few requests ask the store (LeasedBucket).
@@ -41,13 +41,13 @@ class RateLimiter:
     async def admit(self, call: Call) -> None:
         """Take a token of the key and one of the tenant, where they have limits.
 
-        The response tells the quota: that of the two of which less is left.
+        The response has one quota: that of which less is left.
         """
         principal = call.principal
         of_key, of_tenant = self._limits.of_key(principal), self._limits.of_tenant(principal)
         if of_key is None and of_tenant is None:
             return
-        # Whoever has the same name in another tenant is somebody else.
+        # The same name in another tenant is another principal.
         key = f"{principal.tenant_id}\n{principal.id}"
         asked: list[tuple[LeasedBucket, RateDecision]] = []
         for kind, whose, limit in (
@@ -109,8 +109,8 @@ _BLOCK_SECONDS: Final = 1.0
 _BLOCKS: Final = 4
 # What is not used by then goes back. Until then it may come on top of a full bucket.
 _LEASE_SECONDS: Final = 10.0
-# Who was denied is denied again without asking, until there can be something; but others may have
-# given tokens back before.
+# After a denial, requests are denied without asking, until there can be a token; but others may
+# have given tokens back before.
 _SHORTEST_DENIAL_SECONDS: Final = 0.1
 _LONGEST_DENIAL_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 1.0
@@ -154,7 +154,7 @@ class LeasedBucket:
             self._tokens += 1
 
     def _decided(self) -> RateDecision | None:
-        """The decision, where it can be told without asking."""
+        """The decision, where it is known without asking."""
         now = self._clock.monotonic()
         if now < self._alone_until:
             return self._own.take(now)
@@ -166,7 +166,7 @@ class LeasedBucket:
         return None
 
     async def _asked(self) -> RateDecision:
-        """One asks for all; who has waited for him looks again first."""
+        """One asks for all; those that waited for it look again first."""
         async with self._asking:
             decided = self._decided()
             if decided is not None:
@@ -291,7 +291,7 @@ class SharedBucket:
         """Put back what was taken before and not used; take up to `most`, or what there is."""
         store = self._store()
         for round_ in range(_ROUNDS):
-            # Who has just taken would be there first again and again.
+            # Else the process that has just taken would be first again and again.
             await asyncio.sleep(round_ * _STEP_BACK_SECONDS * random())
             now = to_micros(await store.ping())
             record = await self._read(store)

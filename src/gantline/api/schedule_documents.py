@@ -1,4 +1,4 @@
-"""The documents of schedules: what clients send, and what they are told."""
+"""The documents of schedules: what clients send, and what they get."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -78,14 +78,14 @@ class SchedulesQuery(Sent, frozen=True, kw_only=True):
 
 
 class NextQuery(Sent, frozen=True, kw_only=True):
-    """How many of the next runs to tell."""
+    """How many of the next runs to list."""
 
     tenant_id: Name | None = None
     count: Annotated[int, Meta(ge=1, le=100)] = SHOWN_RUNS
 
 
 class FireDocument(Document, frozen=True, kw_only=True):
-    """What became of a run that was due."""
+    """A run that was due, and whether a job was submitted."""
 
     at: Instant
     """The instant that it was for."""
@@ -146,7 +146,7 @@ class ScheduleDocument(Document, frozen=True, kw_only=True):
     next_runs: list[Instant]
     """The next five, without jitter."""
     fires: list[FireDocument]
-    """What became of the last ones, newest first."""
+    """The last runs, newest first."""
 
 
 class SchedulesPage(Document, frozen=True, kw_only=True):

@@ -93,7 +93,7 @@ class DepthCap(Sent, frozen=True, kw_only=True):
 
 
 class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody wants to be told, and how; only `url` is needed."""
+    """Which events to send, where to and how; only `url` is needed."""
 
 
 class DeliveriesToReplay(ReplayRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,7 +147,7 @@ class AuditQuery(Sent, frozen=True, kw_only=True):
 
 
 class TenantQuery(Sent, frozen=True, kw_only=True):
-    """Whose; only who operates the installation may name another tenant than his own."""
+    """Whose; only an operator of the installation may name another tenant than their own."""
 
     tenant_id: Name | None = None
 
@@ -175,13 +175,13 @@ class ScaleQuery(Sent, frozen=True, kw_only=True):
 
 
 class StatisticsQuery(ScaleQuery, frozen=True, kw_only=True):
-    """Which lanes to count, and how many of them to tell one by one: the fullest."""
+    """Which lanes to count, and how many of them to show one by one: the fullest."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 
 
 class QueuesQuery(TenantQuery, frozen=True, kw_only=True):
-    """Which queues to tell, and how many of them: the fullest."""
+    """Which queues to show, and how many of them: the fullest."""
 
     queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200

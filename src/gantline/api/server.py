@@ -110,7 +110,7 @@ class _Server(uvicorn.Server):
 
 
 class ApiServer:
-    """Serve an ASGI application until told to stop."""
+    """Serve an ASGI application until stopped."""
 
     def __init__(self, app: Any, *, host: str, port: int, has_lifespan: bool = False) -> None:
         """Take the address; raise GantlineError where that cannot be done."""
@@ -127,7 +127,7 @@ class ApiServer:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                # Whoever is in front may say who the client is only if the operator says so, by
+                # A proxy in front may name the client only if the operator allows it, by
                 # FORWARDED_ALLOW_IPS; by default that is this host.
                 proxy_headers=True,
                 limit_concurrency=_MOST_CONNECTIONS,

@@ -29,8 +29,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_at_once: int = 2000
     """How many requests of this process may be under way; more are answered 503 at once."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names in `Host` by which the API may be called; any by default. For who is not behind a proxy
-    that sees to it: it keeps a web page from reaching the API by a name of its own (rebinding)."""
+    """Names in `Host` by which the API may be called; any by default. For an API that is not
+    behind a proxy that checks it: no web page can call the API by a name of its own (rebinding)."""
     show_metrics: bool = False
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     streams: StreamSettings = StreamSettings()

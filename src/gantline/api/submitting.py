@@ -89,7 +89,7 @@ class Submitter:
         try:
             return self._new_job(call, job_type, asked, request_key, parent)
         except (Refused, InvalidInput):
-            # Who may not submit it at all is not told what it would have to be.
+            # A caller who may not submit it at all learns nothing of its type.
             target = Target(
                 tenant_id=asked.tenant_id or call.principal.tenant_id,
                 job_type=job_type.name,
@@ -166,7 +166,7 @@ class Submitter:
         return self._responses.submitted(accepted, headers)
 
     async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
-        """Wait for the end of a job while somebody is there to hear of it; raise ClientGone."""
+        """Wait for the end of a job while the client is there; raise ClientGone."""
         waiting = asyncio.create_task(self._ended_within(job_id, seconds))
         leaving = asyncio.create_task(call.until_gone())
         try:
@@ -195,7 +195,7 @@ class Submitter:
         """The document for what the store said, and whether the caller may read that job."""
         match result:
             case Applied():
-                # Only who would wait has to know whether he may.
+                # Needed only where the caller would wait.
                 is_readable = "prefer" in call.joined_headers and await self._access.may(
                     call, Action.READ, Target.of(new.job)
                 )
@@ -215,7 +215,7 @@ class Submitter:
     async def _duplicate(
         self, call: Call, job_id: UUID, new: NewJob, root: str
     ) -> tuple[AcceptedDocument, bool]:
-        """Of a job that is not his, who submits the same learns nothing but its id."""
+        """Of a job that the caller may not read, a repeated submit shows nothing but its id."""
         existing = await self._access.read(job_id)
         is_readable = existing is not None and await self._access.may(
             call, Action.READ, Target.of(existing.job)

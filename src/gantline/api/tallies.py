@@ -24,8 +24,8 @@ def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:
 
 
 def fullness(lanes: Sequence[LaneCounts]) -> tuple[int, int]:
-    """How much is going on in lanes, and how much there was: to tell the fullest where there are
-    too many, since whoever submits may invent queues."""
+    """How much is going on in lanes, and how much there was: to find the fullest where there are
+    too many, since any submitter may invent queues."""
     going_on = sum(lane.queued + lane.running for lane in lanes)
     ended = sum(lane.completed + lane.failed + lane.poisoned + lane.cancelled for lane in lanes)
     return going_on, ended

@@ -52,7 +52,7 @@ def job_document(
     envelope = job.job
     return JobDocument(
         **_listed_fields(job, now, with_error_type),
-        # Mostly made of the payload's fields, so it is for the same eyes.
+        # Mostly made of the payload's fields, so the same callers may see it.
         idempotency_key=envelope.idempotency_key if with_payload else None,
         payload_version=envelope.payload_version,
         payload=envelope.payload if with_payload else None,
@@ -64,7 +64,7 @@ def job_document(
 
 
 def error_type_of(row: LogEntry | None) -> str | None:
-    """The class of the exception behind the error of a row; None where there was none."""
+    """The class of the exception that caused the error of a row; None where there was none."""
     return (exception_name(row.error) or None) if row and row.error else None
 
 
@@ -83,7 +83,7 @@ def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
     result = last.result if last and job.status is JobStatus.COMPLETED else None
     omitted = last.result_omitted if last else None
     if result is not None and envelope.job_type.startswith(RESERVED_TYPES):
-        # What a receiver answered is for who may manage webhooks.
+        # What a receiver answered is for callers who may manage webhooks.
         result, omitted = None, "shown with the webhook's deliveries"
     return {
         "job_id": envelope.job_id,

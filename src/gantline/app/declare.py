@@ -58,7 +58,7 @@ class JobDecorator:
 
 
 class Declarations:
-    """A place where jobs are declared, and what listens to their events."""
+    """Where jobs are declared, and what listens to their events."""
 
     def __init__(self, *, queue: str | None) -> None:
         self._queue = queue
@@ -184,7 +184,7 @@ class Declarations:
         """Have a function called with each JobEvent of these types, `job.*` for all, in order.
 
         It is a durable consumer: one worker at a time calls it, and it is called again for an event
-        until it returns, or raises Permanent. `name` names its place among the events; without one
+        until it returns, or raises Permanent. `name` names its position in the log; without one
         it is the function's, and renaming the function begins anew. `from_start` begins with the
         oldest event that is kept.
         """

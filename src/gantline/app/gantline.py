@@ -146,7 +146,7 @@ class Gantline(Declarations):
         )
         self._hub = Hub()
         self.broker = broker_from_url(self.trigger)
-        """The application's way to the broker: `broker.is_connected` tells readiness."""
+        """The application's way to the broker: `broker.is_connected` shows readiness."""
         self.wakeup = wakeup_for(self.store, self._hub, self.broker)
         self.switches = Switches(self.store, changed=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._store_audit = StoreAudit(self.store)
@@ -175,7 +175,7 @@ class Gantline(Declarations):
         self._sync: LoopThread | None = None
 
     def audit_of(self, store: JobStore) -> AuditSink:
-        """The sink of this application, for who works on a store that it has not opened."""
+        """The sink of this application, for work on a store that it has not opened."""
         return self._audit_settings.sink or StoreAudit(store)
 
     def new_wakeup(self) -> Wakeup:
@@ -208,7 +208,7 @@ class Gantline(Declarations):
     def add_consumer(self, consumer: EventConsumer, *, from_start: bool = False) -> None:
         """Have every worker of this application run a durable consumer; one at a time reads.
 
-        A new one begins behind the last event that there is, or with `from_start` before the first
+        A new one begins after the last event that there is, or with `from_start` before the first
         that is still kept.
         """
         self._listen(DeclaredConsumer(consumer=consumer, from_start=from_start))
@@ -221,7 +221,7 @@ class Gantline(Declarations):
         return job_type
 
     def _take_in(self, handler: Handler) -> None:
-        """Run jobs of a type. What is not declared beside it, nobody can submit."""
+        """Run jobs of a type. Unless it is declared as well, nobody can submit them."""
         self.registry.add(handler)
         self.watching.know(handler.job_types)
 
@@ -302,11 +302,11 @@ class Gantline(Declarations):
         return self._opening.is_done
 
     def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Have something called before the store is let go."""
+        """Have something called before the store is closed."""
         self._before_close.append(callback)
 
     async def close(self) -> None:
-        """Finish what is being written, and let the store go."""
+        """Finish what is being written, and close the store."""
         if self._opening.is_begun:
             for callback in self._before_close:
                 await callback()
@@ -372,7 +372,7 @@ class Gantline(Declarations):
 
         That is the database of the store or, where there is one, of the outbox. Yields the driver's
         connection: psycopg's AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on
-        SQLite. Committed at the end of the block, and workers are told that there may be work;
+        SQLite. Committed at the end of the block, and workers are notified that there may be work;
         rolled back by an error. Do not begin one inside another.
         """
         await self.ready()
@@ -438,8 +438,8 @@ class Gantline(Declarations):
     ) -> "APIRouter":
         """Make the HTTP API as a router of FastAPI; the options are those of `api`.
 
-        `principal=Depends(…)` tells who asks, in place of an authenticator; `authorize` is a
-        function of (principal, action, target), in place of an authorizer.
+        `principal=Depends(…)` gives the principal, instead of an authenticator; `authorize` is a
+        function of (principal, action, target), instead of an authorizer.
         """
         from gantline.api.fastapi_router import fastapi_router  # only its users have FastAPI
         from gantline.api.function_authorizer import FunctionAuthorizer, KnownByDependency

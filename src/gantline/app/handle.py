@@ -110,7 +110,7 @@ class Handle(Generic[R_co]):
             )
         return (
             f"Job {self.job_id} is still {job.status} after {seconds:g} s; "
-            f"`gantline doctor` tells whether a worker handles {job.job.job_type!r}."
+            f"`gantline doctor` shows whether a worker handles {job.job.job_type!r}."
         )
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109  # as above

@@ -1,4 +1,4 @@
-"""Opening once for all who ask at the same time, whatever their threads and loops."""
+"""Opening once for all callers at the same time, whatever their threads and loops."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 
 class Opening:
-    """Whoever asks first opens; the others wait for it, and hear its error too."""
+    """The first caller opens; the others wait for it, and get its error too."""
 
     def __init__(self, open_it: Callable[[], Awaitable[None]]) -> None:
         self._open_it = open_it
@@ -25,7 +25,7 @@ class Opening:
                 under_way = self._under_way
                 if under_way is None:
                     self._under_way = mine = Future[bool]()
-                    # Running, or whoever waits for it and gives up would cancel it for all.
+                    # Running, or a waiter that gives up would cancel it for all.
                     mine.set_running_or_notify_cancel()
             if under_way is None:
                 await self._open_for_all(mine)
@@ -34,7 +34,7 @@ class Opening:
                 return
 
     async def _open_for_all(self, mine: "Future[bool]") -> None:
-        """Open, and tell those who wait; if this caller gives up, one of them has to."""
+        """Open, and notify the waiters; if this caller gives up, one of them opens."""
         try:
             await self._open_it()
         except asyncio.CancelledError:
@@ -49,5 +49,5 @@ class Opening:
         mine.set_result(True)
 
     def forget(self) -> None:
-        """It is closed now: the next who asks opens anew."""
+        """It is closed now: the next caller opens anew."""
         self._under_way, self.is_done = None, False

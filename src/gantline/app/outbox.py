@@ -42,7 +42,7 @@ class Outbox:
             )
         self._hub = Hub()
         self.wakeup = wakeup_for(self.store, self._hub, None)
-        """Tells those who move jobs that there may be some."""
+        """Notifies what moves jobs that there may be some."""
 
     async def open(self) -> None:
         await self.store.open()

@@ -17,7 +17,7 @@ def compile_template(source: KeySource, fields: frozenset[str] | None) -> Callab
     names = [name for _, name in parts if name is not None]
     if fields is None and names:
         raise InvalidInput(
-            f"The template {source!r} needs fields, but the payload's type does not tell any.",
+            f"The template {source!r} needs fields, but the payload's type declares none.",
             next_step="Give the payload a type, or pass a function instead of a template.",
         )
     if fields is not None and (unknown := [name for name in names if name not in fields]):

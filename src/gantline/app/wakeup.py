@@ -23,7 +23,7 @@ def wakeup_for(store: JobStore, hub: Hub, broker: RemoteWakeup | None) -> Wakeup
 
 
 def _by_server(channel: Channel) -> Wakeup:
-    """Only who uses a server has its driver."""
+    """Only users of a server have its driver."""
     match channel:
         case PostgresChannel():
             from gantline.wakeups.postgres import postgres_wakeup

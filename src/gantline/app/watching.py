@@ -1,4 +1,4 @@
-"""Watching: what monitoring may ask of an application, and who hears what becomes of its jobs."""
+"""Watching: what monitoring may ask of an application, and what observes its jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Watching:
-    """Counts nothing, and imports nothing for it, before somebody wants to know."""
+    """Counts nothing, and imports nothing for it, before the metrics are asked for."""
 
     def __init__(self, app: "Gantline") -> None:
         self._app = app

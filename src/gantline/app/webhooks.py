@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from gantline.webhooks.service import WebhookService
     from gantline.webhooks.settings import WebhookSettings
 
-# Written twice, so that who has no webhooks imports nothing of them.
+# Written twice, so that an application without webhooks imports nothing of them.
 _KEY_VARIABLE: Final = "GANTLINE_WEBHOOK_KEY"
 
 
 def webhooks_of(home: "WebhookApp", settings: "WebhookSettings | None") -> "WebhookService | None":
-    """None where there are no settings, for want of a key."""
+    """None where there are no settings, since there is no key."""
     if settings is None:
         return None
     from gantline.webhooks.service import WebhookService

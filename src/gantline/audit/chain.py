@@ -197,7 +197,7 @@ class AuditChains:
 
 
 def make_write(events: list[AuditEvent]) -> RecordWrite:
-    """Make the write that appends a block, unless somebody else has appended meanwhile."""
+    """Make the write that appends a block, unless another writer has appended meanwhile."""
     key = _key(events[0].tenant_id, events[0].version)
     return RecordWrite(NAMESPACE, key, _encoder.encode(events), expected=0)
 

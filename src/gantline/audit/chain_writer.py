@@ -240,8 +240,8 @@ class ChainWriter:
 
 
 def _choose_pause(number: int) -> float:
-    """Return a backoff with jitter. The first rounds have none: who waits while another does not,
-    loses again."""
+    """Return a backoff with jitter. The first rounds have none: a writer that waits while another
+    does not loses again."""
     doublings = number - _ROUNDS_WITHOUT_PAUSE
     longest = min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
     return random() * longest

@@ -18,7 +18,7 @@ _log = logging.getLogger("gantline.audit")
 
 DEFAULT_RETENTION: Final = timedelta(days=400)
 SHORTEST_AGE: Final = timedelta(hours=1)
-"""What is younger is not removed: somebody may be about to append after it."""
+"""What is younger is not removed: a writer may be about to append after it."""
 _OVERDUE: Final = timedelta(days=1)
 _DELETED_AT_ONCE: Final = 100
 
@@ -55,7 +55,7 @@ class AuditPruner:
         if last is None:
             return AuditPruned(tenant_id=tenant_id, count=0)
         old, findings = await self._verify(tenant_id, last)
-        if findings:  # once more: somebody else may have pruned meanwhile
+        if findings:  # once more: another process may have pruned meanwhile
             old, findings = await self._verify(tenant_id, last)
         if findings:
             return AuditPruned(tenant_id=tenant_id, count=0, findings=findings)

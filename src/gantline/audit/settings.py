@@ -10,7 +10,7 @@ from gantline.contract.bounds import check_span
 
 
 class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where what operators do, and who is refused, is kept, and for how long."""
+    """Where the actions of operators and the refusals are kept, and for how long."""
 
     sink: AuditSink | None = None
     """Takes the entries: an object with `async def record(entry)`; None: the store does."""

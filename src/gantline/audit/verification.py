@@ -145,7 +145,7 @@ class Verifier:
             # It cannot be trusted, but it is where the next older event should be.
             self._accept(msgspec.structs.replace(event, version=newer.version - 1), problem)
         elif event.version == newer.version - 1:
-            detail = f"version {newer.version} was written behind another one than this"
+            detail = f"version {newer.version} was written after another one than this"
             self._find(FindingKind.EDITED, event, detail)
             self._accept(event)
         elif event.version < newer.version and (older is None or older.version < event.version):
@@ -192,7 +192,7 @@ class Verifier:
         known = {one.through: one.hash for one in self._removed} | {0: FIRST_PREVIOUS}
         before = known.get(oldest.version - 1)
         if self._trusts_newer and before is not None and before != oldest.previous_hash:
-            detail = "it was written behind another one than the chain says"
+            detail = "it was written after another one than the chain says"
             self._find(FindingKind.EDITED, oldest, detail)
 
     def _report_gaps_and_strays(self) -> None:
@@ -203,7 +203,7 @@ class Verifier:
         for event in self._strays:
             is_missed = any(first <= event.version <= last for first, last in self._gaps)
             if is_missed or event.version > (self._last or 0):
-                self._find(FindingKind.REORDERED, event, "it is not in its place")
+                self._find(FindingKind.REORDERED, event, "it is out of order")
             else:
                 self._find(FindingKind.INSERTED, event, "the chain goes on without it")
 

@@ -1,8 +1,8 @@
 """An API key: its text, what it may do, what is stored of it, and what is shown.
 
 A key is written `gl_<key id>_<secret><checksum>`. The prefix lets scanners find one that was
-published. The checksum tells a typing error from a wrong key, and keeps most of what is not a key
-away from the store.
+published. The checksum distinguishes a typing error from a wrong key, and keeps most of what is not
+a key away from the store.
 """
 
 import re

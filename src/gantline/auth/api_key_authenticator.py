@@ -88,7 +88,7 @@ class ApiKeyAuthenticator:
         return stored
 
     def _has_secret(self, text: KeyText, known: tuple[StoredSecret, ...], now: datetime) -> bool:
-        """Compare with two secrets always, so that the time taken tells nothing."""
+        """Compare with two secrets always, so that the time taken reveals nothing."""
         padded = (*known, *(self._decoy for _ in range(_SECRETS_CHECKED - len(known))))
         answers = [
             _matches(text, secret, self._keys.peppers)

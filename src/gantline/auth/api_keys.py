@@ -88,9 +88,9 @@ class ApiKeys:
         created_by: str = "",
         key_id: str | None = None,
     ) -> IssuedKey:
-        """Create a key; raise InvalidInput. Check with `may_grant` before who may grant this.
+        """Create a key; raise InvalidInput. Check with `may_grant` first whether the caller may.
 
-        `key_id` is one of `new_key_id`, for who must name the key before there is one.
+        `key_id` is one of `new_key_id`, where the key must be named before it exists.
         """
         grant.check()
         now = self.clock.now()

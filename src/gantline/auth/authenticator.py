@@ -57,7 +57,7 @@ class Authenticator(Protocol):
 class Revoking(Protocol):
     """An authenticator that knows whether the credentials of a principal are still valid.
 
-    For stream tokens, which are made with credentials and sent in their place.
+    For stream tokens, which are made with credentials and sent instead of them.
     """
 
     async def is_revoked(self, principal: Principal) -> bool:
@@ -66,7 +66,7 @@ class Revoking(Protocol):
 
 
 async def is_revoked(authenticator: Authenticator, principal: Principal) -> bool:
-    """Ask the authenticator, if it can tell; else only the lifetime of a token bounds its use."""
+    """Ask the authenticator, if it can check; else only the lifetime of a token bounds its use."""
     return isinstance(authenticator, Revoking) and await authenticator.is_revoked(principal)
 
 
@@ -98,7 +98,7 @@ class AllowAnonymous:
     """Let everybody in as one principal: the explicit choice of an API without authentication.
 
     By default an operator of the default tenant. Put it last in `AnyOf` to let those in who send no
-    credentials. Who sends some that nobody before it knew is refused: he expects to be known.
+    credentials. A caller with unknown ones is refused: it expects to be known.
     """
 
     challenge = ""

@@ -21,7 +21,7 @@ class Decision(StrEnum):
     FORBIDDEN = "forbidden"
     """403: it is in the principal's tenant, whose members may know that it exists."""
     HIDDEN = "hidden"
-    """404: it is not there, or in a tenant of which not even that may be known."""
+    """404: it is not there, or in a tenant whose jobs the principal may not know of."""
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ _decoder: Final = msgspec.json.Decoder(_Claims)
 class StreamTokens:
     """Issues and checks tokens, signed with a key derived from the pepper; nothing is stored.
 
-    A token opens one stream for who asked for it, and only to read. It may be used again while it
+    A token opens one stream for the principal, and only to read. It may be used again while it
     lives, since an EventSource reconnects by itself. It says in clear who it is for, and outlives a
     key that is revoked by its lifetime at most.
     """

@@ -213,7 +213,7 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
 
 
 def _keep_headers(received: AbstractIncomingMessage) -> dict[str, FieldValue]:
-    """Keep all headers, or none: a broker disconnects who sends more than fits in a frame."""
+    """Keep all headers, or none: a broker disconnects where they do not fit in a frame."""
     headers = dict(received.headers)
     if UNREADABLE in headers:
         # By another name: a message sent again from the dead letters must not have this header.

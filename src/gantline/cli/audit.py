@@ -198,7 +198,7 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
         msgspec.to_builtins(one) | {"versions": _versions(one.version, one.last_version)}
         for one in findings
     ]
-    cli.output.rows(rows, _FINDINGS, empty="Nothing was changed, as far as a chain can tell.")
+    cli.output.rows(rows, _FINDINGS, empty="Nothing was changed, as far as a chain shows.")
     if findings:
         sys.exit(FAILED)
 

@@ -37,7 +37,7 @@ from gantline.contract.webhook import (
 )
 
 if TYPE_CHECKING:
-    from gantline.client.submission import JobOptions  # only who asks a server has the extra
+    from gantline.client.submission import JobOptions  # only users of a server have the extra
 
 Kind = Literal["queue", "type"]
 _MOST_SHOWN: Final = 10
@@ -89,7 +89,7 @@ class Known(NamedTuple):
     served: frozenset[str] | None
 
     def say_if_unseen(self, kind: Kind, name: str) -> None:
-        """A switch may be thrown before the first job comes; but it may be a typing error too."""
+        """A switch may be changed before the first job comes; but it may be a typing error too."""
         if name in self.seen:
             return
         names = _listed(kind, self.seen | (self.served or frozenset()))
@@ -109,7 +109,7 @@ def _listed(kind: Kind, names: frozenset[str]) -> str:
 
 
 class Backend(Protocol):
-    """Whoever keeps the jobs of the tenant. Each method raises GantlineError."""
+    """What keeps the jobs of the tenant. Each method raises GantlineError."""
 
     @property
     def whose(self) -> str:
@@ -188,7 +188,7 @@ class Backend(Protocol):
     def audit_trail(
         self, tenant_id: str, audit_filter: AuditFilter = ...
     ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
-        """The audit chain of a tenant, newest first; it may hold more than is wanted."""
+        """The audit chain of a tenant, newest first; it may hold more than was asked for."""
         ...
 
     # -- schedules --------------------------------------------------------------------------------

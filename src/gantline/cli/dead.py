@@ -27,7 +27,7 @@ _PAGE = 200
 
 @click.group()
 def dead() -> None:
-    """Look at dead letters, run them again or throw them away."""
+    """Look at dead letters, run them again or delete them."""
 
 
 def _filtered(job_types: tuple[str, ...], reasons: tuple[str, ...]) -> JobFilter:
@@ -162,7 +162,7 @@ def _selection(
 
 
 async def _confirmed(cli: Cli, verb: str, chosen: list[UUID], *, dry_run: bool, yes: bool) -> bool:
-    """Say how many are meant; go on if told to, by flag or by a person."""
+    """Say how many are meant; go on if confirmed, by flag or by a person."""
     if dry_run or not chosen:
         cli.output.one({"matching": len(chosen)})
         return False

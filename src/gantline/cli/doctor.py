@@ -165,7 +165,7 @@ def _closed(closed: Closed | None) -> list[Check]:
 
 async def _retention(cli: Cli, store: JobStore) -> Check:
     kept: Retention | None = None
-    with suppress(GantlineError):  # that the application cannot be imported is told beside this
+    with suppress(GantlineError):  # that the application cannot be imported is another check
         kept = cli.retention(store)
     lag = await retention_lag(store, kept)
     return _check(

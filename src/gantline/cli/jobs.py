@@ -251,7 +251,7 @@ async def _follow(cli: Cli, backend: Backend, job_id: UUID) -> JobStatus:
 
 
 def report(cli: Cli, answers: list[Acted | GantlineError]) -> None:
-    """Print what became of each; fail with the first error once all are told."""
+    """Print what was done to each; fail with the first error once all are printed."""
     done = [answer for answer in answers if isinstance(answer, Acted)]
     rows = [
         {"jobId": str(one.job_id), "status": one.status.value, "changed": one.changed}

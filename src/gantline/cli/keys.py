@@ -167,7 +167,7 @@ async def _opened(
 
 
 def _id_of(text: str) -> str:
-    """Somebody who has just the key at hand may paste it, but it would be in his history then."""
+    """A user may paste the whole key, but it would be in the shell's history then."""
     if text.count("_") == 2:
         raise InvalidInput(
             "This looks like a whole key, which must not be on a command line.",

@@ -67,7 +67,7 @@ def schedule() -> None:
     type=click.Choice(get_args(Misfire)),
     default="coalesce",
     show_default=True,
-    help="What becomes of runs that were missed: one for all, each, or none.",
+    help="Which runs are made for missed ones: one for all, each, or none.",
 )
 @click.option(
     "--catch-up-limit",
@@ -120,7 +120,7 @@ async def list_(cli: Cli) -> None:
 @pass_cli
 @command
 async def show(cli: Cli, name: str) -> None:
-    """Show a schedule, what became of its last runs, and the next five."""
+    """Show a schedule, its last runs and the next five."""
     async with cli.backend() as backend:
         _show(cli, await backend.schedule(name))
 
@@ -177,7 +177,7 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 @pass_cli
 @command
 async def next_(cli: Cli, name: str, count: int) -> None:
-    """Tell the next runs, in UTC and as clocks in its zone show them."""
+    """List the next runs, in UTC and as clocks in its zone show them."""
     async with cli.backend() as backend:
         plan = await backend.next_runs(name, count)
     row = {

@@ -124,7 +124,7 @@ def stop_on_signals(stop: Callable[[], None], stop_now: Callable[[], None]) -> N
 async def open_api(
     jobs: Gantline, *, tenant: str, host: str, port: int | None
 ) -> AsyncIterator[str]:
-    """Serve the API without credentials beside a worker, for who is on this host."""
+    """Serve the API without credentials beside a worker, for users of this host."""
     if not _is_loopback(host):
         raise InvalidInput(
             f"`gantline dev` lets everybody in, so it does not serve {host}.",
@@ -154,7 +154,7 @@ def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
 
 
 def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
-    """The API, open to whoever calls it by a name of this host; a web page elsewhere cannot."""
+    """The API, open to all who call it by a name of this host; a web page elsewhere cannot."""
     from gantline.api.settings import ApiSettings
 
     developer = Principal(id="dev", tenant_id=tenant, roles=frozenset({Role.ADMIN}), is_system=True)

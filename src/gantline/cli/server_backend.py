@@ -25,17 +25,17 @@ from gantline.contract.query import JobFilter
 from gantline.contract.status import DEAD
 
 _TIMEOUT_SECONDS: Final = 15.0
-# Who types a command is told at once to come again in a few seconds.
+# Where a server asks for a longer pause, the user gets the error at once.
 _RETRIES: Final = Retries(attempts=3, longest_pause_seconds=2)
 _PATIENCE: Final = timedelta(seconds=_RETRIES.attempts * _TIMEOUT_SECONDS)
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _MOST_IDS: Final = 1000
-# What a server tells one by one at most.
+# How many a server shows one by one at most.
 _MOST_COUNTED: Final = 1000
 
 
 class ServerBackend(AsyncClient):
-    """Asks a server. What its answers do not tell, is not known.
+    """Asks a server. What its answers do not have is not known.
 
     The API key comes from the environment, where no process list and no history shows it.
     """
@@ -61,7 +61,7 @@ class ServerBackend(AsyncClient):
         return [LoggedEntry(entry) for entry in await self.history(job_id)]
 
     async def find(self, job_filter: JobFilter, limit: int) -> Found:
-        """One more than asked for tells whether there are more."""
+        """One more than asked for shows whether there are more."""
         types, queues = sorted(job_filter.job_types), sorted(job_filter.queues)
         if job_filter.statuses == DEAD:  # a list of its own there, which knows reasons
             found = self.dead_letters(
@@ -106,7 +106,7 @@ class ServerBackend(AsyncClient):
         return answers
 
     async def _state(self, job_id: UUID) -> str | None:
-        """What is shown now; who may act need not be allowed to look."""
+        """What is shown now; a caller who may act need not be allowed to read."""
         try:
             return (await self.status(job_id)).state
         except Forbidden:
@@ -173,10 +173,10 @@ class ServerBackend(AsyncClient):
     # -- audit ------------------------------------------------------------------------------------
 
     async def audited_tenants(self, *, everywhere: bool) -> list[str]:
-        """A server tells of one tenant; whose it is, it says with the first event."""
+        """A server shows one tenant; the first event says which."""
         if everywhere:
             raise InvalidInput(
-                "A server tells of one tenant at a time.",
+                "A server shows one tenant at a time.",
                 next_step="Name it by --tenant, or name the store by --store.",
             )
         if self._tenant is not None:

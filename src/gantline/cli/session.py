@@ -110,7 +110,7 @@ class Cli:
 
     @asynccontextmanager
     async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:
-        """Whoever keeps the jobs: the server that is named, else the store."""
+        """What keeps the jobs: the server that is named, else the store."""
         if server := self._server():
             named = self.settings.value("tenant")
             tenant = None if named.source == DEFAULT else named.text
@@ -154,7 +154,7 @@ class Cli:
     async def opened(
         self, *, create: bool = False, choice: StoreChoice | None = None
     ) -> AsyncIterator[JobStore]:
-        """Open the store; unless told to create it, only one that is there already."""
+        """Open the store; without `create`, only one that exists already."""
         self._refuse_a_server()
         choice = choice or self.choice
         store = choice.make(self.clock)

@@ -99,5 +99,5 @@ def _refuse_memory(found: JobStore, choice: StoreChoice) -> None:
     if found.capabilities.writers == "process":
         raise InvalidInput(
             f"{choice.url} lives in one process, so it holds nothing here.",
-            next_step="Name the stores of two places.",
+            next_step="Name stores that several processes can open.",
         )

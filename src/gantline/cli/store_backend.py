@@ -1,4 +1,4 @@
-"""The store as the backend, for who can reach it: jobs, queues, types, audit."""
+"""The store as the backend, for users who can reach it: jobs, queues, types, audit."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -100,7 +100,7 @@ async def refuse_unless_ready(store: JobStore, label: str) -> None:
     if not _is_there(store):
         raise StoreMisconfigured(f"There is no store file {label}.", next_step=_NEXT)
     if _is_no_file(store) or not hasattr(store, "migrator"):
-        return  # opening it tells what it is; or there is nothing that it would make
+        return  # opening it shows what it is; or it would make nothing
     migrator = migrator_of(store)
     applied = await migrator.applied()
     if not applied:

@@ -1,4 +1,4 @@
-"""The schedules of a store, for who can reach it: a part of StoreBackend."""
+"""The schedules of a store, for users who can reach it: a part of StoreBackend."""
 
 from collections.abc import AsyncIterator
 from functools import cached_property

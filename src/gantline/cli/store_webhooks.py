@@ -1,4 +1,4 @@
-"""The webhooks of a store, for who can reach it: a part of StoreBackend."""
+"""The webhooks of a store, for users who can reach it: a part of StoreBackend."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -37,7 +37,7 @@ _PAGE = 200
 
 
 class _Home:
-    """A store in the place of an application."""
+    """A store instead of an application."""
 
     def __init__(self, cli: "Cli", store: JobStore, manager: JobManager) -> None:
         self.clock = cli.clock

@@ -69,7 +69,7 @@ class ProgressLine:
         if progress.doing != self._doing:
             self.end()
             self._doing, self._began = progress.doing, now
-            # What is counted is told when there is something to tell.
+            # A step that counts is written after a pause, any other at once.
             self._reported_at = now if progress.done else 0.0
         self._last = progress
         pause = _TERMINAL_SECONDS if self._is_terminal else _LOG_SECONDS

@@ -1,4 +1,4 @@
-"""gantline webhook: endpoints that are told what becomes of jobs, and what was delivered."""
+"""gantline webhook: endpoints that get the events of jobs, and what was delivered."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ _TRY_COLUMNS: Final = Columns(
 
 @click.group()
 def webhook() -> None:
-    """Tell endpoints what becomes of jobs, and look at what was delivered."""
+    """Send events of jobs to endpoints, and look at what was delivered."""
 
 
 @webhook.command()
@@ -57,7 +57,7 @@ def webhook() -> None:
     "event_types",
     multiple=True,
     type=click.Choice([*EVENT_TYPES, ALL_EVENTS]),
-    help="What to tell; how jobs end where none is named.",
+    help="Events to send; all ends of jobs where none is named.",
 )
 @click.option("--type", "job_types", multiple=True, help="Only of these job types; else of all.")
 @click.option("--description", default="")
@@ -130,7 +130,7 @@ async def show(cli: Cli, webhook_id: str) -> None:
 @pass_cli
 @command
 async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
-    """Send a webhook a made-up event, once, and tell what was answered."""
+    """Send a webhook a made-up event, once, and show what was answered."""
     async with cli.backend() as backend:
         made = await backend.test_webhook(_id(webhook_id))
         is_delivered = await _watch(cli, backend, made.webhook_id, made.delivery_id, wait)
@@ -267,7 +267,7 @@ async def rekey(cli: Cli) -> None:
 @pass_cli
 @command
 async def enable(cli: Cli, webhook_id: str) -> None:
-    """Tell a webhook again what happens; what failed meanwhile can be replayed."""
+    """Send events to a webhook again; what failed meanwhile can be replayed."""
     async with cli.backend() as backend:
         cli.output.one(msgspec.to_builtins(await backend.enable_webhook(_id(webhook_id))))
 
@@ -277,7 +277,7 @@ async def enable(cli: Cli, webhook_id: str) -> None:
 @pass_cli
 @command
 async def disable(cli: Cli, webhook_id: str) -> None:
-    """Tell a webhook nothing more. What is pending is kept as failed."""
+    """Send no more events to a webhook. What is pending is kept as failed."""
     async with cli.backend() as backend:
         cli.output.one(msgspec.to_builtins(await backend.disable_webhook(_id(webhook_id))))
 

@@ -34,7 +34,7 @@ from gantline.worker.worker import Worker
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)
 _THREADS_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 3.0
-# When a process that has been told to stop is ended by force: so long after its drain, and so long
+# When a process that was asked to stop is ended by force: so long after its drain, and so long
 # after a second signal.
 _BY_FORCE_SECONDS: Final = 10.0
 

@@ -1,4 +1,4 @@
-"""Where the server is and who asks: its URL and the API key, given or from the environment."""
+"""The server's URL and the caller's API key, given or from the environment."""
 
 import os
 from typing import Any, Final, NamedTuple

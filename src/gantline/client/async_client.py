@@ -55,7 +55,7 @@ from gantline.contract.status import JobStatus
 
 D = TypeVar("D")
 
-# A proxy may hang up on who waits for long.
+# A proxy may close a connection that waits for long.
 _LONGEST_WAIT_SECONDS: Final = 20
 
 
@@ -89,7 +89,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         )
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -187,7 +187,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
     # -- reading ----------------------------------------------------------------------------------
 
     async def status(self, job_id: JobId) -> StatusDocument:
-        """Tell where a job stands."""
+        """Show where a job stands."""
         return await self._read("/api/jobs/{job_id}/status", StatusDocument, job_id=job_id)
 
     async def job(self, job_id: JobId) -> JobDocument:
@@ -195,7 +195,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         return await self._read("/api/jobs/{job_id}", JobDocument, job_id=job_id)
 
     async def history(self, job_id: JobId) -> list[HistoryEntry]:
-        """Tell what happened to a job, oldest first."""
+        """List what happened to a job, oldest first."""
         path = "/api/jobs/{job_id}/history"
         return (await self._read(path, HistoryDocument, job_id=job_id)).items
 
@@ -409,7 +409,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
     ) -> StatisticsDocument:
         """Count the jobs of the tenant by where they are, in all and by lane.
 
-        Where there are more lanes than `limit`, at most 1000, the fullest are told;
+        Where there are more lanes than `limit`, at most 1000, the fullest are shown;
         `lanes_omitted` counts the others.
         """
         values = {"queue": queue, "jobType": job_type, "limit": limit, **self._of_tenant}
@@ -418,7 +418,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
     async def scale(
         self, *, queue: Sequence[str] = (), job_type: Sequence[str] = ()
     ) -> ScaleDocument:
-        """Tell how much work there is, for an autoscaler."""
+        """Show how much work there is, for an autoscaler."""
         values = {"queue": queue, "jobType": job_type, **self._of_tenant}
         return await self._read("/api/stats/scale", ScaleDocument, values)
 

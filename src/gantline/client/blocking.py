@@ -121,13 +121,13 @@ class Client:
                 raise RuntimeError("The client has been closed.")
             if self._loop is None:
                 self._loop = LoopThread()
-                # Also for who forgets to close: a thread would stay for each client.
+                # Also where nobody calls close: a thread would stay for each client.
                 stop = weakref.finalize(self, self._loop.stop, self._client.close)
                 stop.atexit = False
             return self._loop, self._client
 
     def _items(self, loop: LoopThread, items: Items[T]) -> Generator[T, None, None]:
-        """A method, so that whoever iterates keeps this client alive."""
+        """A method, so that the iterator keeps this client alive."""
         try:
             while (part := _wait(loop, lambda: anext(items.parts, None))) is not None:
                 yield from part
@@ -200,7 +200,7 @@ class Client:
     delete_schedule = _run(AsyncClient.delete_schedule)
 
     def close(self) -> None:
-        """Let the connections go; calls of other threads end at once."""
+        """Close the connections; calls of other threads end at once."""
         self._begin()
         with self._lock:
             self._is_closed, loop = True, self._loop

@@ -26,13 +26,13 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a job, or how it stands (`state`), or its progress.
 
     It is not a `JobEvent`, which has the job with its payload and the row of its history: a stream
-    tells neither, and `state` and `progress` have no such row.
+    has neither, and `state` and `progress` have no such row.
     """
 
     event: str
     """`state`, `progress`, `reset`, or what the job's history calls it: completed, retried …"""
     status: StatusDocument | None
-    """How the job stood right after it. None for `reset`: something was missed that cannot be told
+    """How the job stood right after it. None for `reset`: events were missed that are not known
     any more, and how the jobs stand now comes next."""
     last_event_id: str
     """By which to go on after this event later; empty where that is not possible yet."""

@@ -128,7 +128,7 @@ async def _read(response: httpx2.Response) -> Reply | Unanswered:
 
 
 def _unanswered(error: httpx2.HTTPError) -> Unanswered:
-    """What an error of httpx2 means. Its text is used where it is known to tell no secret."""
+    """What an error of httpx2 means. Its text is used where it is known to hold no secret."""
     if isinstance(error, _NEVER_SENT):
         why = f" ({error})" if str(error) else " in time"
         where = error.request.url.netloc.decode("ascii")

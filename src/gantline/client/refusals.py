@@ -87,7 +87,7 @@ _PLAIN: Final[Mapping[str, Callable[[str], GantlineError]]] = MappingProxyType(
 
 
 def problem_in(reply: Reply) -> ProblemDocument | None:
-    """The problem that the API answered; None where something else answered in its place."""
+    """The problem that the API answered; None where something else answered."""
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/problem+json":
         return None

@@ -31,18 +31,18 @@ class ScheduleVerbs(Asking):
         return await self._ask(self._about("GET", name), ScheduleDocument)
 
     async def next_runs(self, name: str, count: int = 5) -> RunsToCome:
-        """Tell the next runs of a schedule, in UTC and as clocks in its zone show them."""
+        """List the next runs of a schedule, in UTC and as clocks in its zone show them."""
         return await self._ask(self._about("GET", name, "/next", count=count), RunsToCome)
 
     async def add_schedule(self, schedule: NewSchedule) -> ScheduleDocument:
-        """Make a schedule; its jobs are submitted in the name of who makes it."""
+        """Make a schedule; its jobs are submitted in the caller's name."""
         if self._tenant is not None and schedule.tenant_id is None:
             schedule = msgspec.structs.replace(schedule, tenant_id=self._tenant)
         request = self._request("POST", "/api/schedules", body=encoded(schedule))
         return await self._ask(request, ScheduleDocument)
 
     async def replace_schedule(self, name: str, schedule: ScheduleSent) -> ScheduleDocument:
-        """Change a schedule; its pause stays, and its place unless its times change."""
+        """Change a schedule; its pause stays, and its next run unless its times change."""
         return await self._ask(self._about("PUT", name, body=encoded(schedule)), ScheduleDocument)
 
     async def pause_schedule(self, name: str) -> ScheduleDocument:

@@ -59,11 +59,11 @@ class WebhookVerbs(Asking):
         return await self._ask(request, IssuedWebhook)
 
     async def enable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
-        """Tell a webhook again what happens."""
+        """Send events to a webhook again."""
         return await self._post(f"{_of(webhook_id)}/enable", WebhookEndpoint)
 
     async def disable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
-        """Tell a webhook nothing more."""
+        """Send no more events to a webhook."""
         return await self._post(f"{_of(webhook_id)}/disable", WebhookEndpoint)
 
     async def test_webhook(self, webhook_id: JobId) -> ListedDelivery:

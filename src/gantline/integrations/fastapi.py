@@ -28,7 +28,7 @@ def enqueue(
 ) -> AsyncEndpoint:
     """Let a route of a FastAPI application, or of a router of one, submit a job and answer 202.
 
-    Who asks is told by `principal=Depends(…)`, or by the authenticator of `api`. The options are
+    The caller is known by `principal=Depends(…)`, or by the authenticator of `api`. The options are
     `methods`, `headers` and `before`, and those of `add_api_route`.
     """
     if api is None and principal is None:

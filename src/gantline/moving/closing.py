@@ -75,7 +75,7 @@ class Closing:
             await self.close(source)
             yield
         except BaseException:
-            # Shielded: who interrupts the copy wants the jobs to go on.
+            # Shielded: after an interrupt the jobs must go on.
             await asyncio.shield(self._open_again(source, before))
             raise
 

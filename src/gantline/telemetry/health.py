@@ -149,7 +149,7 @@ async def _check_call(call: Callable[[], Awaitable[object]], message: str) -> Ch
     except TimeoutError:
         _log.warning("%s Not within %g s.", message, _DEADLINE_SECONDS)
     except Exception as error:
-        # The driver's text may name hosts and files: for the log, not for whoever asks.
+        # The driver's text may name hosts and files: for the log, not for the client.
         _log.warning("%s %s", message, error)
     else:
         return WELL

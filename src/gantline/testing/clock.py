@@ -6,7 +6,7 @@ _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FakeClock:
-    """Tell the time that the test says."""
+    """Returns the time that the test has set."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._now = start

@@ -1,4 +1,4 @@
-"""Faults at the one place where they can all be put: around every call of a store."""
+"""Faults, put around every call of a store."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ Around = Callable[[str, Call], Awaitable[Any]]
 
 
 class AnswerLost(StoreUnavailable):
-    """The store did as told, but its answer never arrived."""
+    """The store did the call, but its answer never arrived."""
 
 
 class Crash(BaseException):

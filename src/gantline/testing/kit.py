@@ -4,7 +4,7 @@ async with JobsTest(jobs) as kit:
     await place_order(...)                                  # code that submits
     order = (await kit.submitted(ship)).one()
     assert order.payload == Order("o-1")
-    assert (await kit.drain()).completed == 1               # run what is due, tell consumers
+    assert (await kit.drain()).completed == 1               # run what is due, call consumers
     kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
     await kit.fire()                                        # what schedules have made due
     await kit.run_for(timedelta(days=1))                    # as with a worker that lives
@@ -79,7 +79,7 @@ class SubmittedJobs(Generic[T]):
 
 
 class Drained(msgspec.Struct):
-    """What became of the runs of one drain."""
+    """How the runs of one drain ended."""
 
     completed: int = 0
     failed: int = 0
@@ -165,8 +165,8 @@ class JobsTest:
     # -- running ----------------------------------------------------------------------------------
 
     async def drain(self) -> Drained:
-        """Run what is due, one job after the other, tell consumers (`@jobs.on`) what became of it,
-        and run what follows from that, until nothing is due and all is told.
+        """Run what is due, one job after the other, call consumers (`@jobs.on`) with its events,
+        and run what follows from that, until nothing is due and all events are delivered.
 
         What a consumer raises is raised here; the next drain gives it the same event again.
         """

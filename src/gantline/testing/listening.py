@@ -1,4 +1,4 @@
-"""Listening in tests: plays the worker that tells durable consumers of events."""
+"""Listening in tests: plays the worker that delivers events to durable consumers."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
 
 
 class _Witnessed:
-    """A consumer, and what became of telling it."""
+    """A consumer, with what was delivered to it and what it raised."""
 
     def __init__(self, consumer: EventConsumer) -> None:
         self.name = consumer.name
@@ -29,7 +29,7 @@ class _Witnessed:
 
 
 class Listening:
-    """Every consumer of an application, told of all that has happened since the test began.
+    """Every consumer of an application, given all events since the test began.
 
     What a bridge would publish stays here: a test has no broker.
     """
@@ -38,21 +38,21 @@ class Listening:
         self._app = app
         self._owner = owner
         self._readers: dict[str, tuple[EventReader, _Witnessed]] = {}
-        self._is_telling = False
+        self._is_delivering = False
 
     async def deliver(self) -> bool:
-        """Tell all consumers; whether there was anything to tell. Raise what one of them raises.
+        """Call all consumers; return whether there was an event. Raise what one of them raises.
 
-        A consumer that submits, where jobs run inline, comes here while it is being told: what
-        follows from that, it is told when it has returned.
+        A consumer that submits, where jobs run inline, comes here while it is being called: it
+        gets the events of that when it has returned.
         """
-        if self._is_telling:
+        if self._is_delivering:
             return False
-        self._is_telling = True
+        self._is_delivering = True
         try:
             return any([await self._deliver(one) for one in self._app.consumers])
         finally:
-            self._is_telling = False
+            self._is_delivering = False
 
     async def _deliver(self, declared: DeclaredConsumer) -> bool:
         if isinstance(declared.consumer, OutcomePublisher):

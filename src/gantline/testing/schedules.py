@@ -24,7 +24,7 @@ class DueSchedules:
         await synchronise(app.schedules, app.store, app.declared_schedules)
 
     async def fire(self) -> int:
-        """Submit what is due; count the jobs. A new leader each time, who has nothing in mind."""
+        """Submit what is due; count the jobs. A new leader each time, which has nothing cached."""
         store, counted = self._app.store, _Counted()
         scheduler = Scheduler(store, self._app.manager, _OWNER, observer=counted)
         await scheduler.run_once()

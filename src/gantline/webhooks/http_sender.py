@@ -88,7 +88,7 @@ class HttpSender:
         )
         async with pool, pool.stream("POST", url, headers=sent, content=body) as response:
             seconds = monotonic() - began
-            deadline.reschedule(None)  # the status came in time, whatever becomes of the body
+            deadline.reschedule(None)  # the status came in time, whether or not the body does
             kept = await _read_body(response)
         return WebhookResponse(response.status, _decode_headers(response.headers), kept, seconds)
 

@@ -69,7 +69,7 @@ class DeliveryOutcome(Enum):
 
 
 class DeliveryDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a delivery, and of its endpoint."""
+    """What is decided about a delivery and its endpoint."""
 
     outcome: DeliveryOutcome
     code: str = ""

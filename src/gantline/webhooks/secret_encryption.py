@@ -63,7 +63,7 @@ class Vault:
         if secret.key_id not in self._keys:
             raise AuthMisconfigured(
                 f"{KEY_VARIABLE} has no key {secret.key_id!r}, which a webhook's secret needs.",
-                next_step="Put it back behind the new one, or rotate the webhook's secret.",
+                next_step="Put it back after the new one, or rotate the webhook's secret.",
             )
         nonce, sealed = secret.sealed[:_NONCE_BYTES], secret.sealed[_NONCE_BYTES:]
         try:

@@ -137,7 +137,7 @@ class DeadLetters:
             after = page.next
 
     async def _permitted(self, call: Call, jobs: Sequence[JobSnapshot]) -> list[JobSnapshot]:
-        """The second line: each job is asked for."""
+        """A second check, job by job."""
         return [job for job in jobs if await self._access.may(call, call.right, Target.of(job.job))]
 
     async def _audited(
@@ -178,7 +178,7 @@ def _check_choice(asked: RedriveByFilter) -> None:
 
 
 def _filter_of(asked: RedriveByFilter) -> dict[str, Any]:
-    """What was asked for, without what is not said; the jobs have entries of their own."""
+    """What was asked for, without empty fields; the jobs have entries of their own."""
     data: dict[str, Any] = msgspec.to_builtins(asked)
     named = data.pop("jobIds")
     kept = {name: value for name, value in data.items() if value not in (None, [], False)}

@@ -41,7 +41,7 @@ _HEADERS: Final = {
 
 
 class Documentation:
-    """For everybody: it tells nothing about anybody's jobs or types."""
+    """For everybody: it shows nothing about anybody's jobs or types."""
 
     def __init__(self, document: Callable[[], Mapping[str, Any]]) -> None:
         self._document = document

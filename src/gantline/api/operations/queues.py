@@ -51,9 +51,9 @@ class Queues:
         return JsonResponse(200, QueuesDocument(items=items, omitted=len(chosen) - len(items)))
 
     async def _switched(self, call: Call, tenant_id: str) -> Set[str]:
-        """Queues that are paused or capped, whoever has jobs in them.
+        """Queues that are paused or capped, whichever tenants have jobs in them.
 
-        The name of a queue may tell of another tenant; those of declared types are known anyway.
+        The name of a queue may reveal another tenant; those of declared types are known anyway.
         """
         switches = self._jobs.switches
         switched = switches.paused_queues | switches.depth_caps.keys()

@@ -34,7 +34,7 @@ from gantline.contract.status import JobStatus
 
 
 class _Shown(TypedDict):
-    """What of a job's runs is for some eyes only, and whether these are such."""
+    """What of a job's runs only some callers may see, and whether this one may."""
 
     with_session: bool
     with_error_type: bool
@@ -93,7 +93,7 @@ class JobReading:
     async def page(
         self, call: Call, job_filter: JobFilter, *, limit: int, cursor: str | None
     ) -> Response:
-        """Answer a page. The filter is narrowed already; asking for each job is the second line."""
+        """Answer a page. The filter is narrowed already; each job is checked as well."""
         after = None if cursor is None else read_cursor(cursor)
         page = await self._jobs.store.find(job_filter, limit=limit, after=after)
         now = self._jobs.clock.now()
@@ -119,7 +119,7 @@ class JobReading:
         return JsonResponse(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))
 
     async def _shown(self, call: Call, job: JobSnapshot) -> _Shown:
-        """The names of workers are those of hosts, which are not every submitter's business."""
+        """The names of workers are those of hosts, which not every submitter may see."""
         tenant, own = Target(tenant_id=job.job.tenant_id), Target.of(job.job)
         return {
             "with_session": await self._access.may(call, Action.STATISTICS, tenant),

@@ -29,7 +29,7 @@ _PATH: Final = "/api/webhooks"
 
 
 class WebhookOperations:
-    """For who may manage webhooks in the tenant. Looking leaves no trace in the audit log."""
+    """For callers who may manage webhooks in the tenant. Reading is not audited."""
 
     def __init__(self, parts: Parts) -> None:
         self._jobs = parts.jobs
@@ -127,7 +127,7 @@ class WebhookOperations:
         return JsonResponse(200, report)
 
     def _accepted(self, call: Call, made: ListedDelivery) -> Response:
-        """Where to look for what becomes of it, and when."""
+        """Say where to read its outcome, and when."""
         self._jobs.wakeup.notify(job_id=made.delivery_id)
         location = f"{call.root}{_PATH}/{made.webhook_id}/deliveries/{made.delivery_id}"
         return JsonResponse(202, made, {"location": location, "retry-after": "1"})

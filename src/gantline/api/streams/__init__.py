@@ -1,1 +1,1 @@
-"""Event streams: what happens to jobs, told while it happens to whoever may see them."""
+"""Event streams: what happens to jobs, sent while it happens to the clients that may see them."""

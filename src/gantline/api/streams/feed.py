@@ -1,6 +1,6 @@
 """The feed: reads the log once for all streams of a process, while there are any.
 
-Workers are asked to tell when events were numbered; their hints make us look at once. Since a hint
+Workers are asked for a hint when events were numbered; a hint makes us look at once. Since a hint
 may be lost, we also look by ourselves, ever less often, and then number what nobody else has.
 """
 
@@ -38,7 +38,7 @@ _NUMBER_EVERY_SECONDS: Final = 1.0
 class Feed:
     """Hand every event to the subscriptions that may want it. Reads nothing while there are none.
 
-    Who joins does so between two pages, at `position`: what comes behind it, he is given.
+    A subscription joins between two pages, at `position`, and is given what comes after it.
     """
 
     def __init__(self, jobs: Jobs, *, most_missed: int) -> None:
@@ -58,7 +58,7 @@ class Feed:
         return self.tail.end
 
     async def follow(self, subscription: Subscription) -> int:
-        """Begin to fill a subscription; tell behind which number. Raise what the store raises."""
+        """Begin to fill a subscription; return after which number. Raise what the store raises."""
         joining: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._joining[subscription] = joining
         self._read_at_once()
@@ -78,7 +78,7 @@ class Feed:
                 self._by_job.pop(job_id, None)
 
     async def caught_up(self) -> int:
-        """Hand out all that was committed before, numbered or not; tell the position then."""
+        """Hand out all that was committed before, numbered or not; return the position then."""
         waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._catching_up.append(waiting)
         self._read_at_once()
@@ -111,7 +111,7 @@ class Feed:
         except Exception as error:
             self._reading = None
             self._refuse(error)
-            # Nobody reads for them any more. They come back, and somebody does.
+            # Nothing reads for them any more. Their clients come back, which starts a new reader.
             for subscription in {*self._broad, *chain.from_iterable(self._by_job.values())}:
                 subscription.finish(End.STOPPING)
         finally:
@@ -148,7 +148,7 @@ class Feed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._look.wait()
-        # At once, without waiting for anything: who joins from now on begins anew.
+        # At once, without waiting for anything: a subscription that joins now starts anew.
         self._reading = None
 
     def _is_followed(self) -> bool:
@@ -167,7 +167,7 @@ class Feed:
         self._joining.clear()
 
     def _refuse(self, error: Exception) -> None:
-        """Who waits for us must not wait for ever; who follows already just hears nothing."""
+        """Fail the waiters, which must not wait for ever; those that follow just get nothing."""
         for waiting in (*self._joining.values(), *self._catching_up):
             if not waiting.done():
                 waiting.set_exception(error)
@@ -203,7 +203,7 @@ class Feed:
         events = await self._jobs.store.events(after=self.position, limit=_PAGE)
         followed = [event for event in events if self._followers(event)]
         jobs = await self._jobs_of(followed)
-        # From here on nothing waits, so that whoever joins has all of a page or nothing.
+        # From here on nothing waits, so that a new subscription has all of a page or nothing.
         now = self._jobs.clock.now()
         for event in followed:
             job = jobs[event.entry.job_id]
@@ -225,7 +225,7 @@ class Feed:
 
 
 class TooOld(Exception):
-    """What happened since a position cannot be told any more."""
+    """What happened since a position is not known any more."""
 
 
 class _Passed(NamedTuple):
@@ -249,7 +249,7 @@ class _Passed(NamedTuple):
 
 
 class Tail:
-    """Which events there were lately, so that those who come back need not read them all.
+    """Which events there were lately, so that clients that come back need not read them all.
 
     After a restart all clients come back at once, each with its own Last-Event-ID. It has all
     events between two numbers: `start` is before the first, `end` is the last.
@@ -263,7 +263,7 @@ class Tail:
         self.start = self.end = 0
 
     def begin(self, position: int) -> None:
-        """Forget everything, and go on behind this number."""
+        """Forget everything, and go on after this number."""
         self._passed.clear()
         self.start = self.end = position
 
@@ -278,8 +278,8 @@ class Tail:
     async def numbers(self, event_filter: EventFilter, *, after: int, upto: int) -> list[int]:
         """The numbers of events that a stream may have missed; raise TooOld.
 
-        A number that is not there belonged to a job that was removed: whoever shows that job must
-        be told, and cannot be told by an event.
+        A number that is not there belonged to a job that was removed: a client that shows that job
+        must read anew, since no event can say so.
         """
         if not after <= upto <= self.end:
             raise TooOld

@@ -1,4 +1,4 @@
-"""Following: what one client is told, from where its jobs stand to the end of its stream."""
+"""Following: what one client is sent, from where its jobs stand to the end of its stream."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ _TOO_OLD: Final = encode(
 
 
 class _Shown(NamedTuple):
-    """What the client was told last of a job."""
+    """What the client was last sent of a job."""
 
     version: int
     logged: int
@@ -120,7 +120,7 @@ class Following:
             async for page in opening.missed:
                 await self._check()
                 if self._subscription.end is not None:
-                    # What waits comes behind what was missed, so it must not be told either.
+                    # What waits comes after what was missed, so it must not be sent either.
                     self._subscription.drop(self._subscription.end)
                     return
                 for happening in page:
@@ -147,7 +147,7 @@ class Following:
         if shown is not None and shown.version > job.version:
             if shown.has_ended:
                 self._end_with(job.job.job_id)
-            return []  # what was missed has told more
+            return []  # what was missed is newer
         is_heard = shown is not None
         now = self._jobs.clock.now()
         data = encode(status_document(job, now))
@@ -206,9 +206,9 @@ class Following:
         return happening.version <= shown.logged
 
     def _news(self, job: JobSnapshot) -> str | None:
-        """By what name to tell how a job stands; None where there is nothing to tell.
+        """By what name to send how a job stands; None where there is nothing to send.
 
-        What has left an event is told by that event, and first.
+        A change with an event is sent as that event, and first.
         """
         shown = self._shown.get(job.job.job_id)
         if shown is None:
@@ -230,7 +230,7 @@ class Following:
         )
 
     async def _check(self) -> None:
-        """Ask anew, when it is time, whether who follows may do so; else tell nothing more."""
+        """Check again, when it is time, whether the client may follow; else send nothing more."""
         if self._time() < self._check_at:
             return
         self._check_at = self._time() + self._settings.check_seconds
@@ -246,7 +246,7 @@ class Following:
         return all([await self._guard.may_see(job.job) for job in self._opening.states])
 
     def _moved_on(self) -> int | None:
-        """The position that was reached without anything to tell, if it is a new one."""
+        """The position that was reached without anything to send, if it is a new one."""
         if self._subscription.is_empty:
             self._position = max(self._position, self._feed.position)
         if self._position == self._sent_position:
@@ -256,9 +256,9 @@ class Following:
 
 
 class StreamGuard:
-    """Who follows a stream, asked anew every few seconds, and what he may be told.
+    """The principal of a stream, checked again every few seconds, and what it may see.
 
-    Nothing is told on the strength of what was true when the stream was opened.
+    What was allowed when the stream was opened may not be allowed any more.
     """
 
     def __init__(
@@ -271,10 +271,10 @@ class StreamGuard:
         self._known_at = clock.monotonic()
         self.principal: Principal = call.principal
         self.can_ask = not call.is_known_already
-        """Whether it can be asked anew who follows."""
+        """Whether the principal can be checked again."""
 
     async def is_still_known(self) -> bool:
-        """Ask anew who follows, by the very credentials that opened the stream."""
+        """Check the principal again, by the credentials that opened the stream."""
         if not self.can_ask:
             return True
         try:
@@ -282,7 +282,7 @@ class StreamGuard:
         except NotAuthenticated:
             return False
         except GantlineError as error:
-            _log.warning("cannot tell now who follows a stream: %s", error)
+            _log.warning("cannot check now who follows a stream: %s", error)
             return self._clock.monotonic() - self._known_at < _UNKNOWN_FOR_SECONDS
         if principal is None or self._is_another(principal):
             return False
@@ -296,6 +296,6 @@ class StreamGuard:
         return await self._authorizer.may(self.principal, Action.READ, Target.of(job))
 
     def narrowed(self, event_filter: EventFilter) -> EventFilter:
-        """What is wanted, by what may be seen now."""
+        """The filter, limited to what may be seen now."""
         scope = self._authorizer.scope(self.principal, Action.READ)
         return msgspec.structs.replace(event_filter, visible_to=scope)

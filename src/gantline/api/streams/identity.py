@@ -1,4 +1,4 @@
-"""Who follows a stream: told by credentials as everywhere, or by a stream token."""
+"""The principal of a stream: known by credentials as everywhere, or by a stream token."""
 
 from typing import Final
 from uuid import UUID

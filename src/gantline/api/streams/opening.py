@@ -18,18 +18,18 @@ class StreamOpening(NamedTuple):
     """What a stream begins with."""
 
     position: int
-    """All up to this number is in what is told first, or has been told before."""
+    """All up to this number is in what is sent first, or has been sent before."""
     states: Sequence[JobSnapshot] = ()
     missed: AsyncIterator[list[Happening]] | None = None
     is_reset: bool = False
 
 
 class Opener:
-    """Begin to fill a subscription, and find what its client must be told first.
+    """Begin to fill a subscription, and find what its client must be sent first.
 
-    In this order: what is read after the feed has let the subscription in shows all up to the
-    position there, and what comes behind it the subscription is given. For who comes back, the feed
-    is then made to catch up: so every event that is in what was read is told by itself before.
+    In this order: the subscription joins the feed at a position; what is read then shows all up to
+    it, and the feed gives what comes after. For a client that comes back the feed then catches up,
+    so that every event that is in what was read is also sent as an event, and before.
     """
 
     def __init__(self, jobs: Jobs, feed: Feed) -> None:
@@ -84,7 +84,7 @@ class Opener:
     async def _missed(
         self, event_filter: EventFilter, *, after: int, upto: int
     ) -> AsyncIterator[list[Happening]]:
-        """Find the events behind `after`, to be read in order, a little at a time; raise TooOld."""
+        """Find the events after `after`, to be read in order, a little at a time; raise TooOld."""
         numbers = await self._feed.tail.numbers(event_filter, after=after, upto=upto)
         return self._pages(event_filter, numbers)
 

@@ -11,13 +11,13 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_of_one: int = 20
     """How many of them one principal may have."""
     ping_seconds: float = 15.0
-    """How often a comment is sent, so that nobody in between takes the connection for dead."""
+    """How often a comment is sent, so that no proxy takes the connection for dead."""
     check_seconds: float = 3.0
-    """How often it is asked anew whether who follows a stream may still do so."""
+    """How often it is checked again whether the client may still follow the stream."""
     longest_seconds: float = 900.0
     """After how long a stream is ended; the client comes back and goes on where it was."""
     longest_unchecked_seconds: float = 60.0
-    """The same where it cannot be asked anew: a dependency of a web framework told who asks."""
+    """The same where the client cannot be checked again: a web framework gave the principal."""
     stall_seconds: float = 30.0
     """How long a client may read nothing of what was sent before the stream is dropped."""
     most_waiting_bytes: int = 256 * 1024

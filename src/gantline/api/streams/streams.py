@@ -27,7 +27,7 @@ from gantline.contract.errors import GantlineError
 _log = logging.getLogger("gantline.api")
 
 _LOOK_AT_THE_SERVER_SECONDS: Final = 0.25
-# Where the response is never sent, what it holds is let go after this time.
+# Where the response is never sent, what it holds is released after this time.
 _SENT_WITHIN_SECONDS: Final = 60.0
 
 
@@ -102,7 +102,7 @@ class Streams:
         self._feed.look()
 
     def end_all(self) -> None:
-        """End every stream, so that its client goes elsewhere and is told the rest there."""
+        """End every stream, so that its client goes to another server for the rest."""
         for subscription in self._open:
             subscription.finish(End.STOPPING)
 
@@ -145,7 +145,7 @@ class Streams:
 class EventStream(Response):
     """Send texts until there are no more, the client is gone, or takes nothing any more.
 
-    Starlette's StreamingResponse knows neither the last nor how to let go what was never sent.
+    Starlette's StreamingResponse knows neither the last nor how to release what was never sent.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class EventStream(Response):
         self.init_headers(
             {
                 "content-type": "text/event-stream",
-                # Whoever is in between must neither keep nor pack nor hold back what is sent.
+                # A proxy must neither cache nor compress nor buffer what is sent.
                 "cache-control": "no-store, no-transform",
                 "x-accel-buffering": "no",
             }

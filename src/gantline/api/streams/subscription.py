@@ -33,7 +33,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     visible_to: Visibility
 
     def may_concern(self, event: LoggedEvent) -> bool:
-        """Whether an event may be wanted, as far as it tells by itself."""
+        """Whether an event may match, as far as it says itself."""
         return (
             event.tenant_id == self.tenant_id
             and (not self.job_ids or event.entry.job_id in self.job_ids)
@@ -82,7 +82,7 @@ class Happening:
         self.is_on_request = entry.event in ON_REQUEST
         goes_on = self.is_on_request and entry.status is JobStatus.RUNNING
         self.fence = entry.fence if goes_on else None
-        """Of the run that it tells of, and that goes on."""
+        """Of the run that it is about, if that goes on."""
         self.tag = f'"{entry.job_id}-{entry.version}-{document.state}"'
         """As `entity_tag` makes it of the job at that time."""
         self.text = event_text(entry.event, encode(document), number=self.number)
@@ -154,11 +154,11 @@ class End(Enum):
     """Why a stream goes on no longer."""
 
     DONE = auto()
-    """All was told that it is about."""
+    """All that it is about was sent."""
     TOO_SLOW = auto()
     STOPPING = auto()
     REFUSED = auto()
-    """Who follows it may not do so any more."""
+    """Its client may not follow it any more."""
     OLD = auto()
     CLIENT_GONE = auto()
 
@@ -183,7 +183,7 @@ class Subscription:
     # -- filling ----------------------------------------------------------------------------------
 
     def offer(self, happening: Happening) -> None:
-        """Let an event wait; one too many ends the stream behind those that wait already."""
+        """Let an event wait; one too many ends the stream after those that wait already."""
         if self.end is not None or not self.filter.admits(happening.job):
             return
         if self._events and self._bytes + len(happening.text) > self._most_bytes:

@@ -1,4 +1,4 @@
-"""What streams must look at, since no event tells it: progress of jobs, a server that stops."""
+"""What streams must look at, since no event says it: progress of jobs, a server that stops."""
 
 import asyncio
 import logging
@@ -92,9 +92,9 @@ def stopping_of(scope: Mapping[str, Any]) -> IsStopping:
 
 
 def _uvicorn_is_stopping() -> bool:
-    """See it from uvicorn's own handler of SIGTERM; ASGI has no word for it before it is done.
+    """See it from uvicorn's own handler of SIGTERM; ASGI has no message for it before it is done.
 
-    uvicorn waits for open responses, and tells the application only when there are none left.
+    uvicorn waits for open responses, and notifies the application only when there are none left.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

@@ -19,7 +19,7 @@ from gantline.runtime import monotonic, start_thread
 
 PARENT_PIPE: Final = "--parent-pipe"
 GRACE: Final = timedelta(seconds=5)
-"""How long after its drain time a child may take to write down what became of its jobs."""
+"""How long after its drain time a child may take to write the outcomes of its jobs."""
 _CHECK_SECONDS: Final = 0.2
 _KILLED_BY: Final = 128  # plus the signal's number: how a shell gives the end of a killed program
 

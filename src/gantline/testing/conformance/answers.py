@@ -118,7 +118,7 @@ async def a_late_repeat_of_a_cancel_does_not_stop_the_redriven_job(bench: Bench)
     cancelled = Transition.cancelled(job, actor="op", version=None)
     assert await bench.store.apply([cancelled]) == [Applied(2)]
     await bench.redrive(job.job.job_id)
-    assert await bench.store.apply([cancelled]) == [Applied(3)]  # told again, not done again
+    assert await bench.store.apply([cancelled]) == [Applied(3)]  # answered again, not done again
     assert await bench.status(job.job.job_id) is JobStatus.QUEUED
 
 

@@ -24,7 +24,7 @@ RETRYABLE = Failure(ErrorInfo(Code.NETWORK_ERROR, "Try again."))
 
 
 class StoreHarness(Protocol):
-    """What a store's author provides: one empty place, and handles on it.
+    """What a store's author provides: one empty database, and handles on it.
 
     Every handle stands for a process of its own where the store has such a thing.
     """
@@ -33,11 +33,11 @@ class StoreHarness(Protocol):
     def clock(self) -> FakeClock: ...
 
     async def open(self, *, before_commit: Callable[[], None] | None = None) -> JobStore:
-        """Open another handle on the same place; call `before_commit` inside every commit."""
+        """Open another handle on the same database; call `before_commit` inside every commit."""
         ...
 
     async def close(self) -> None:
-        """Close all handles and remove the place."""
+        """Close all handles and remove the database."""
         ...
 
 
@@ -58,11 +58,11 @@ class Bench:
         await self.harness.close()
 
     async def another(self) -> "Bench":
-        """A second process on the same place."""
+        """A second process on the same database."""
         return Bench(self.harness, await self.harness.open())
 
     def over(self, store: JobStore) -> "Bench":
-        """The same place, seen through another store object."""
+        """The same database, seen through another store object."""
         return Bench(self.harness, store)
 
     # -- steps --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ async def a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
 
 
 @rule
-async def a_claim_tells_how_long_the_job_had_been_due(bench: Bench) -> None:
+async def a_claim_says_how_long_the_job_had_been_due(bench: Bench) -> None:
     await bench.submit(delay=HOUR)
     bench.clock.advance(HOUR + timedelta(seconds=90))
     (run,) = await bench.claim()

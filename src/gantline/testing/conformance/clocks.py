@@ -110,5 +110,5 @@ async def a_clock_that_is_set_back_does_not_make_a_leader_for_ever(bench: Bench)
 
 
 @rule
-async def the_clock_of_the_store_is_what_it_tells(bench: Bench) -> None:
+async def a_ping_returns_the_time_of_the_store(bench: Bench) -> None:
     assert await bench.store.ping() == bench.clock.now()

@@ -37,7 +37,7 @@ async def whatever_was_accepted_ends_once(bench: Bench, point: Point) -> None:
     with suppress(Crash):
         await _life(dying, jobs)
     assert crash.reached
-    # The submitter tries again with the same ids, as one does who heard no answer.
+    # The submitter tries again with the same ids, as one does without an answer.
     answers = await bench.store.insert(jobs)
     assert all(isinstance(answer, Applied | Duplicate) for answer in answers)
     await _others_finish(bench)

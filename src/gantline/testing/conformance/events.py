@@ -72,7 +72,7 @@ async def a_number_is_never_handed_out_again(bench: Bench) -> None:
 
 
 @rule
-async def the_last_number_is_told_and_never_goes_back(bench: Bench) -> None:
+async def the_last_number_is_known_and_never_goes_back(bench: Bench) -> None:
     assert await bench.store.last_event() == 0
     await bench.bring_to(JobStatus.COMPLETED)
     last = (await read(bench))[-1].sequence
@@ -84,7 +84,7 @@ async def the_last_number_is_told_and_never_goes_back(bench: Bench) -> None:
 
 @rule
 async def several_may_number_at_once(bench: Bench) -> None:
-    """Every row gets one number, and the numbers have no holes: who misses one has missed a row."""
+    """Every row gets one number, and the numbers have no holes: a hole is a missed row."""
     handles = [bench, await bench.another(), await bench.another()]
     await bench.submit_many(30)
 

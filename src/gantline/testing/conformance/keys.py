@@ -165,25 +165,25 @@ async def a_request_key_is_held_for_its_own_time_whatever_the_job_does(bench: Be
 
 
 @rule
-async def a_request_key_tells_of_its_job_after_the_job_is_gone(bench: Bench) -> None:
+async def a_request_key_is_found_by_its_job_id_after_the_job_is_gone(bench: Bench) -> None:
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
     new, unkeyed = make_new(1, request_key=key), make_new(2, idempotency_key=KEY)
     assert await bench.store.insert([new, unkeyed]) == [Applied(1), Applied(1)]
     ids = [unkeyed.job.job_id, new.job.job_id]
-    told = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body")
-    assert await bench.store.request_keys(ids) == [None, told]
+    stored = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body")
+    assert await bench.store.request_keys(ids) == [None, stored]
     for run in await bench.claim():
         await bench.finish(run)
     bench.clock.advance(HOUR)
     rule_ = PruneRule(JobStatus.COMPLETED, bench.clock.now())
     assert (await bench.store.prune([rule_], limit=10)).jobs == 2
-    assert await bench.store.request_keys(ids) == [None, told]
+    assert await bench.store.request_keys(ids) == [None, stored]
     bench.clock.advance(DAY)
     assert await bench.store.request_keys(ids) == [None, None]
 
 
 @rule
-async def a_repeated_request_is_told_by_its_own_key_whoever_has_the_jobs_key(bench: Bench) -> None:
+async def a_repeated_request_is_found_by_its_own_key_not_the_jobs_key(bench: Bench) -> None:
     """Its job failed and freed the job's key, and another job took that."""
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
     first = make_new(1, idempotency_key=KEY, request_key=key)
@@ -191,8 +191,8 @@ async def a_repeated_request_is_told_by_its_own_key_whoever_has_the_jobs_key(ben
     await bench.finish((await bench.claim())[0], PERMANENT)
     await bench.submit(2, idempotency_key=KEY)
     again = make_new(1, idempotency_key=KEY, request_key=key)
-    told = Duplicate(first.job.job_id, by=KeyKind.REQUEST)
-    assert await bench.store.insert([again]) == [told]
+    duplicate = Duplicate(first.job.job_id, by=KeyKind.REQUEST)
+    assert await bench.store.insert([again]) == [duplicate]
     other = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"other body", DAY)
     clash = make_new(3, idempotency_key=KEY, request_key=other)
     assert await bench.store.insert([clash]) == [Conflict(by=KeyKind.REQUEST)]

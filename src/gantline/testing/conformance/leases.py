@@ -64,7 +64,7 @@ async def a_run_of_another_session_is_reported_lost(bench: Bench) -> None:
 
 
 @rule
-async def a_renewal_tells_of_a_cancel(bench: Bench) -> None:
+async def a_renewal_reports_a_cancel(bench: Bench) -> None:
     await bench.submit_many(2)
     cancelled, other = await bench.claim()
     await bench.cancel(cancelled.job.job_id)
@@ -90,7 +90,7 @@ async def an_expired_run_comes_back_as_it_was_claimed(bench: Bench) -> None:
     run = await bench.start({"a": 1})
     await bench.let_leases_expire()
     (late,) = await bench.store.expired(limit=10)
-    # How long it had been due is told to whoever claims, and need not be remembered.
+    # How long it had been due is returned by the claim, and need not be stored.
     assert replace(late, waited_seconds=run.waited_seconds) == run
 
 

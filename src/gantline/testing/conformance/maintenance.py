@@ -86,7 +86,7 @@ async def two_leaders_at_once_do_no_harm(bench: Bench) -> None:
     await bench.claim()
     await bench.let_leases_expire()
     swept = await asyncio.gather(*(b.reap() for b in (bench, other, bench, other)))
-    # Two may both be told of the same crash; that it is counted once, the jobs show.
+    # Both may report the same crash; the jobs show that it is counted once.
     assert sum(report.requeued for report in swept) >= 30
     for job in await bench.store.get(ids, tenant_id=None):
         assert job is not None
@@ -124,7 +124,7 @@ async def what_is_older_than_its_retention_is_pruned(bench: Bench) -> None:
 
 
 @rule
-async def exempt_jobs_do_not_hide_old_ones_behind_them(bench: Bench) -> None:
+async def exempt_jobs_do_not_hide_old_ones_after_them(bench: Bench) -> None:
     for _ in range(5):
         await bench.bring_to(JobStatus.FAILED)
     old, _ = await bench.bring_to(JobStatus.COMPLETED)

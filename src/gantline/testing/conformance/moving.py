@@ -122,16 +122,16 @@ async def _complete_and_prune(bench: Bench, new: NewJob) -> None:
 
 
 async def _with_events(bench: Bench) -> None:
-    new = make_new("told of", logged=True, tenant_id="tenant", job_type="told")
+    new = make_new("with events", logged=True, tenant_id="tenant", job_type="logged")
     await bench.store.insert([new])
-    requests = [LaneRequest("default", ("told",), 1, ("told",))]
+    requests = [LaneRequest("default", ("logged",), 1, ("logged",))]
     (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     await bench.store.progress([Progress(run.ref, 12.5, "begun", logged=True)])
     await bench.finish(run, PERMANENT)
 
 
 class Seen(NamedTuple):
-    """What the reading verbs tell of a store."""
+    """What the reading verbs of a store return."""
 
     jobs: object
     counts: object
@@ -227,7 +227,7 @@ async def a_running_job_is_not_taken_in(bench: Bench) -> None:
 
 
 @rule
-async def numbers_go_on_behind_those_taken_in(bench: Bench) -> None:
+async def numbers_go_on_after_those_taken_in(bench: Bench) -> None:
     await furnish(bench)
     held = await move(bench)
     (marks,) = [item for item in held if isinstance(item, Marks)]

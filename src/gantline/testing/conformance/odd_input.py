@@ -119,7 +119,7 @@ async def a_limit_beyond_all_rows_gives_them_all(bench: Bench, case: str) -> Non
 
 
 @rule_for(_MANY)
-async def behind_the_last_number_there_is_nothing(bench: Bench, case: str) -> None:
+async def after_the_last_number_there_is_nothing(bench: Bench, case: str) -> None:
     number = _MANY[case]
     await _fill(bench)
     while await bench.store.sequence(limit=10):
@@ -146,6 +146,6 @@ async def the_first_and_the_last_instant_can_be_asked_for(bench: Bench) -> None:
         assert [job.job.job_id for job in page.items] == [job_id]
     for nothing in (JobFilter(created_from=_LAST), JobFilter(created_before=_FIRST)):
         assert (await bench.store.find(nothing, limit=10)).items == ()
-    behind = await bench.store.find(JobFilter(), limit=10, after=Cursor(_FIRST, uuid4()))
-    assert behind.items == ()
+    rest = await bench.store.find(JobFilter(), limit=10, after=Cursor(_FIRST, uuid4()))
+    assert rest.items == ()
     assert (await bench.store.prune([PruneRule(JobStatus.FAILED, _FIRST)], limit=1)).jobs == 0

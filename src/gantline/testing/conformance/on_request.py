@@ -1,4 +1,4 @@
-"""Rules for events that a type asks for: submitted, started, progressed. They tell, and no more."""
+"""Rules for events that a type asks for: submitted, started, progressed. They change nothing."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -36,7 +36,7 @@ async def history(bench: Bench, job_id: UUID) -> list[LogEntry]:
 
 
 @rule
-async def who_asks_is_told_of_submit_start_and_progress(bench: Bench) -> None:
+async def submit_start_and_progress_are_logged_on_request(bench: Bench) -> None:
     new = logged(tenant_id="tenant", attempt=2)
     assert await bench.store.insert([new]) == [Applied(1)]
     bench.clock.advance(LEASE)
@@ -72,8 +72,8 @@ async def who_asks_is_told_of_submit_start_and_progress(bench: Bench) -> None:
 
 
 @rule
-async def who_does_not_ask_is_not_told(bench: Bench) -> None:
-    """Beside one who does, in the same call."""
+async def what_is_not_asked_for_is_not_logged(bench: Bench) -> None:
+    """Also beside a job whose events are asked for, in the same call."""
     await bench.store.insert([make_new(1), logged(2), make_new(3)])
     plain = (*(await start(bench, logging=False)),)
     assert len(plain) == 3
@@ -88,7 +88,7 @@ async def who_does_not_ask_is_not_told(bench: Bench) -> None:
 
 @rule
 async def they_do_not_change_how_a_job_stands(bench: Bench) -> None:
-    """Two jobs go the same way, one of them telling it: only their logs differ."""
+    """Two jobs go through the same, one of them with these events: only their logs differ."""
     new, plain = logged(1), make_new(2)
     await bench.store.insert([new, plain])
     for logging in (True, False):
@@ -119,7 +119,7 @@ async def they_do_not_change_how_a_job_stands(bench: Bench) -> None:
 
 
 @rule
-async def a_job_that_has_only_told_of_its_way_has_no_outcome(bench: Bench) -> None:
+async def a_job_with_only_such_events_has_no_outcome(bench: Bench) -> None:
     new = logged()
     await bench.store.insert([new])
     assert (await bench.snapshot(new.job.job_id)).last is None
@@ -133,7 +133,7 @@ async def a_job_that_has_only_told_of_its_way_has_no_outcome(bench: Bench) -> No
 
 
 @rule
-async def they_are_not_told_twice_where_an_answer_is_lost(bench: Bench) -> None:
+async def they_are_not_logged_twice_where_an_answer_is_lost(bench: Bench) -> None:
     new = logged(idempotency_key="key")
     lossy = bench.over(losing_answers(bench.store))
     assert await lossy.store.insert([new]) == [Duplicate(new.job.job_id)]
@@ -153,7 +153,7 @@ async def they_are_not_told_twice_where_an_answer_is_lost(bench: Bench) -> None:
 
 
 @rule
-async def what_is_refused_is_not_told(bench: Bench) -> None:
+async def what_is_refused_is_not_logged(bench: Bench) -> None:
     new = logged(1, idempotency_key="key")
     await bench.store.insert([new])
     repeated, clashing = logged(1, idempotency_key="key"), logged(2, idempotency_key="key")
@@ -192,11 +192,11 @@ async def they_come_in_the_order_in_which_they_happened(bench: Bench) -> None:
     await bench.store.insert([logged(n) for n in range(6)])
     runs = [run for one in benches for run in await start(one, limit=3)]
     for percent in (25.0, 50.0):
-        for place, run in enumerate(runs):
+        for index, run in enumerate(runs):
             update = Progress(run.ref, percent, logged=True)
-            await benches[place % 2].store.progress([update])
-    for place, run in enumerate(runs):
-        await benches[1 - place % 2].finish(run)
+            await benches[index % 2].store.progress([update])
+    for index, run in enumerate(runs):
+        await benches[1 - index % 2].finish(run)
     seen = await read(bench)
     assert [event.sequence for event in seen] == list(range(1, 31))
     for run in runs:

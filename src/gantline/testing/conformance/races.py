@@ -19,7 +19,7 @@ _ROUNDS = 20
 
 
 async def together(*racers: Awaitable[Any]) -> list[Any]:
-    """Start all racers behind one barrier."""
+    """Start all racers at one barrier."""
     barrier = asyncio.Barrier(len(racers))
 
     async def run(racer: Awaitable[Any]) -> Any:
@@ -264,6 +264,6 @@ async def two_reapers_over_one_page_count_a_crash_once(bench: Bench) -> None:
         bench.manager.settle([Ending(late[0], LeaseLost())]),
         other.manager.settle([Ending(late[0], LeaseLost())]),
     )
-    assert all(answer[0].accepted for answer in answers)  # the same change, told to both
+    assert all(answer[0].accepted for answer in answers)  # both get the same change
     job = await bench.snapshot(run.job.job_id)
     assert (job.crashes, job.version) == (1, 3)

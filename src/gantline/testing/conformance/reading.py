@@ -184,7 +184,7 @@ async def counts_are_what_a_recount_finds(bench: Bench) -> None:
 
 
 @rule
-async def the_oldest_due_job_tells_how_long_a_queue_waits(bench: Bench) -> None:
+async def the_oldest_due_job_shows_how_long_a_queue_waits(bench: Bench) -> None:
     await bench.submit(priority=3)
     since = bench.clock.now()
     bench.clock.advance(HOUR)

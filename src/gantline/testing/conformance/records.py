@@ -158,8 +158,8 @@ async def many_records_are_written_each_under_its_own_version(bench: Bench) -> N
         "e": b"again",
         "f": b"new",
     }
-    for place, key in ((0, "f"), (3, "e"), (6, "a")):
-        assert answers[place] == Applied(stored[key].version)
+    for index, key in ((0, "f"), (3, "e"), (6, "a")):
+        assert answers[index] == Applied(stored[key].version)
     assert (stored["b"].version, stored["c"].version) == (kept, now)
 
 

@@ -157,7 +157,7 @@ async def an_operator_s_write_stays_in_its_tenant(bench: Bench, pair: Pair) -> N
 
 @rule
 async def a_repeated_change_stays_in_its_tenant(bench: Bench) -> None:
-    """Whoever names another's change learns nothing by it, also not that it was made."""
+    """A caller that names another's change learns nothing by it, not even that it was made."""
     theirs = await bench.submit(tenant_id="theirs")
     job = await bench.snapshot(theirs)
     cancelled = Transition.cancelled(job, actor="op", version=None)
