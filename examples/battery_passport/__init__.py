@@ -1,1 +1,1 @@
-"""Battery passports: from a maker's documents to a signed passport with a QR code, job by job."""
+"""Battery passports: jobs that make a signed passport with a QR code from documents."""

@@ -112,10 +112,10 @@ class Demo:
         if event.entry.result is not None:
             done = msgspec.json.decode(event.entry.result)
             self._terminal.draw(done["qr"])
-            place = f"{self.server.url}/passports/{done['passport_version_id']}"
+            url = f"{self.server.url}/passports/{done['passport_version_id']}"
             self._terminal.say("\nThe passport is done: scan its code, or look at the whole of it.")
             for name in done["artefacts"]:
-                self._terminal.say(f"  {place}/{name}")
+                self._terminal.say(f"  {url}/{name}")
             self._terminal.say(f"More samples, live: {self.server.url}")
         if opens_browser:
             webbrowser.open(self.server.url)
@@ -143,7 +143,7 @@ def main() -> None:
         shutil.rmtree(demo.folder, ignore_errors=True)
     demo.folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(KEY_VARIABLE, new_key())
-    # The terminal tells what happens to jobs; the worker's own lines would run through it.
+    # The terminal shows what happens to jobs; the worker's own lines would disturb that.
     logging.getLogger("gantline").setLevel(logging.CRITICAL)
     has_screen = sys.platform == "darwin" or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

@@ -1,4 +1,4 @@
-"""The books: every row that the application keeps, written and read in somebody's transaction.
+"""The books: every row that the application keeps, written and read in the caller's transaction.
 
 Rows are only added. What is there already stays as it is, so whatever is written may be written
 again. Every call names the tenant.
@@ -209,7 +209,7 @@ class Books:
     # -- retention --------------------------------------------------------------------------------
 
     async def unused_documents(self, *, before: str, limit: int) -> list[tuple[str, str]]:
-        """Documents of all tenants, as (tenant, id), of which nothing was sealed for so long."""
+        """Documents of all tenants, as (tenant, id), from which nothing was sealed for so long."""
         rows = await self._rows(
             "SELECT tenant_id, document_id FROM document WHERE received_at < ? AND NOT EXISTS ("
             " SELECT 1 FROM reading_fact JOIN snapshot_fact USING (tenant_id, payload_hash)"
@@ -232,14 +232,14 @@ class Books:
         await self._rows("DELETE FROM snapshot WHERE status = 'OPEN' AND issued_at < ?", before)
 
     async def forget_document(self, tenant: str, document_id: str) -> None:
-        """Remove a document and what was read in it; facts that others have told too stay."""
+        """Remove a document and what was read in it; facts that other documents hold too stay."""
         for table in ("reading_fact", "reading", "document"):
             sql = f"DELETE FROM {table} WHERE tenant_id = ? AND document_id = ?"  # noqa: S608  # as above
             await self._rows(sql, tenant, document_id)
         await self._rows(
             "DELETE FROM fact WHERE tenant_id = ?"
-            " AND NOT EXISTS (SELECT 1 FROM reading_fact AS told"
-            " WHERE told.tenant_id = fact.tenant_id AND told.payload_hash = fact.payload_hash)"
+            " AND NOT EXISTS (SELECT 1 FROM reading_fact AS other"
+            " WHERE other.tenant_id = fact.tenant_id AND other.payload_hash = fact.payload_hash)"
             " AND NOT EXISTS (SELECT 1 FROM snapshot_fact AS kept"
             " WHERE kept.tenant_id = fact.tenant_id AND kept.payload_hash = fact.payload_hash)",
             tenant,

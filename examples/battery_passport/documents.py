@@ -1,4 +1,4 @@
-"""Documents of a battery's maker, and the facts that are in them.
+"""Documents of a battery's manufacturer, and the facts that are in them.
 
 A bill of materials comes as CSV, a carbon footprint as JSON, a due diligence report as XML.
 """
@@ -28,7 +28,7 @@ Serial = Annotated[str, Meta(pattern=r"^[A-Z0-9][A-Z0-9-]{2,39}$")]
 
 
 class Kind(StrEnum):
-    """What a document tells about. A passport needs one of each."""
+    """What a document is about. A passport needs one of each."""
 
     BOM = "BOM"
     PCF = "PCF"
@@ -94,7 +94,7 @@ class Mineral(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(content: bytes) -> Reading:
-    """Read a document into facts. What is wrong with it is wrong for good: raise Permanent."""
+    """Read a document into facts. Another attempt would not help: raise Permanent."""
     if len(content) > LARGEST_DOCUMENT:
         raise Permanent("PAYLOAD_TOO_LARGE", f"A document has {LARGEST_DOCUMENT} bytes at most.")
     try:

@@ -15,7 +15,7 @@ def as_json(signed: Signed) -> bytes:
 
 
 def as_json_ld(signed: Signed) -> bytes:
-    """The vocabulary is named in the document itself, so that nobody has to fetch a context."""
+    """The vocabulary is named in the document itself, so that no reader has to fetch a context."""
     return canonical(
         {
             "@context": {"@version": "1.1", "@vocab": _VOCABULARY},

@@ -26,7 +26,7 @@ class Receiver:
         self._received: dict[str, dict[str, Received]] = {}
 
     async def register(self, jobs: Gantline, tenant: str, url: str) -> UUID | None:
-        """Have the tenant's endpoint lead here; where webhooks are off, there is none."""
+        """Make this receiver the tenant's endpoint; None where webhooks are off."""
         if jobs.webhooks is None:
             return None
         spec = WebhookSpec(

@@ -35,7 +35,7 @@ class Signer:
 
 
 def signer_from(environment: Mapping[str, str]) -> Signer:
-    """Raise Permanent where there is no key: trying again would not bring one."""
+    """Raise Permanent where there is no key: another attempt would not help."""
     text = environment.get(KEY_VARIABLE, "")
     try:
         return Signer(base64.b64decode(text, validate=True))

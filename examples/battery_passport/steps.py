@@ -38,7 +38,7 @@ class Document(msgspec.Struct):
 class Battery(msgspec.Struct):
     serial: str
     document_id: str
-    """The document that came last, so that each has the battery looked at once."""
+    """The document that came last, so that each one makes one snapshot job."""
 
 
 class SealedSnapshot(msgspec.Struct):
@@ -61,7 +61,7 @@ def database(ctx: Context) -> Database:
 
 
 def signer() -> signing.Signer:
-    """The key is read for each run, so that a worker need not be started anew for a new one."""
+    """The key is read for each run, so that a worker need not be restarted for a new one."""
     return signing.signer_from(os.environ)
 
 
@@ -217,7 +217,7 @@ async def generate_qr(
 async def export_passport(
     task: Version, ctx: Context, *, db: Database = provide(database)
 ) -> dict[str, Any]:
-    """Write the passport as JSON, JSON-LD and PDF. Its end is told to the tenant's webhooks."""
+    """Write the passport as JSON, JSON-LD and PDF. Its end goes to the tenant's webhooks."""
     tenant, version_id = ctx.job.tenant_id, task.passport_version_id
     async with db.opened() as books:
         version = await books.version(tenant, version_id)
@@ -265,7 +265,7 @@ async def run_rule_tests(
 @steps.every(timedelta(hours=1), overlap="skip")
 @steps.job("RETENTION_SWEEP", priority=0, retry=_FIVE)
 async def retention_sweep(ctx: Context, *, db: Database = provide(database)) -> dict[str, int]:
-    """Forget documents of which no passport was made, a batch at a time."""
+    """Remove documents from which no passport was made, a batch at a time."""
     # The instant that was due, not the clock: however late or often it runs, it means the same.
     before = instant_text((ctx.job.scheduled_at or ctx.job.created_at) - KEEP_UNUSED)
     async with db.opened() as books:

@@ -15,7 +15,7 @@ class Check(NamedTuple):
 
 
 async def verify(books: Books, tenant: str, text: str) -> list[Check]:
-    """Tell what holds; a check that fails is the last one."""
+    """Make the checks in order; one that fails is the last one."""
     code = QrText.read(text)
     if code is None:
         return [Check("It is the code of a battery passport", False)]
@@ -34,5 +34,5 @@ async def verify(books: Books, tenant: str, text: str) -> list[Check]:
         Check("The receipt has the hash in the code", base32(receipt_hash) == code[3]),
         Check("Ed25519 signature of the receipt", is_signed(receipt_hash, signature)),
     ]
-    failed = [place for place, check in enumerate(checks) if not check.holds]
+    failed = [index for index, check in enumerate(checks) if not check.holds]
     return checks[: failed[0] + 1] if failed else checks

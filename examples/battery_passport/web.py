@@ -1,7 +1,7 @@
 """The web side: documents in, passports out, and the page on which both can be watched.
 
-Who asks is told by a cookie that names the tenant: enough for a demo on this machine, and nothing
-more. Everything about jobs (status, live events, redrive) is the API of Gantline itself.
+A cookie names the tenant of a request: enough for a demo on this machine, and nothing more.
+Everything about jobs (status, live events, redrive) is the API of Gantline itself.
 """
 
 from collections.abc import AsyncIterator, Awaitable
@@ -128,7 +128,7 @@ class Desk:
         return Accepted.of(handle)
 
     async def send_sample(self, request: Request) -> Response:
-        """All documents of a sample; one of the handles tells for all."""
+        """All documents of a sample; the answer is about one of the jobs."""
         who, sample = _who(request), sample_named(request.path_params["name"])
         if sample is None:
             raise HTTPException(404)
@@ -235,7 +235,7 @@ def make_web(jobs: Gantline, receiver: Receiver) -> Starlette:
 
 
 def _who(request: Request) -> Principal:
-    """Who asks. A page elsewhere, for which the browser sends our cookie too, changes nothing."""
+    """The principal. A page of another site, which sends our cookie too, can change nothing."""
     site = request.headers.get("sec-fetch-site", "none")
     if request.method != "GET" and site not in ("none", "same-origin"):
         raise HTTPException(403)
@@ -243,7 +243,7 @@ def _who(request: Request) -> Principal:
 
 
 async def _body(request: Request, *, most: int) -> bytes:
-    """Read the body, but not more than may be."""
+    """Read the body, up to the limit."""
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -262,7 +262,7 @@ def _names(files: list[Path]) -> list[str]:
 
 
 async def _found(reading: Awaitable[T]) -> T:
-    """What a reading finds, or 404: of another tenant too."""
+    """What a reading finds, or 404, also for what is another tenant's."""
     try:
         return await reading
     except Permanent:

@@ -59,6 +59,6 @@ def create_app(database: Path, *, pace_seconds: float = 0.0) -> FastAPI:
 
 
 def of_ones_own(request: Request, analysis: Analysis) -> None:
-    """Of a document that somebody may not read, he is not even told that it exists."""
+    """Answer a document that the user may not read as one that does not exist."""
     if str(analysis.document_id) not in request.state.principal.subjects:
         raise NotThere("There is no such document.")

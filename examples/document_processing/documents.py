@@ -39,7 +39,7 @@ class Texts(NamedTuple):
 
 
 class Listed(msgspec.Struct, rename="camel"):
-    """A document, as those see it who may read it."""
+    """A document, as its readers see it."""
 
     document_id: str
     title: str
@@ -50,7 +50,7 @@ class Listed(msgspec.Struct, rename="camel"):
 
 
 class Documents:
-    """One method per question. Whoever asks for a text names the reader, jobs too."""
+    """One method per question. A caller that asks for a text names the reader, jobs too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,9 +1,9 @@
-"""The jobs: what is done with documents, apart from who asks for it over HTTP.
+"""The jobs: what is done with documents, apart from the HTTP side.
 
-A job knows a document by its id and reads it as whoever asked for the job: what he may no longer
-read, it does not read either. Nothing of a text is in a payload, a result, an error or a log: those
-are for many eyes. What was found out is kept with the document, in the transaction that completes
-the job.
+A job knows a document by its id and reads it with the rights of the user who submitted the job:
+what that user may no longer read, it does not read either. Nothing of a text is in a payload, a
+result, an error or a log, which many people read. What was found out is kept with the document, in
+the transaction that completes the job.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gantline.errors import HandlerSignal
 
 jobs_of_documents = JobGroup(queue="documents")
 
-# So that the page hears of a job from its first moment on, whoever submitted it.
+# So that the page gets a job from its first moment on, whichever user submitted it.
 _EVENTS: Final = ("submitted", "started", "progressed")
 
 
@@ -34,7 +34,7 @@ class Shared(msgspec.Struct):
 
     documents: Documents
     pace_seconds: float = 0.0
-    """How long each step takes at least, so that eyes can follow."""
+    """How long each step takes at least, so that people can follow."""
 
 
 class Document(msgspec.Struct, rename="camel"):
@@ -79,7 +79,7 @@ async def process(document: Document, ctx: Context) -> dict[str, int]:
     events=_EVENTS,
 )
 async def index(document: Document, ctx: Context) -> dict[str, Any]:
-    """Find out by which words a document should be found."""
+    """Find the words by which a document should be found."""
     text = _processed(document.document_id, ctx)
     await _step(ctx, 10, "reading")
     with _quoting_nothing():
@@ -140,7 +140,7 @@ async def _step(ctx: Context, percent: float, phase: str) -> None:
 
 @contextmanager
 def _quoting_nothing() -> Iterator[None]:
-    """What goes wrong over a text may quote it: tell operators what it was and where, no more."""
+    """An exception about a text may quote it: show operators only its type and where it was."""
     try:
         yield
     except HandlerSignal:

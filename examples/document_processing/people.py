@@ -1,4 +1,4 @@
-"""Who asks, and what he may do: the login of this application, in the terms of Gantline."""
+"""The users, and what they may do: the login of this application, in the terms of Gantline."""
 
 import secrets
 from typing import Final
@@ -30,7 +30,7 @@ PEOPLE: Final = {
 
 
 class Sessions:
-    """An authenticator by cookie. Yours asks for a password; this one believes everybody."""
+    """An authenticator by cookie. Yours asks for a password; this one does not."""
 
     challenge = "Cookie"
 
@@ -48,7 +48,7 @@ class Sessions:
         return None if person is None else self._principal(person)
 
     def _principal(self, person: Person) -> Principal:
-        """The documents that he may read are the subjects that are granted to him.
+        """The documents that a user may read are the subjects that are granted to the user.
 
         The operator steers the jobs of all companies, and may read no document.
         """
@@ -62,7 +62,7 @@ class Sessions:
 
 
 class ByDocument(DefaultAuthorizer):
-    """As by default, and nobody has a job done about a document that is not for him."""
+    """As by default, and no user submits a job about a document that is not granted."""
 
     async def may(self, principal: Principal, action: Action, target: Target) -> bool:
         if action is Action.SUBMIT and target.subject_id not in principal.subjects:

@@ -38,7 +38,7 @@ async def current_user(request: Request) -> Principal:
     sessions: Sessions = request.app.state.sessions
     user = await sessions.authenticate(Credentials(cookies=request.cookies))
     if user is None:
-        raise NotAuthenticated("Nobody is logged in.", next_step="POST /login.")
+        raise NotAuthenticated("You are not logged in.", next_step="POST /login.")
     return user
 
 

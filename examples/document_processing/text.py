@@ -1,4 +1,4 @@
-"""What is done with a text: hiding personal data, finding words, telling its language. No I/O."""
+"""What is done with a text: hiding personal data, finding words, finding its language. No I/O."""
 
 import re
 from collections import Counter
@@ -80,7 +80,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _HIDDEN: Final = re.compile(r"\[[a-z-]+\]")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 
-# The commonest words of a language tell which one it is, and tell nothing about a text.
+# The commonest words of a language show which one it is, and nothing about a text.
 _COMMON: Final = {
     "en": "the of and to a in is that for it was on with as be at by this have from or are not you "
     "your we our which will has been an he she they his her but if all no so up out into",
@@ -99,7 +99,7 @@ def words_of(text: str) -> list[str]:
 
 
 def language_of(words: Sequence[str]) -> str:
-    """The language of whose commonest words there are most; `und`, as in ISO 639, if of none."""
+    """The language with the most of its commonest words; `und`, as in ISO 639, without any."""
     found = {
         language: sum(word in common for word in words)
         for language, common in _COMMON_WORDS.items()

@@ -3,11 +3,11 @@ import { pixelsOf, pixelsOfCamera } from "/page/pixels.js";
 
 const STEPS = [
   ["PARSE_FACTS", "Read the facts", (jobs) => `${sum(jobs, "facts")} facts in ${jobs.length} ${jobs.length === 1 ? "document" : "documents"}`],
-  ["BUILD_SNAPSHOT", "Seal the snapshot", told((r) => `sealed, ${r.snapshot_id.slice(0, 16)}…`)],
-  ["COMPILE_PASSPORT", "Compile the passport", told((r) => `hash ${r.payload_hash.slice(0, 16)}…`)],
-  ["SIGN_PASSPORT", "Sign the receipt", told((r) => `Ed25519, key ${r.key_id}`)],
-  ["GENERATE_QR", "Draw the QR code", told((r) => `level M, ${r.qr.length} characters`)],
-  ["EXPORT_PASSPORT", "Export", told((r) => r.artefacts.slice(1).map((name) => name.split(".")[1]).join(", "))],
+  ["BUILD_SNAPSHOT", "Seal the snapshot", ofLast((r) => `sealed, ${r.snapshot_id.slice(0, 16)}…`)],
+  ["COMPILE_PASSPORT", "Compile the passport", ofLast((r) => `hash ${r.payload_hash.slice(0, 16)}…`)],
+  ["SIGN_PASSPORT", "Sign the receipt", ofLast((r) => `Ed25519, key ${r.key_id}`)],
+  ["GENERATE_QR", "Draw the QR code", ofLast((r) => `level M, ${r.qr.length} characters`)],
+  ["EXPORT_PASSPORT", "Export", ofLast((r) => r.artefacts.slice(1).map((name) => name.split(".")[1]).join(", "))],
 ];
 const EVENTS = ["state", "progress", "submitted", "started", "completed", "failed", "retried",
   "poisoned", "cancelled", "snoozed", "released", "crashed", "redriven"];
@@ -18,7 +18,7 @@ let current = null;          // the run that is shown
 let shown = null;            // the passport that is shown
 let scanned = "";            // what its code says
 
-function told(tell) { return (jobs) => tell(jobs.at(-1).result); }
+function ofLast(describe) { return (jobs) => describe(jobs.at(-1).result); }
 function sum(jobs, name) { return jobs.reduce((total, job) => total + job.result[name], 0); }
 
 function element(tag, text = "", className = "") {
@@ -104,7 +104,7 @@ function stateOf(jobs) {
 function draw() {
   const title = element("b", current.title || "a run");
   $("run").replaceChildren(title);
-  $("steps").replaceChildren(...STEPS.map(([type, name, tell], place) => {
+  $("steps").replaceChildren(...STEPS.map(([type, name, describe], index) => {
     let jobs = [...current.jobs.values()].filter((job) => job.jobType === type);
     let state = stateOf(jobs), text = "";
     if (type === "BUILD_SNAPSHOT" && state === "done") {
@@ -115,8 +115,8 @@ function draw() {
       } else jobs = sealed;
     }
     const row = element("li", "", `step ${state}`);
-    const mark = { done: "✓", failed: "✗" }[state] ?? String(place + 1);
-    const says = element("p", text || (state === "done" ? tell(jobs) : ""));
+    const mark = { done: "✓", failed: "✗" }[state] ?? String(index + 1);
+    const says = element("p", text || (state === "done" ? describe(jobs) : ""));
     if (state === "failed") {
       const job = jobs.find((one) => one.errorCode);
       if (job) {
@@ -132,22 +132,22 @@ function draw() {
 }
 
 function webhook() {
-  const state = current.told ? "done" : current.isTelling ? "running" : "waiting";
+  const state = current.delivery ? "done" : current.isNotifying ? "running" : "waiting";
   const row = element("li", "", `step ${state}`);
-  const says = current.told ? `verified, delivery ${current.told.delivery_id.slice(0, 18)}…` : "";
-  row.append(element("span", current.told ? "✓" : "7", "dot"), element("h3", "Tell the customer"),
+  const says = current.delivery ? `verified, delivery ${current.delivery.delivery_id.slice(0, 18)}…` : "";
+  row.append(element("span", current.delivery ? "✓" : "7", "dot"), element("h3", "Notify the customer"),
     element("code", "webhook"), element("p", says));
   return row;
 }
 
 async function waitForWebhook(run, version) {
-  if (run.isTelling) return;
-  run.isTelling = true;
-  for (let tries = 0; tries < 40 && !run.told; tries += 1) {
+  if (run.isNotifying) return;
+  run.isNotifying = true;
+  for (let tries = 0; tries < 40 && !run.delivery; tries += 1) {
     const received = await ask("/received");
-    run.told = received.find((one) => one.passport_version_id === version && one.job_type === "EXPORT_PASSPORT");
+    run.delivery = received.find((one) => one.passport_version_id === version && one.job_type === "EXPORT_PASSPORT");
     if (run === current) draw();
-    if (!run.told) await new Promise((done) => setTimeout(done, 250));
+    if (!run.delivery) await new Promise((done) => setTimeout(done, 250));
   }
 }
 
@@ -311,7 +311,7 @@ async function start() {
   const passports = await issued();
   const listed = await ask("/api/jobs?limit=200");
   const newest = listed.items.find((job) => job.jobType === "EXPORT_PASSPORT" && job.status === "Completed");
-  if (!newest || current) return; // somebody was quicker, or a run has begun
+  if (!newest || current) return; // a run has begun meanwhile
   const made = passports.find((one) => one.passport_version_id === newest.result.passport_version_id);
   begin(newest.correlationId, made?.serial);
   listed.items.filter((job) => job.correlationId === newest.correlationId).reverse().forEach(hear);

@@ -1,4 +1,4 @@
-// Pictures as the server wants them: one byte of brightness for each pixel, row by row.
+// Pictures as the server expects them: one byte of brightness for each pixel, row by row.
 
 export async function pixelsOf(image) {
   await image.decode();
@@ -6,7 +6,7 @@ export async function pixelsOf(image) {
 }
 
 export async function pixelsOfCamera(video, use) {
-  // Show the camera, and hand one picture after the other to `use` until it has what it wants.
+  // Show the camera, and hand one picture after the other to `use` until it returns true.
   const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   video.hidden = false;
   video.srcObject = stream;

@@ -1,4 +1,4 @@
-// The page: shows what it is told. Nothing of a document is put into it but as text.
+// The page: shows what the server sends. What comes from a document is only ever set as text.
 
 const EVENTS = ["state", "submitted", "started", "progressed", "progress", "retried", "snoozed",
   "released", "crashed", "redriven", "completed", "failed", "poisoned", "cancelled"];
@@ -35,7 +35,7 @@ async function attempt(deed) {
   }
 }
 
-/** What is done again soon may fail now: the server is away. */
+/** For what is repeated soon: it may fail now, while the server is away. */
 const quietly = (deed) => deed().catch(() => {});
 
 async function askForTypes() {
@@ -49,7 +49,7 @@ async function askForDocuments() {
   show();
 }
 
-// -- hearing of jobs ----------------------------------------------------------------------------
+// -- events of jobs -----------------------------------------------------------------------------
 
 function keep(job) {
   const known = jobs.get(job.subjectId);
@@ -71,7 +71,7 @@ function listen() {
   events.addEventListener("reset", askForJobs);
 }
 
-/** The same without a stream: the browser itself sends If-None-Match, and is told 304. */
+/** The same without a stream: the browser itself sends If-None-Match, and gets a 304. */
 function askAgainAndAgain() {
   asking = setInterval(() => quietly(async () => {
     for (const job of jobs.values())
