@@ -68,7 +68,7 @@ class Demo:
         yield
 
     async def _hear(self, event: JobEvent) -> None:
-        self._terminal.tell(event)
+        self._terminal.show(event)
         is_last = event.job.job_type == "EXPORT_PASSPORT" or event.type != "job.completed"
         if event.job.correlation_id == FIRST_RUN and is_last and self._first is not None:
             self._first.set_result(event)

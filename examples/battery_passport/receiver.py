@@ -9,7 +9,7 @@ import msgspec
 from gantline import Gantline
 from gantline.webhooks import BodyFormat, WebhookSpec, verify
 
-TOLD_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
+NOTIFIED_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
 
 
 class Received(NamedTuple):
@@ -33,7 +33,7 @@ class Receiver:
             url=url,
             description="the demo's own receiver",
             event_types=("job.completed",),
-            job_types=TOLD_OF,
+            job_types=NOTIFIED_OF,
             format=BodyFormat.BPC,
             header_prefix="X-BPC",
         )

@@ -33,7 +33,7 @@ class Terminal:
     def say(self, text: str = "", style: str = "") -> None:
         self._console.print(Text(text, style))
 
-    def tell(self, event: JobEvent) -> None:
+    def show(self, event: JobEvent) -> None:
         """One event of a job that has to do with documents, rules and passports."""
         shown = _SHOWN.get(event.job.job_type)
         if shown is None:

@@ -30,10 +30,10 @@ def _rows() -> tuple[Row, ...]:
 
 def when_and_where() -> str:
     """When, and on what, the figures were measured."""
-    told = msgspec.json.decode(RESULTS.read_bytes(), type=Conditions)
+    measured = msgspec.json.decode(RESULTS.read_bytes(), type=Conditions)
     return (
-        f"Measured up to {told.date[:10]} on {told.cores} cores ({told.machine}) with Python "
-        f"{told.python}, which client, worker and server share."
+        f"Measured up to {measured.date[:10]} on {measured.cores} cores ({measured.machine}) "
+        f"with Python {measured.python}, which client, worker and server share."
     )
 
 

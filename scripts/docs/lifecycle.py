@@ -88,7 +88,7 @@ def drawing() -> str:
     words: dict[tuple[JobStatus, JobStatus], list[str]] = {}
     for start, event, end in ordered_moves():
         words.setdefault((start, end), []).append(event.value.replace("_", " "))
-    lines = [_line(WAYS[move], move, told) for move, told in words.items()]
+    lines = [_line(WAYS[move], move, labels) for move, labels in words.items()]
     boxes = [_box(status) for status in JobStatus]
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 470" role="img">\n'
@@ -99,21 +99,21 @@ def drawing() -> str:
     )
 
 
-def _line(way: Way, move: tuple[JobStatus, JobStatus], told: list[str]) -> str:
+def _line(way: Way, move: tuple[JobStatus, JobStatus], labels: list[str]) -> str:
     kind = "line again" if move[0] in TERMINAL else "line"
     if way.words is None:
         return f'  <path class="{kind}" d="{way.path}"/>\n'
     drawn = f'  <path class="{kind}" d="{way.path}" marker-end="url(#head)"/>\n'
     x, y = way.words
-    for at, line in enumerate(_lines(told)):
+    for at, line in enumerate(_lines(labels)):
         place = f'x="{x}" y="{y + LINE * at}" text-anchor="{way.anchor}"'
         drawn += f'  <text class="words" {place}>{line}</text>\n'
     return drawn
 
 
-def _lines(told: list[str]) -> list[str]:
+def _lines(labels: list[str]) -> list[str]:
     """Two words a line, so that they fit between two boxes."""
-    pairs = [", ".join(told[at : at + 2]) for at in range(0, len(told), 2)]
+    pairs = [", ".join(labels[at : at + 2]) for at in range(0, len(labels), 2)]
     return [f"{pair}," for pair in pairs[:-1]] + pairs[-1:]
 
 

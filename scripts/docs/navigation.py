@@ -21,7 +21,7 @@ class Section(NamedTuple):
     folder: str = ""
 
     def found(self, docs: Path) -> Iterator[Page]:
-        """The pages, and behind them those of the folder that nobody has named."""
+        """The pages, then those of the folder that are not named."""
         yield from self.pages
         named = {page.path for page in self.pages}
         for file in sorted((docs / self.folder).glob("*.md")) if self.folder else ():
@@ -98,7 +98,7 @@ SECTIONS: Final = (
             Page(
                 "Events",
                 "events.md",
-                "what happens to jobs, told to functions and consumers, at least once and in order",
+                "what happens to jobs, for functions and consumers, at least once and in order",
             ),
         ),
     ),
@@ -234,9 +234,7 @@ SECTIONS: Final = (
             Page(
                 "Error codes", "reference/errors.md", "codes of answers, of runs and of exceptions"
             ),
-            Page(
-                "Events", "reference/events.md", "every event, and the document in which it is told"
-            ),
+            Page("Events", "reference/events.md", "every event, and the document that carries it"),
             Page(
                 "Metrics and spans",
                 "reference/metrics.md",

@@ -10,21 +10,21 @@ from scripts.docs import markdown
 from scripts.docs.markdown import code, table
 
 INTRODUCTION: Final = """\
-Every command with its arguments and options, as `--help` tells them. What they have in common
-(which store is used, output, exit codes) is told in [the command line](../command-line.md)."""
+Every command with its arguments and options, as `--help` shows them. What they have in common
+(which store is used, output, exit codes) is described in [the command line](../command-line.md)."""
 
 
 def page() -> str:
-    parts = [INTRODUCTION, "## gantline", "These options can stand before or behind any command."]
+    parts = [INTRODUCTION, "## gantline", "These options can stand before or after any command."]
     parts.append(_options(main))
     for words, command in commands():
         level = "##" if len(words) == 1 else "###"
-        parts += [f"{level} gantline {' '.join(words)}", _told(words, command)]
+        parts += [f"{level} gantline {' '.join(words)}", _described(words, command)]
     return markdown.page("The command line, command by command", *parts)
 
 
 def commands() -> list[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is shown, by the words behind `gantline`."""
+    """Every command that is shown, by the words after `gantline`."""
     return list(_commands(main, ()))
 
 
@@ -38,7 +38,7 @@ def _commands(
                 yield from _commands(command, (*words, name))
 
 
-def _told(words: tuple[str, ...], command: click.Command) -> str:
+def _described(words: tuple[str, ...], command: click.Command) -> str:
     help_text = "\n".join(line.strip() for line in (command.help or "").strip().splitlines())
     if isinstance(command, click.Group):
         return help_text

@@ -70,11 +70,11 @@ def _problems() -> Iterator[list[str]]:
 
 
 def _exceptions() -> Iterator[list[str]]:
-    told = dict(_tree())
+    described = dict(_tree())
     for error in all_errors():
         name, parent = error.__name__, error.__mro__[1].__name__
         doc = markdown.first_line(vars(error).get("__doc__"))
-        yield [code(name), code(error.code), code(parent), doc or told.get(name, "")]
+        yield [code(name), code(error.code), code(parent), doc or described.get(name, "")]
 
 
 def all_errors(root: type[GantlineError] = GantlineError) -> list[type[GantlineError]]:

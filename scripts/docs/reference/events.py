@@ -1,4 +1,4 @@
-"""Every event, and the documents in which it is told."""
+"""Every event, and the documents that carry it."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -24,7 +24,7 @@ NAMES: Final = {
     msgspec.UnsetType: "left out",
 }
 INTRODUCTION: Final = """\
-What is told of jobs to [consumers](../events.md), [streams](../http.md#follow-a-job),
+What is reported about jobs to [consumers](../events.md), [streams](../http.md#follow-a-job),
 [webhooks](../webhooks.md) and [brokers](../bridge.md)."""
 
 
@@ -33,7 +33,7 @@ def page() -> str:
         "Events",
         INTRODUCTION,
         "## The events",
-        table(["event", "told", "leads to"], map(_event, Event)),
+        table(["event", "logged", "leads to"], map(_event, Event)),
         "## The outcome",
         "`event.document()` in Python, `data` of a webhook and of a CloudEvent; never the payload.",
         table(["field", "type", ""], _fields(OutcomeDocument)),
@@ -45,14 +45,14 @@ def page() -> str:
 
 def _event(event: Event) -> list[str]:
     leads_to = {to for _, move, to in TRANSITIONS if move is event}
-    told = "if the type asks for it" if event in ON_REQUEST else "always"
-    return [code(f"job.{event}"), told, ", ".join(sorted(leads_to))]
+    logged = "if the type asks for it" if event in ON_REQUEST else "always"
+    return [code(f"job.{event}"), logged, ", ".join(sorted(leads_to))]
 
 
 def _fields(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
-    told = field_docs(kind)
+    described = field_docs(kind)
     for field in msgspec.structs.fields(kind):
-        yield [code(field.encode_name), _type(field.type), told.get(field.name, "")]
+        yield [code(field.encode_name), _type(field.type), described.get(field.name, "")]
 
 
 def _type(annotation: Any) -> str:

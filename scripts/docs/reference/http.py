@@ -11,7 +11,7 @@ from scripts.docs.markdown import code, table
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "openapi.json"
 INTRODUCTION: Final = """\
 Every operation, from [openapi.json](../openapi.json), which the server makes of what it serves.
-How they are used is told in [the HTTP API](../http.md); who may use them, in [who may do
+How they are used is described in [the HTTP API](../http.md); who may use them, in [who may do
 what](../authentication.md). Every problem is listed with its codes in [error codes](errors.md)."""
 
 Node = Mapping[str, Any]
@@ -22,8 +22,8 @@ def page() -> str:
     operations: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            told = operations.setdefault(operation["tags"][0], [])
-            told.append(_operation(method.upper(), path, operation))
+            texts_of_tag = operations.setdefault(operation["tags"][0], [])
+            texts_of_tag.append(_operation(method.upper(), path, operation))
     parts = [INTRODUCTION]
     for tag, texts in operations.items():
         parts += [f"## {tag[0].upper()}{tag[1:]}", *texts]

@@ -9,7 +9,7 @@ from scripts.docs.markdown import code, table
 
 INTRODUCTION: Final = """\
 What is measured; how it is served, what to alert on and how the numbers of several processes
-are added up is told in [watching it at work](../operations.md#metrics)."""
+are added up is described in [watching it at work](../operations.md#metrics)."""
 
 
 def page() -> str:

@@ -16,7 +16,7 @@ from scripts.docs.markdown import code, table
 from scripts.docs.reference.settings import fields_of
 
 INTRODUCTION: Final = """\
-What most programs use: all names of `gantline`, and behind them those of its other modules that
+What most programs use: all names of `gantline`, then those of its other modules that
 are meant for you. Everything is typed; `mypy --strict` knows the payload and the result of
 every job."""
 
@@ -66,14 +66,14 @@ def page() -> str:
         raise ValueError(f"scripts/docs/reference/python.py has no place for {sorted(missing)}")
     parts = [INTRODUCTION]
     for title, names in GROUPS:
-        parts += [f"## {title}", *(_told(name, getattr(gantline, name)) for name in names)]
+        parts += [f"## {title}", *(_described(name, getattr(gantline, name)) for name in names)]
     for module, public in OTHERS:
         parts += [f"## From `{module.__name__}`", markdown.first_line(module.__doc__)]
-        parts += [_told(name, getattr(module, name)) for name in public]
+        parts += [_described(name, getattr(module, name)) for name in public]
     return markdown.page("The Python API", *parts)
 
 
-def _told(name: str, thing: Any) -> str:
+def _described(name: str, thing: Any) -> str:
     parts = [f"### {name}", _signature(name, thing), _doc(thing)]
     if inspect.isclass(thing):
         if issubclass(thing, Enum):
@@ -108,21 +108,21 @@ def _is_protocol(kind: type) -> bool:
     return bool(getattr(kind, "_is_protocol", False))
 
 
-def _laid_out(name: str, told: inspect.Signature) -> str:
+def _laid_out(name: str, signature: inspect.Signature) -> str:
     """As it would be written: a parameter a line where it is long."""
-    parameters = list(_written(told))
+    parameters = list(_written(signature))
     returns = ""
-    if told.return_annotation not in (told.empty, None):
-        returns = f" -> {_plain(inspect.formatannotation(told.return_annotation))}"
+    if signature.return_annotation not in (signature.empty, None):
+        returns = f" -> {_plain(inspect.formatannotation(signature.return_annotation))}"
     line = f"{name}({', '.join(parameters)}){returns}"
     if len(line) <= 90:
         return line
     return f"{name}(\n    " + ",\n    ".join(parameters) + f",\n){returns}"
 
 
-def _written(told: inspect.Signature) -> Iterator[str]:
+def _written(signature: inspect.Signature) -> Iterator[str]:
     has_star = False
-    for one in told.parameters.values():
+    for one in signature.parameters.values():
         if one.kind is one.KEYWORD_ONLY and not has_star:
             yield "*"
         has_star = has_star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)

@@ -94,9 +94,9 @@ def page() -> str:
 
 def fields_of(kind: type[msgspec.Struct]) -> Iterator[list[str]]:
     """Each field of a struct with its default, and the docstring below it."""
-    told = field_docs(kind)
+    described = field_docs(kind)
     for field in msgspec.structs.fields(kind):
-        yield [code(field.name), _default(field), told.get(field.name, "")]
+        yield [code(field.name), _default(field), described.get(field.name, "")]
 
 
 def field_docs(kind: type) -> dict[str, str]:

@@ -17,7 +17,7 @@ from scripts.docs.markdown import code, table
 
 INTRODUCTION: Final = """\
 What is stored of a job, what follows from it, and every move that there is. What it means is
-told in [the lifecycle of a job](../concepts/lifecycle.md)."""
+described in [the lifecycle of a job](../concepts/lifecycle.md)."""
 
 DERIVED: Final = {
     DerivedState.SCHEDULED: "Queued, and its first run is in the future.",
@@ -27,7 +27,7 @@ DERIVED: Final = {
 REASONS: Final = {
     Reason.SUBMITTED: "The job was stored.",
     Reason.STARTED: "A worker claimed it.",
-    Reason.PROGRESSED: "Its run told how far it is.",
+    Reason.PROGRESSED: "Its run reported progress.",
     Reason.SUCCEEDED: "The handler returned.",
     Reason.PERMANENT_ERROR: "The handler failed in a way that another attempt cannot mend.",
     Reason.RETRYABLE_ERROR: "The handler failed, and attempts are left.",

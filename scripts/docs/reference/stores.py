@@ -13,9 +13,9 @@ from scripts.docs import markdown
 from scripts.docs.markdown import span_text, table
 
 INTRODUCTION: Final = """\
-From the capabilities that the stores themselves declare. `gantline doctor` tells those of the
+From the capabilities that the stores themselves declare. `gantline doctor` shows those of the
 store that is used, as it is configured; `StorageSettings(durability="power_loss")`
-refuses to start on less. What to choose is told in [choosing a
+refuses to start on less. What to choose is described in [choosing a
 store](../guides/choosing-a-store.md)."""
 
 SURVIVES: Final = {
