@@ -40,7 +40,7 @@ def test_the_snippets_and_commands_do_what_is_said(tmp_path: Path) -> None:
     assert shell.run("python drive.py") == "['o-1'] 3"
     assert "1 passed" in shell.run("python -m pytest -q test_shop.py")
     listing, deletion = [step.command for step in steps(TEXT)]
-    assert "shop.tell_the_customer" in shell.run(listing)
+    assert "shop.notify_the_customer" in shell.run(listing)
     assert "shop.page-the-operator" in shell.run(deletion)
     assert "shop.page-the-operator" not in shell.run(listing)
 

@@ -26,7 +26,7 @@ KEEP_UNUSED: Final = timedelta(days=30)
 SWEEP_BATCH: Final = 100
 QR_NAME: Final = "qr.png"
 _FIVE: Final = Backoff(attempts=5)
-_TOLD: Final = ("submitted", "started")
+_LOGGED: Final = ("submitted", "started")
 
 steps = JobGroup(queue="passports")
 
@@ -71,7 +71,7 @@ def signer() -> signing.Signer:
     idempotency_key="parse-{document_id}",
     priority=2,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def parse_facts(
     task: Document, ctx: Context, *, db: Database = provide(database)
@@ -94,7 +94,7 @@ async def parse_facts(
     idempotency_key="snapshot-{serial}-{document_id}",
     priority=1,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def build_snapshot(
     task: Battery, ctx: Context, *, db: Database = provide(database)
@@ -132,7 +132,7 @@ def _newest(readings: list[ReadDocument]) -> str:
     idempotency_key="compile-{snapshot_id}-{rules_id}",
     priority=1,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def compile_version(
     task: SealedSnapshot, ctx: Context, *, db: Database = provide(database)
@@ -162,7 +162,7 @@ async def compile_version(
     idempotency_key="sign-{passport_version_id}",
     priority=1,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def sign_passport(
     task: Version,
@@ -189,7 +189,7 @@ async def sign_passport(
     idempotency_key="qr-{passport_version_id}",
     priority=2,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def generate_qr(
     task: Version, ctx: Context, *, db: Database = provide(database)
@@ -212,7 +212,7 @@ async def generate_qr(
     idempotency_key="export-{passport_version_id}",
     priority=3,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def export_passport(
     task: Version, ctx: Context, *, db: Database = provide(database)
@@ -243,7 +243,7 @@ async def export_passport(
     idempotency_key="rules-{rules_id}",
     priority=2,
     retry=_FIVE,
-    events=_TOLD,
+    events=_LOGGED,
 )
 async def run_rule_tests(
     task: Rules, ctx: Context, *, db: Database = provide(database)

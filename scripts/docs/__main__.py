@@ -11,7 +11,7 @@ from scripts.docs.staging import REPOSITORY, stage
 
 
 def build(target: Path) -> list[str]:
-    """Build the site in an empty folder; tell what is wrong with it."""
+    """Build the site in an empty folder; say what is wrong with it."""
     stage(target)
     zensical = Path(sys.executable).with_name("zensical")
     done = subprocess.run(
