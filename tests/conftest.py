@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
 from tests.servers.postgres import PostgresServer
@@ -45,11 +46,15 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return server.url(schema=name)
 
 
+hypothesis.settings.register_profile("quick", max_examples=10)
+
 # What starts servers, browsers or other processes, or is long by itself.
 _NOT_QUICK = (
     *("bridge", "cli", "client", "examples", "postgres", "redis", "test_wakeup_"),
     *("api/streams", "api/test_leaks.py", "api/test_bad_input.py", "auth/test_jwt.py"),
     *("auth/test_documentation.py", "webhooks/test_documentation.py", "webhooks/test_signing.py"),
+    *("webhooks/test_concurrency.py", "webhooks/test_delivering.py", "webhooks/test_guard.py"),
+    *("webhooks/test_policy.py", "api/test_openapi.py"),
     *("test_base_exceptions.py", "test_broken_stores.py", "test_docs", "test_documentation.py"),
     *("test_events_page.py", "test_hot_path.py", "test_oracle.py", "test_pages.py", "test_process"),
     *("test_schedule", "test_stopping.py", "test_supervision.py", "test_tutorial.py"),
@@ -64,9 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
-        slow = [item for item in items if not _is_quick(item)]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if _is_quick(item)]
+        hypothesis.settings.load_profile("quick")
+        on_memory = {_rule(item) for item in items if "memory" in _case(item)}
+        quick = [item for item in items if _is_quick(item, on_memory)]
+        config.hook.pytest_deselected(items=list(set(items) - set(quick)))
+        items[:] = quick
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -76,10 +83,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return path.startswith(_NOT_QUICK) or None
 
 
-def _is_quick(item: pytest.Item) -> bool:
+def _is_quick(item: pytest.Item, on_memory: set[str]) -> bool:
     needed = (*getattr(item, "fixturenames", ()), item.name)
     has_server = any(server in name for name in needed for server in _SERVERS)
-    return not has_server and item.get_closest_marker("xdist_group") is None
+    # The conformance suite holds SQLite to the same rules; the rest need not run on both.
+    is_repeated = "sqlite" in _case(item) and _rule(item) in on_memory
+    return not (has_server or is_repeated or item.get_closest_marker("xdist_group"))
+
+
+def _rule(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0] if "test_conformance" not in item.nodeid else item.nodeid
+
+
+def _case(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[2]
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
