@@ -118,6 +118,8 @@ TRANSITIONS: Final[frozenset[Move]] = frozenset(
     }
 )
 
+STATUS_AFTER: Final = {event: to for _, event, to in TRANSITIONS}
+
 ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
     JobStatus.QUEUED: ("pending", "scheduled", "retrying", "available", "enqueued", "waiting"),
     JobStatus.RUNNING: ("inprogress", "active", "started", "executing", "processing"),

@@ -11,7 +11,7 @@ from gantline.contract.outcome import ErrorInfo, Success
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import CancelPending, NotFound, Stale
 from gantline.contract.snapshot import JobSnapshot, Run
-from gantline.contract.status import TRANSITIONS, Event, JobStatus, Reason
+from gantline.contract.status import STATUS_AFTER, TRANSITIONS, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.runtime import new_uuid
 
@@ -122,29 +122,16 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def failed(cls, run: Run, error: ErrorInfo, reason: Reason) -> "Transition":
-        return cls(
-            **_ending(run), event=Event.FAILED, to=JobStatus.FAILED, reason=reason, error=error
-        )
+        return cls(**_ending(run, Event.FAILED, reason), error=error)
 
     @classmethod
     def poisoned(cls, run: Run, error: ErrorInfo, reason: Reason, **changes: Any) -> "Transition":
-        return cls(
-            **_ending(run) | changes,
-            event=Event.POISONED,
-            to=JobStatus.POISONED,
-            reason=reason,
-            error=error,
-        )
+        return cls(**_ending(run, Event.POISONED, reason) | changes, error=error)
 
     @classmethod
     def stopped(cls, run: Run, error: ErrorInfo | None = None, **changes: Any) -> "Transition":
-        return cls(
-            **_ending(run) | changes,
-            event=Event.CANCELLED,
-            to=JobStatus.CANCELLED,
-            reason=Reason.CANCEL_REQUESTED,
-            error=error,
-        )
+        ending = _ending(run, Event.CANCELLED, Reason.CANCEL_REQUESTED)
+        return cls(**ending | changes, error=error)
 
     # -- a run goes back to the queue -------------------------------------------------------------
 
@@ -152,33 +139,18 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     def retried(
         cls, run: Run, error: ErrorInfo, *, delay: timedelta, priority: int
     ) -> "Transition":
-        return cls(
-            **_requeueing(run) | {"priority": priority},
-            event=Event.RETRIED,
-            to=JobStatus.QUEUED,
-            reason=Reason.RETRYABLE_ERROR,
-            delay=delay,
-            error=error,
-        )
+        requeueing = _requeueing(run, Event.RETRIED, Reason.RETRYABLE_ERROR)
+        return cls(**requeueing | {"priority": priority}, delay=delay, error=error)
 
     @classmethod
     def snoozed(cls, run: Run, *, delay: timedelta) -> "Transition":
-        return cls(
-            **_requeueing(run) | {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1},
-            event=Event.SNOOZED,
-            to=JobStatus.QUEUED,
-            reason=Reason.SNOOZED,
-            delay=delay,
-        )
+        counted = {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1}
+        return cls(**_requeueing(run, Event.SNOOZED, Reason.SNOOZED) | counted, delay=delay)
 
     @classmethod
     def released(cls, run: Run) -> "Transition":
-        return cls(
-            **_requeueing(run) | {"attempt": run.attempt - 1},
-            event=Event.RELEASED,
-            to=JobStatus.QUEUED,
-            reason=Reason.SHUTDOWN,
-        )
+        requeueing = _requeueing(run, Event.RELEASED, Reason.SHUTDOWN)
+        return cls(**requeueing | {"attempt": run.attempt - 1})
 
     @classmethod
     def crashed(
@@ -191,69 +163,36 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         reason: Reason = Reason.LEASE_EXPIRED,
     ) -> "Transition":
         guard = RunGuard(run.token, unless_cancelled=True, only_expired=True)
-        return cls(
-            **_ending(run)
-            | {"guard": guard, "attempt": run.attempt - 1, "crashes": run.crashes + counts},
-            event=Event.CRASHED,
-            to=JobStatus.QUEUED,
-            reason=reason,
-            delay=delay,
-            error=error,
-        )
+        counted = {"attempt": run.attempt - 1, "crashes": run.crashes + counts}
+        return cls(**_facts(run, guard, Event.CRASHED, reason) | counted, delay=delay, error=error)
 
-    # -- somebody acts on the job -----------------------------------------------------------------
+    # -- an operator acts on the job --------------------------------------------------------------
 
     @classmethod
     def cancelled(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
-        return cls(
-            **_acting(job, version),
-            event=Event.CANCELLED,
-            to=JobStatus.CANCELLED,
-            reason=Reason.CANCEL_REQUESTED,
-            actor=actor,
-        )
+        acting = _acting(job, version, Event.CANCELLED, Reason.CANCEL_REQUESTED)
+        return cls(**acting, actor=actor)
 
     @classmethod
     def cancel_requested(cls, job: JobSnapshot, *, actor: str, version: int | None) -> "Transition":
-        return cls(
-            **_acting(job, version),
-            event=Event.CANCEL_REQUESTED,
-            to=JobStatus.RUNNING,
-            reason=Reason.CANCEL_REQUESTED,
-            actor=actor,
-        )
+        acting = _acting(job, version, Event.CANCEL_REQUESTED, Reason.CANCEL_REQUESTED)
+        return cls(**acting, actor=actor)
 
     @classmethod
     def taken_away(cls, job: JobSnapshot, *, actor: str) -> "Transition":
         """End a run that a worker has: whatever it writes from now on is Stale."""
-        return cls(
-            **_acting(job, job.version) | {"attempt": job.attempt - 1},
-            event=Event.RELEASED,
-            to=JobStatus.QUEUED,
-            reason=Reason.TAKEN_AWAY,
-            actor=actor,
-        )
+        acting = _acting(job, job.version, Event.RELEASED, Reason.TAKEN_AWAY)
+        return cls(**acting | {"attempt": job.attempt - 1}, actor=actor)
 
     @classmethod
     def redriven(cls, job: JobSnapshot, *, actor: str) -> "Transition":
         fresh = {"attempt": 0, "crashes": 0, "snoozes": 0}
-        return cls(
-            **_acting(job, job.version) | fresh,
-            event=Event.REDRIVEN,
-            to=JobStatus.QUEUED,
-            reason=Reason.REDRIVEN,
-            actor=actor,
-        )
+        acting = _acting(job, job.version, Event.REDRIVEN, Reason.REDRIVEN)
+        return cls(**acting | fresh, actor=actor)
 
     @classmethod
     def unhandled(cls, job: JobSnapshot, error: ErrorInfo) -> "Transition":
-        return cls(
-            **_acting(job, job.version),
-            event=Event.POISONED,
-            to=JobStatus.POISONED,
-            reason=Reason.NO_HANDLER,
-            error=error,
-        )
+        return cls(**_acting(job, job.version, Event.POISONED, Reason.NO_HANDLER), error=error)
 
 
 _SETS_COUNTERS: Final = frozenset({Event.REDRIVEN, Event.RELEASED})
@@ -301,10 +240,13 @@ def may_be_repeat(guard: Guard, refused: Refusal | None) -> bool:
             return False
 
 
-def _facts(source: Run | JobSnapshot, guard: Guard) -> dict[str, Any]:
+def _facts(source: Run | JobSnapshot, guard: Guard, event: Event, reason: Reason) -> dict[str, Any]:
     return {
         "job_id": source.job.job_id,
         "guard": guard,
+        "event": event,
+        "to": STATUS_AFTER[event],
+        "reason": reason,
         "attempt": source.attempt,
         "crashes": source.crashes,
         "snoozes": source.snoozes,
@@ -312,13 +254,13 @@ def _facts(source: Run | JobSnapshot, guard: Guard) -> dict[str, Any]:
     }
 
 
-def _ending(run: Run) -> dict[str, Any]:
-    return _facts(run, RunGuard(run.token))
+def _ending(run: Run, event: Event, reason: Reason) -> dict[str, Any]:
+    return _facts(run, RunGuard(run.token), event, reason)
 
 
-def _requeueing(run: Run) -> dict[str, Any]:
-    return _facts(run, RunGuard(run.token, unless_cancelled=True))
+def _requeueing(run: Run, event: Event, reason: Reason) -> dict[str, Any]:
+    return _facts(run, RunGuard(run.token, unless_cancelled=True), event, reason)
 
 
-def _acting(job: JobSnapshot, version: int | None) -> dict[str, Any]:
-    return _facts(job, StateGuard(job.status, job.job.tenant_id, version))
+def _acting(job: JobSnapshot, version: int | None, event: Event, reason: Reason) -> dict[str, Any]:
+    return _facts(job, StateGuard(job.status, job.job.tenant_id, version), event, reason)
