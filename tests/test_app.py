@@ -238,9 +238,9 @@ async def test_follow_ups_exist_if_the_run_completes(url: str) -> None:
     async with working(jobs) as worker:
         handle = await first.submit(1, correlation_id="request-7")
         follow_up = await handle.result(timeout=10)
-        child = (
-            await jobs.manager.get([msgspec.convert(follow_up, type(uuid4()))], tenant_id=None)
-        )[0]
+        child = (await jobs.store.get([msgspec.convert(follow_up, type(uuid4()))], tenant_id=None))[
+            0
+        ]
         assert child is not None
         assert (child.job.parent_job_id, child.job.correlation_id) == (handle.job_id, "request-7")
         with pytest.raises(JobFailed):
@@ -563,7 +563,7 @@ async def test_a_job_in_the_caller_s_transaction_lives_and_dies_with_it(
         kept = await order.submit(2, connection=connection)
         connection.commit()
         connection.close()
-        found = await jobs.manager.get([lost.job_id, kept.job_id], tenant_id=None)
+        found = await jobs.store.get([lost.job_id, kept.job_id], tenant_id=None)
         assert [job is not None for job in found] == [False, True]
         alone = sqlite3.connect(tmp_path / "gantline.db", isolation_level=None)
         with pytest.raises(StoreMisconfigured, match="no transaction to join"):

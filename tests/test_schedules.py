@@ -116,7 +116,7 @@ async def test_a_type_that_is_switched_off_is_not_submitted_and_the_history_says
                 return fires[0].reason if fires else ""
 
             await eventually(last_reason, "The job type 'tick' is switched off.")
-            page = await jobs.manager.find(JobFilter(tenant_id=None), limit=10)
+            page = await jobs.store.find(JobFilter(tenant_id=None), limit=10)
             assert not page.items
 
 

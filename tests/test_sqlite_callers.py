@@ -53,7 +53,7 @@ async def test_sqlalchemy_on_sqlite_carries_a_submit_as_the_refusal_says(
         with engine.connect() as connection, connection.begin() as transaction:
             lost = await order.submit(1, connection=connection.connection.driver_connection)
             transaction.rollback()
-        found = await jobs.manager.get([kept.job_id, lost.job_id], tenant_id=None)
+        found = await jobs.store.get([kept.job_id, lost.job_id], tenant_id=None)
         assert [job is not None for job in found] == [True, False]
     engine.dispose()
 
@@ -82,4 +82,4 @@ async def test_a_transaction_of_one_s_own_may_be_the_first_use_of_a_store(
         kept = await order.submit(1, connection=connection)
         connection.execute("COMMIT")
     async with order.app as jobs:
-        assert (await jobs.manager.get([kept.job_id], tenant_id=None))[0] is not None
+        assert (await jobs.store.get([kept.job_id], tenant_id=None))[0] is not None

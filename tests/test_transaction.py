@@ -68,7 +68,7 @@ async def test_an_error_in_it_takes_all_back(jobs: Gantline, order: JobType[int,
         later = await order.submit(8, connection=connection)
     async with jobs.running():
         assert await later.result(timeout=30) == 8
-    assert await jobs.manager.get([job_id], tenant_id=None) == [None]
+    assert await jobs.store.get([job_id], tenant_id=None) == [None]
 
 
 async def test_without_a_database_that_can_there_is_none() -> None:

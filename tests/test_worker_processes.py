@@ -115,7 +115,7 @@ async def test_a_worker_that_wakes_after_its_job_was_taken_over_cannot_change_it
             assert (await handle.status()).fence == 2
             flag.touch()
             assert await handle.result(timeout=20) == 2
-    rows = await jobs.manager.history(handle.job_id, tenant_id=None)
+    rows = await jobs.store.history(handle.job_id, tenant_id=None)
     assert [row.event for row in rows] == [Event.CRASHED, Event.COMPLETED]
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from gantline.contract.status import Event
-from gantline.manager.manager import JobManager
+from gantline.contract.store import JobStore
 from tests.cli.conftest import Place, Program
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
@@ -56,11 +56,11 @@ def child_pids(shop: Place) -> list[int]:
 
 
 def events(shop: Place, job_id: str) -> list[Event]:
-    async def read(manager: JobManager) -> list[Event]:
-        history = await manager.history(UUID(job_id), tenant_id=None)
+    async def read(store: JobStore) -> list[Event]:
+        history = await store.history(UUID(job_id), tenant_id=None)
         return [row.event for row in history]
 
-    found: list[Event] = shop.managed(read)
+    found: list[Event] = shop.stored(read)
     return found
 
 

@@ -112,7 +112,7 @@ async def test_a_job_that_is_refused_harms_no_other(desk: Desk) -> None:
     assert isinstance(answers[1], InvalidEnvelope)
     assert isinstance(answers[2], InvalidEnvelope)
     assert answers[3] == Submitted(also_good.job_id)
-    found = await desk.manager.find(JobFilter(), limit=10)
+    found = await desk.store.find(JobFilter(), limit=10)
     assert {job.job.job_id for job in found.items} == {good.job_id, also_good.job_id}
 
 
@@ -132,7 +132,7 @@ async def test_not_even_a_strange_envelope_harms_the_others(
     first, strange = await desk.submit(good, make_job(**fields))
     assert first == Submitted(good.job_id)
     assert isinstance(strange, Submitted | InvalidInput)
-    assert len((await desk.manager.find(JobFilter(), limit=10)).items) >= 1
+    assert len((await desk.store.find(JobFilter(), limit=10)).items) >= 1
 
 
 async def test_nothing_submitted_is_nothing_answered(desk: Desk) -> None:
@@ -226,7 +226,7 @@ async def test_of_duplicates_in_one_call_the_first_is_stored(desk: Desk) -> None
     answers = await desk.submit(first, same, other)
     assert answers[:2] == [Submitted(first.job_id), Submitted(first.job_id, duplicate=True)]
     assert isinstance(answers[2], SubmitConflict)
-    assert len((await desk.manager.find(JobFilter(), limit=10)).items) == 1
+    assert len((await desk.store.find(JobFilter(), limit=10)).items) == 1
 
 
 async def test_a_request_key_tells_a_repeated_request(desk: Desk) -> None:
@@ -588,7 +588,7 @@ async def test_a_redrive_queues_the_same_job_again(desk: Desk, status: JobStatus
     (acted,) = await redrive(desk, job_id)
     assert acted == Acted(job_id, JobStatus.QUEUED, version + 1, changed=True)
     assert (await desk.snapshot(job_id)).attempt == 0
-    last = (await desk.manager.history(job_id, tenant_id=TENANT))[-1]
+    last = (await desk.store.history(job_id, tenant_id=TENANT))[-1]
     assert (last.event, last.actor) == (Event.REDRIVEN, "op")
     assert (await desk.claim()).attempt == 1
 
@@ -620,8 +620,8 @@ async def test_an_ended_job_can_be_deleted(desk: Desk, status: JobStatus) -> Non
     job_id = await desk.bring_to(status)
     (answer,) = await desk.manager.delete([job_id], tenant_id=TENANT)
     assert isinstance(answer, Applied)
-    assert await desk.manager.get([job_id], tenant_id=None) == [None]
-    assert await desk.manager.history(job_id, tenant_id=None) == []
+    assert await desk.store.get([job_id], tenant_id=None) == [None]
+    assert await desk.store.history(job_id, tenant_id=None) == []
 
 
 @pytest.mark.parametrize("status", [JobStatus.QUEUED, JobStatus.RUNNING])
@@ -657,8 +657,8 @@ async def test_the_job_of_another_tenant_is_not_found_and_not_changed(
     assert isinstance(answer, JobNotFound)
     assert str(answer).replace(str(job_id), "") == str(unknown).replace(str(NOBODY), "")
     assert await desk.snapshot(job_id) == before
-    assert await desk.manager.get([job_id], tenant_id="other") == [None]
-    assert await desk.manager.history(job_id, tenant_id="other") == []
+    assert await desk.store.get([job_id], tenant_id="other") == [None]
+    assert await desk.store.history(job_id, tenant_id="other") == []
 
 
 @pytest.mark.parametrize(
@@ -695,18 +695,18 @@ async def test_a_job_named_twice_is_acted_on_once(
     desk: Desk, action: Action, status: JobStatus
 ) -> None:
     job_id = await desk.bring_to(status)
-    rows = len(await desk.manager.history(job_id, tenant_id=TENANT))
+    rows = len(await desk.store.history(job_id, tenant_id=TENANT))
     first, second = await action(desk, job_id, job_id)
     assert isinstance(first, Acted)
     assert first == second
-    assert len(await desk.manager.history(job_id, tenant_id=TENANT)) == rows + 1
+    assert len(await desk.store.history(job_id, tenant_id=TENANT)) == rows + 1
 
 
 async def test_a_job_named_twice_is_deleted_and_said_to_be(desk: Desk) -> None:
     job_id = await desk.bring_to(JobStatus.FAILED)
     answers = await delete(desk, job_id, job_id)
     assert isinstance(answers[0], Applied)
-    assert await desk.manager.get([job_id], tenant_id=None) == [None]
+    assert await desk.store.get([job_id], tenant_id=None) == [None]
 
 
 async def test_a_redrive_whose_key_was_taken_meanwhile_is_a_conflict(desk: Desk) -> None:

@@ -67,7 +67,7 @@ Connected = Callable[[], AbstractAsyncContextManager[Caller]]
 
 
 async def found(jobs: Gantline, *ids: Any) -> list[JobSnapshot | None]:
-    return await jobs.manager.get(ids, tenant_id=None)
+    return await jobs.store.get(ids, tenant_id=None)
 
 
 @every_driver

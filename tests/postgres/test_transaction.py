@@ -145,7 +145,7 @@ async def test_the_writes_of_a_run_that_was_taken_over_are_rolled_back(
     # Told by the commit, or by the lease keeper where that looked first.
     assert [type(error) in (RunOver, asyncio.CancelledError) for error in errors] == [True]
     assert await bookings.all() == []
-    rows = await jobs.manager.history(handle.job_id, tenant_id=None)
+    rows = await jobs.store.history(handle.job_id, tenant_id=None)
     assert [row.event for row in rows] == [Event.CRASHED, Event.COMPLETED]
 
 

@@ -76,7 +76,7 @@ class Handle(Generic[R_co]):
     async def status(self) -> JobSnapshot:
         """Read the job as it stands."""
         await self.app.ready()
-        found = await self.app.manager.get([self.job_id], tenant_id=self._tenant_id)
+        found = await self.app.store.get([self.job_id], tenant_id=self._tenant_id)
         if found[0] is None:
             raise JobNotFound(self.job_id)
         return found[0]

@@ -78,7 +78,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return job_document(found, now, with_payload=True, with_error_type=True)
 
     async def log(self, job_id: UUID) -> list[LoggedEntry]:
-        history = await self._manager.history(job_id, tenant_id=self._cli.tenant)
+        history = await self._store.history(job_id, tenant_id=self._cli.tenant)
         return [_logged(row) for row in history]
 
     async def status(self, job_id: UUID, /) -> StatusDocument:
@@ -86,7 +86,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
     async def _get(self, job_id: UUID) -> JobSnapshot:
-        (found,) = await self._manager.get([job_id], tenant_id=self._cli.tenant)
+        (found,) = await self._store.get([job_id], tenant_id=self._cli.tenant)
         if found is None:
             raise JobNotFound(job_id)
         return found
@@ -98,7 +98,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         after: Cursor | None = None
         while len(jobs) < limit:
             size = min(_PAGE, limit - len(jobs))
-            page = await self._manager.find(job_filter, limit=size, after=after)
+            page = await self._store.find(job_filter, limit=size, after=after)
             jobs += [listed_job(job, now, with_error_type=True) for job in page.items]
             after = page.next
             if after is None:

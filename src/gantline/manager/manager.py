@@ -20,7 +20,7 @@ from gantline.contract.errors import (
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY, Policy
-from gantline.contract.query import Cursor, JobFilter, LaneRequest, Page
+from gantline.contract.query import LaneRequest
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -34,7 +34,7 @@ from gantline.contract.results import (
     Renewal,
     Stale,
 )
-from gantline.contract.snapshot import JobSnapshot, LogEntry, Progress, Run, RunRef
+from gantline.contract.snapshot import JobSnapshot, Progress, Run, RunRef
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.submission import KeyKind, NewJob
@@ -288,19 +288,6 @@ class JobManager:
             if not open_ids:
                 break
         return [answers.get(job_id, _moving_target()) for job_id in job_ids]
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    async def get(
-        self, job_ids: Sequence[UUID], *, tenant_id: str | None
-    ) -> list[JobSnapshot | None]:
-        return await self._store.get(job_ids, tenant_id=tenant_id)
-
-    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self._store.find(job_filter, limit=limit, after=after)
-
-    async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
-        return await self._store.history(job_id, tenant_id=tenant_id)
 
 
 def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submitted | GantlineError:
