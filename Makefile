@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
+comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -15,8 +16,13 @@ setup:
 servers: setup
 	@scripts/servers .venv/.servers
 
-run: setup ## From a sample document to a battery passport, live on a page.
-	$(BIN)/python -m examples.battery_passport
+# A tenth of what developers need; their environment serves too, where it is there.
+DEMO := $(if $(wildcard .venv/.stamp),.venv,.venvs/demo)
+DEMO_EXTRAS := $(if $(wildcard .venv/.stamp),,api$(comma)webhooks$(comma)examples)
+
+run: ## From a sample document to a battery passport, live on a page.
+	@scripts/setup $(DEMO) $(PYTHON) $(DEMO_EXTRAS)
+	$(DEMO)/bin/python -m examples.battery_passport
 
 quick: check ## Check, then run the quick tests: no servers, no other processes.
 	$(BIN)/pytest -q -n 4 --quick
