@@ -459,7 +459,6 @@ async def test_a_handler_is_not_out_of_time_because_another_has_blocked_the_loop
 async def test_a_thread_that_raises_cancelled_error_when_told_to_stop_has_not_completed(
     how: str,
 ) -> None:
-    """The tutorial says so: one that returns has done its work."""
     jobs = Gantline("memory://")
     has_begun = threading.Event()
 

@@ -36,7 +36,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.submission import SubmitOptions
 from gantline.contract.version import __version__
-from gantline.worker.context import Context, current_job
+from gantline.worker.context import Context, RunStopped, current_job
 from gantline.worker.handler import provide
 from gantline.worker.settings import WorkerSettings
 
@@ -68,6 +68,7 @@ __all__ = [
     "Retention",
     "Retry",
     "RetryTable",
+    "RunStopped",
     "Snooze",
     "StorageSettings",
     "StoreClosed",

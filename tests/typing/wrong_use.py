@@ -104,3 +104,6 @@ async def three(a: int, b: int, c: int) -> None: ...
 def in_a_handler(ctx: Context) -> None:
     ctx.follow_up(plain, "three")  # expect: misc
     ctx.follow_up(plain, 3, delay=5)  # expect: arg-type
+    number: int = next(ctx.until_cancelled([1]))
+    text: str = next(ctx.until_cancelled([number]))  # expect: assignment
+    ctx.until_cancelled(len(text))  # expect: call-overload

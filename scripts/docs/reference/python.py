@@ -29,7 +29,10 @@ GROUPS: Final = (
         "Settings",
         ("JobDefaults", "WorkerSettings", "StorageSettings", "Retention", "AuditSettings"),
     ),
-    ("Within a handler", ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze")),
+    (
+        "Within a handler",
+        ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze", "RunStopped"),
+    ),
     ("Retry strategies", ("Backoff", "Fixed", "Linear", "RetryTable")),
     ("Jobs and events", ("JobEvent", "JobStatus", "JobSnapshot", "JobStore")),
     (
@@ -99,7 +102,7 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _is_data(kind: type) -> bool:
-    if issubclass(kind, Exception):
+    if issubclass(kind, BaseException):
         return "__init__" not in vars(kind)
     return is_typeddict(kind) or issubclass(kind, str | msgspec.Struct)
 

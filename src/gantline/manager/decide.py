@@ -34,7 +34,7 @@ def decide(run: Run, outcome: Outcome, policy: Policy, *, jitter: float) -> Tran
     """Say what follows from how a run ended. `jitter` is a random number from 0 to 1."""
     match outcome:
         case Success():
-            # A handler that returns normally has done its work, cancel or not.
+            # Its handler returned, and saw no stop: the work is done, cancel or not.
             return Transition.completed(run, outcome, hold_key=policy.hold_key)
         case Failure():
             return _after_failure(run, outcome, policy, jitter)

@@ -3,11 +3,21 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
@@ -24,6 +34,7 @@ from gantline.runtime import monotonic
 from gantline.worker.run_log import labels_of
 
 P = TypeVar("P", contravariant=True)
+T = TypeVar("T")
 
 ONCE_HELD_FOR = timedelta(days=7)
 
@@ -72,6 +83,13 @@ class ProgressLog:
         return True
 
 
+class RunStopped(asyncio.CancelledError):
+    """The run is to stop: raised in handlers, which need not catch it.
+
+    Like any CancelledError it is no `Exception`, so that code which catches those lets it pass.
+    """
+
+
 class Context:
     """One run, as its handler sees it. Usable from the loop and, but for `await`, from threads."""
 
@@ -92,6 +110,7 @@ class Context:
         self._loop_thread = threading.get_ident()
         self._logger = logger
         self._is_stopping = False
+        self.saw_stop = False
         self.deadline = deadline
         self.state = state
         """What the application's lifespan opened."""
@@ -147,9 +166,42 @@ class Context:
     def cancelled(self) -> bool:
         """Whether the handler should stop: cancelled, timed out, shut down, or its lease lost.
 
-        Then it raises `asyncio.CancelledError`. If it returns, its work counts as done.
+        Once a handler has read true here, what it returns is not used: why it was stopped decides
+        how its run ends. One that returns without having seen the stop has completed its job.
         """
-        return self._is_stopping
+        if self._is_stopping:
+            self.saw_stop = True
+        return self.saw_stop
+
+    def raise_if_cancelled(self) -> None:
+        """Raise RunStopped if the handler should stop, as `cancelled` says. For any thread."""
+        if self.cancelled:
+            raise RunStopped(f"This run of job {self.job_id} was stopped.")
+
+    @overload
+    def until_cancelled(self, items: Iterable[T]) -> Iterator[T]: ...
+
+    @overload
+    def until_cancelled(self, items: AsyncIterable[T]) -> AsyncIterator[T]: ...
+
+    def until_cancelled(
+        self, items: Iterable[T] | AsyncIterable[T]
+    ) -> Iterator[T] | AsyncIterator[T]:
+        """Give the items, for `for` or `async for`; raise RunStopped instead of a further one.
+
+        So what follows the loop is done only after all items were.
+        """
+        if isinstance(items, AsyncIterable):
+            return self._until_cancelled(items)
+        return map(self._unless_cancelled, items)
+
+    async def _until_cancelled(self, items: AsyncIterable[T]) -> AsyncIterator[T]:
+        async for item in items:
+            yield self._unless_cancelled(item)
+
+    def _unless_cancelled(self, item: T) -> T:
+        self.raise_if_cancelled()
+        return item
 
     def ask_to_stop(self) -> None:
         self._is_stopping = True

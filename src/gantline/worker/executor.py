@@ -6,7 +6,7 @@ resolve → decode → provide → perform → settle → report
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -33,7 +33,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.runtime import monotonic
 from gantline.worker.active import ActiveRun, RunTracer
-from gantline.worker.context import Context, ProgressLog, RunPort, enter, leave
+from gantline.worker.context import Context, ProgressLog, RunPort, RunStopped, enter, leave
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn
 from gantline.worker.processes import ProcessPool
@@ -139,23 +139,27 @@ class Executor:
             }
             return await self._call(active, payload, provided)
 
-    def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Awaitable[Any]:
-        handler = active.handler
+    async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
+        handler, context = active.handler, active.context
         arguments = [payload] if handler.takes_payload else []
         if handler.takes_context:
-            arguments.append(active.context)
+            arguments.append(context)
         if handler.run_in is RunIn.LOOP:
-            called: Awaitable[Any] = handler.function(*arguments, **provided)
-            return called
-        # The job stays Running as long as its function does: a thread cannot be cancelled.
-        return self._threads.call(lambda: handler.function(*arguments, **provided))
+            result = await handler.function(*arguments, **provided)
+        else:
+            # The job stays Running as long as its function does: a thread cannot be cancelled.
+            result = await self._threads.call(lambda: handler.function(*arguments, **provided))
+        if context.saw_stop and not context.is_settled:
+            # It may be a part only. Raised here, so that dependencies do not commit it either.
+            raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
+        return result
 
     async def _in_process(self, active: ActiveRun) -> Outcome | None:
         child = active.child = await self._processes.take()
+        outcome: Outcome | None = None
         try:
-            if active.context.cancelled:  # stopped while there was no child to kill
-                return active.outcome_of(asyncio.CancelledError())
-            outcome = await child.run(active.handler, active.run, active.carrier)
+            if active.cause is None:  # else it was stopped while there was no child to kill
+                outcome = await child.run(active.handler, active.run, active.carrier)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
