@@ -4,6 +4,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from types import NoneType
 from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import msgspec
@@ -184,8 +185,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def result_codec_for(signature: Signature) -> Codec[Any]:
     """A result whose type no codec knows is still kept as plain data."""
+    # `-> None` says what a handler returns, but not which result it gives its transaction.
     try:
-        return codec_for(signature.result)
+        return codec_for(Any if signature.result is NoneType else signature.result)
     except InvalidInput:
         return codec_for(Any)
 

@@ -6,7 +6,13 @@ import msgspec
 
 from gantline.contract.classify import classify
 from gantline.contract.codec import codec_for, encode_result
-from gantline.contract.errors import Code, InvalidInput, PayloadTooLarge, ResultNotStorable
+from gantline.contract.errors import (
+    Code,
+    InvalidInput,
+    InvalidPayload,
+    PayloadTooLarge,
+    ResultNotStorable,
+)
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo, Failure, Success
 from gantline.contract.query import JobFilter
@@ -68,7 +74,7 @@ async def sound_data_survives_as_payload_and_result(bench: Bench, case: str) -> 
 
 @rule_for(UNSOUND)
 async def unsound_data_is_refused_at_submit(bench: Bench, case: str) -> None:
-    expected = PayloadTooLarge if case == "too large" else InvalidInput
+    expected = PayloadTooLarge if case == "too large" else InvalidPayload
     refused: InvalidInput | None = None
     try:
         make_job(UNSOUND[case])
