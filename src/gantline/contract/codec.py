@@ -37,6 +37,7 @@ from gantline.contract.pointer import pointer_to, problem_from
 T = TypeVar("T")
 
 _MOST_PROBLEMS: Final = 20
+_NOTHING: Final = EncodedPayload(b"null", None)
 # Payloads that have whatever fields are sent.
 _OPEN: Final = (Any, dict, dict[str, Any], dict[str, str])
 
@@ -136,6 +137,8 @@ class MsgspecCodec(_FieldNames, Generic[T]):
             ) from None
 
     def encode(self, payload: T, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
+        if payload is None and self._type is Any:
+            return _NOTHING  # as the result of most jobs
         encoded = encode_payload(payload, limit=limit, encode_other=_encode_other)
         self.decode(encoded.body)
         return encoded
