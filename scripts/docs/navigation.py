@@ -126,6 +126,11 @@ SECTIONS: Final = (
                 "a typed client of the HTTP API, blocking and async",
             ),
             Page(
+                "Typed payloads and results",
+                "guides/results.md",
+                "pydantic models and other types, from the submit to the result",
+            ),
+            Page(
                 "Transactions",
                 "guides/transactions.md",
                 "submit and complete together with your own writes",

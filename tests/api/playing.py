@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from gantline import Gantline
+from gantline.contract.codec import codec_for, encode_result
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Success
-from gantline.contract.payload import encode_result
 from gantline.contract.query import JobFilter, LaneRequest
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.manager.manager import Ending
@@ -19,7 +19,7 @@ RETRYABLE = Failure(ErrorInfo("NETWORK_ERROR", "No answer.", "Traceback: secret 
 
 
 def success(result: Any = None) -> Success:
-    return Success(encode_result(result).body)
+    return Success(*encode_result(result, codec_for(Any)))
 
 
 async def claim(jobs: Gantline, limit: int = 100) -> list[Run]:

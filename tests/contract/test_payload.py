@@ -13,14 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gantline.contract.errors import Code, InvalidInput, PayloadTooLarge
+from gantline.contract.codec import codec_for, encode_result
+from gantline.contract.errors import (
+    Code,
+    InvalidInput,
+    InvalidPayload,
+    PayloadTooLarge,
+    ResultNotStorable,
+)
 from gantline.contract.payload import (
     DEFAULT_PAYLOAD_LIMIT,
     DEFAULT_RESULT_LIMIT,
-    EncodedResult,
     check_encoded,
     encode_payload,
-    encode_result,
     fingerprint,
 )
 
@@ -427,36 +432,38 @@ def hostile_values() -> st.SearchStrategy[Any]:
     )
 
 
+PLAIN = codec_for(Any)
+
+
 @unhurried
 @given(hostile_values())
-def test_encoding_a_result_never_raises_and_keeps_it_or_says_why_not(value: Any) -> None:
-    kept = encode_result(value)
-    if value is None:
-        assert kept == EncodedResult(None, None)
-    elif kept.body is None:
-        assert kept.omitted
-        assert kept.omitted.isprintable()
-    else:
-        assert kept.omitted is None
-        assert len(kept.body) <= DEFAULT_RESULT_LIMIT
-        check_encoded(kept.body)
+def test_a_result_is_encoded_or_the_one_error_says_why_not(value: Any) -> None:
+    try:
+        body, omitted = encode_result(value, PLAIN)
+    except ResultNotStorable:
+        return
+    assert omitted is None
+    if body is not None:
+        assert len(body) <= DEFAULT_RESULT_LIMIT
+        check_encoded(body)
 
 
 def test_no_result_is_not_an_omitted_result() -> None:
-    assert encode_result(None) == EncodedResult(None, None)
+    assert encode_result(None, PLAIN) == (None, None)
+    assert encode_result(None, None) == (None, "its type omits it")
 
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}])
 def test_an_empty_result_is_kept(value: Any) -> None:
-    assert encode_result(value) == EncodedResult(msgspec.json.encode(value))
+    assert encode_result(value, PLAIN) == (msgspec.json.encode(value), None)
 
 
 def test_a_result_may_be_as_large_as_its_limit_and_no_larger() -> None:
     assert DEFAULT_RESULT_LIMIT == 16 * 1024
     largest = "x" * (DEFAULT_RESULT_LIMIT - 2)
-    assert encode_result(largest) == EncodedResult(b'"' + largest.encode() + b'"')
-    assert encode_result(largest + "x") == EncodedResult(None, "larger than 16384 bytes")
-    assert encode_result("xx", limit=3) == EncodedResult(None, "larger than 3 bytes")
+    assert encode_result(largest, PLAIN) == (b'"' + largest.encode() + b'"', None)
+    with pytest.raises(ResultNotStorable, match="has 16385 bytes; the limit is 16384"):
+        encode_result(largest + "x", PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -473,8 +480,24 @@ def test_a_result_may_be_as_large_as_its_limit_and_no_larger() -> None:
     ],
     ids=type,
 )
-def test_a_result_that_is_not_json_is_omitted_with_the_reason(value: Any) -> None:
-    body, omitted = encode_result(value)
-    assert body is None
-    assert omitted is not None
-    assert omitted.startswith("not JSON data")
+def test_a_result_that_is_not_json_is_refused(value: Any) -> None:
+    with pytest.raises(ResultNotStorable, match=r"^The result cannot be stored: # "):
+        encode_result(value, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        (b"x", "#"),
+        ([1, b"x"], "#/1"),
+        ({"a/b": [{"c": float("inf")}]}, "#/a~1b/0/c"),
+        (Shape("s", Point(1, object())), "#/corner/label"),
+        ({"k": {b"secret": 1}}, "#/k"),
+        ({"k": ["a", "\ud800"]}, "#/k/1"),
+        ({"k": {"\ud800": 1}}, "#/k"),
+    ],
+)
+def test_what_json_cannot_say_is_pointed_to(value: Any, pointer: str) -> None:
+    with pytest.raises(InvalidPayload) as raised:
+        encode_payload(value)
+    assert [one.pointer for one in raised.value.problems] == [pointer]

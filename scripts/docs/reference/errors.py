@@ -17,6 +17,10 @@ same shape (`DOCUMENT_UNKNOWN`), by `Permanent(code, message)` and `Retry(code=â
 OF_RUNS: Final = {
     Code.VALIDATION_ERROR: ("no", "The payload is not of the shape that the type declares."),
     Code.INVALID_FORMAT: ("no", "The stored job cannot be decoded at all; it is poisoned."),
+    Code.RESULT_NOT_STORABLE: (
+        "no",
+        "What the handler returned is not JSON data, not of its declared type, or too large.",
+    ),
     Code.HANDLER_ERROR: ("yes", "The handler raised something that nobody knows."),
     Code.TIMEOUT: ("yes", "The run took longer than its timeout, or another service did."),
     Code.NETWORK_ERROR: ("yes", "Another service could not be reached."),

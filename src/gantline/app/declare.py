@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import ScheduleOptions
@@ -95,12 +95,14 @@ class Declarations:
         max_snoozes: int | None = None,
         hold_key: timedelta | None = None,
         events: Sequence[str] = (),
+        result: Literal["keep", "omit"] = "keep",
     ) -> JobDecorator:
         """Declare a job: `name` is its type, for ever; the function may be renamed at will.
 
         `subject` and `idempotency_key` are templates over the payload's fields, or functions of it.
         `concurrency`: so many of it run at once in one process; None: as many as there are slots.
         `events` are those of submitted, started and progressed that consumers are to hear of.
+        `result`: "omit" stores nothing of what the function returns, and handles give None.
         `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes` and `hold_key` are,
         where they are left out, those of the application: see JobDefaults.
         """
@@ -112,6 +114,8 @@ class Declarations:
                     f"The job type {one!r} begins like those of Gantline itself.",
                     next_step=f"Name it without {RESERVED_TYPES!r} in front.",
                 )
+        if result not in ("keep", "omit"):
+            raise InvalidInput(f"The result of {name!r} is to 'keep' or to 'omit', not {result!r}.")
         check_count(f"The max_depth of {name!r}", max_depth, least=0, or_none=True)
         said = {
             "queue": queue or self._queue,
@@ -130,6 +134,7 @@ class Declarations:
                 name,
                 function,
                 run_in=run_in,
+                keeps_result=result == "keep",
                 aliases=aliases,
                 version=version,
                 upgrade=upgrade,

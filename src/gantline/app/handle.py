@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
-from gantline.contract.errors import GantlineError, InvalidInput, JobNotFound
+from gantline.contract.errors import GantlineError, InvalidInput, InvalidPayload, JobNotFound
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.wakeup import Hint
@@ -114,16 +114,21 @@ class Handle(Generic[R_co]):
         )
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109  # as above
-        """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none."""
+        """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none.
+
+        It has the type that the handler declares; None where the job type omits its results.
+        """
         job = await self.wait(timeout)
         if error := _NOT_COMPLETED.get(job.status):
             raise error(job)
         body = job.last.result if job.last else None
-        if job.last and job.last.result_omitted:
-            raise InvalidInput(f"The job's result was not kept: {job.last.result_omitted}.")
         if body is None or self._codec is None:
             return cast("R_co", None)
-        return cast("R_co", self._codec.decode(body))
+        try:
+            return cast("R_co", self._codec.decode(body))
+        except InvalidPayload as invalid:
+            why = " ".join(invalid.problems[0])
+            raise InvalidInput(f"The stored result is not of the declared type: {why}.") from None
 
     async def cancel(self, *, actor: str = "") -> JobStatus:
         """Cancel the job; Running means that its run was asked to stop."""

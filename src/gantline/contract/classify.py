@@ -14,6 +14,7 @@ from gantline.contract.errors import (
     HandlerSignal,
     InvalidInput,
     Permanent,
+    ResultNotStorable,
     Retry,
     Snooze,
     StoreError,
@@ -72,7 +73,7 @@ _TABLE: Final[Mapping[tuple[str, str], _Rule]] = {
 def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure | Snoozed:
     """Turn what a handler raised into an outcome. Unknown errors are worth another attempt.
 
-    `by` is asked first, but not about a handler's own signal.
+    `by` is asked first, but not about a handler's own signal, nor about a result: the work is done.
     """
     if by is not None and (counts_as := _asked(by, error)) is not None:
         return _traced(classify(counts_as), error)
@@ -100,7 +101,7 @@ def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure
 
 def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
     try:
-        return None if isinstance(error, HandlerSignal) else by(error)
+        return None if isinstance(error, HandlerSignal | ResultNotStorable) else by(error)
     except Exception:
         _log.exception("the classifier of errors failed; using the default rules")
         return None

@@ -6,7 +6,8 @@ GantlineError
 │   ├── InvalidPayload      VALIDATION_ERROR, with one problem per field of the payload
 │   ├── InvalidFormat       INVALID_FORMAT: not an envelope at all
 │   ├── UnknownJobType      UNKNOWN_JOB_TYPE: a server has no such type
-│   └── PayloadTooLarge     PAYLOAD_TOO_LARGE
+│   ├── PayloadTooLarge     PAYLOAD_TOO_LARGE
+│   └── ResultNotStorable   RESULT_NOT_STORABLE: what a handler returned
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
 │   ├── JobIdConflict       JOB_ID_CONFLICT
 │   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
@@ -61,6 +62,7 @@ class Code(StrEnum):
     VALIDATION_ERROR = "VALIDATION_ERROR"
     INVALID_FORMAT = "INVALID_FORMAT"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    RESULT_NOT_STORABLE = "RESULT_NOT_STORABLE"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     JOB_ID_CONFLICT = "JOB_ID_CONFLICT"
     JOB_NOT_FOUND = "JOB_NOT_FOUND"
@@ -131,8 +133,8 @@ class InvalidEnvelope(InvalidInput):
 class InvalidPayload(InvalidInput):
     """The pointers of its problems start at the payload, wherever that was sent."""
 
-    def __init__(self, cause: str, problems: Sequence[Problem]) -> None:
-        super().__init__(cause)
+    def __init__(self, cause: str, problems: Sequence[Problem], *, next_step: str = "") -> None:
+        super().__init__(cause, next_step=next_step)
         self.problems = tuple(problems)
 
 
@@ -146,6 +148,12 @@ class UnknownJobType(InvalidInput):
 
 class PayloadTooLarge(InvalidInput):
     code = Code.PAYLOAD_TOO_LARGE
+
+
+class ResultNotStorable(InvalidInput):
+    """What a handler returned is not JSON, not of its declared type, or too large."""
+
+    code = Code.RESULT_NOT_STORABLE
 
 
 class SubmitConflict(GantlineError):

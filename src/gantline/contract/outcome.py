@@ -1,4 +1,7 @@
-"""How a run ended, as the worker or the reaper saw it. `decide` says what follows from it."""
+"""How a run ended, as the worker or the reaper saw it. `decide` says what follows from it.
+
+Those with a tag are also what a handler's process answers.
+"""
 
 from datetime import timedelta
 
@@ -27,7 +30,7 @@ class ErrorInfo(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, field, value)
 
 
-class Success(msgspec.Struct, frozen=True):
+class Success(msgspec.Struct, frozen=True, tag=True):
     """The handler returned. What it wants written with the completion comes along."""
 
     result: bytes | None = None
@@ -37,7 +40,7 @@ class Success(msgspec.Struct, frozen=True):
     records: tuple[RecordWrite, ...] = ()
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, tag=True):
     """The handler raised. `retry_after` is asked for by the cause, such as an HTTP Retry-After."""
 
     error: ErrorInfo
@@ -45,7 +48,7 @@ class Failure(msgspec.Struct, frozen=True):
     retry_after: timedelta | None = None
 
 
-class Snoozed(msgspec.Struct, frozen=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """The handler asked to run later."""
 
     delay: timedelta

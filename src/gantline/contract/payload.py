@@ -7,13 +7,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gantline.contract.errors import InvalidInput, PayloadTooLarge
+from gantline.contract.errors import InvalidInput, InvalidPayload, PayloadTooLarge, Problem
+from gantline.contract.pointer import pointer_to
 
 DEFAULT_PAYLOAD_LIMIT: Final = 64 * 1024
 DEFAULT_RESULT_LIMIT: Final = 16 * 1024
 MAX_DEPTH: Final = 64
 
 _HARMLESS: Final = frozenset({str, int, bool, type(None)})
+_PASSED_ON: Final = (bytes, bytearray, memoryview, InvalidPayload)
+_ELSEWHERE: Final = "Store the data elsewhere and pass its identifier."
 
 PayloadCheck = Callable[[str, Any], str | None]
 """A hook over (job type, decoded payload) that says why a payload is refused, or None. For PII."""
@@ -26,32 +29,35 @@ class EncodedPayload(NamedTuple):
     data: Any
 
 
-class EncodedResult(NamedTuple):
-    """What is kept of a handler's return value; `omitted` says why nothing is, if so."""
-
-    body: bytes | None
-    omitted: str | None = None
+def no_json(value: Any) -> InvalidPayload:
+    """What stands in plain data for an object without a form in JSON, until its path is known."""
+    return _refused("#", f"is not JSON data: a {type(value).__name__}")
 
 
-def encode_payload(value: Any, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> EncodedPayload:
+def encode_payload(
+    value: Any,
+    *,
+    limit: int = DEFAULT_PAYLOAD_LIMIT,
+    encode_other: Callable[[Any], Any] = no_json,
+) -> EncodedPayload:
     """Encode a payload, or raise what the contract says about it.
 
     Takes anything msgspec can turn into JSON: plain data, Structs, dataclasses, TypedDicts.
+    `encode_other` makes plain data of any other object, or returns why it cannot.
     """
     try:
-        plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
-        _refuse_what_json_cannot_say(plain, depth=0)
+        plain = msgspec.to_builtins(value, builtin_types=_PASSED_ON, enc_hook=encode_other)
+        _refuse_what_json_cannot_say(plain, ())
         body = msgspec.json.encode(plain)
     except InvalidInput:
         raise
     except RecursionError:
         raise _too_deep() from None
     except UnicodeEncodeError:
-        raise InvalidInput("The payload contains a lone surrogate, which is not text.") from None
+        pointer = pointer_to(_path_to_surrogate(plain, ()))
+        raise _refused(pointer, "contains a lone surrogate, which is not text") from None
     except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"The payload is not JSON data: {error}.", next_step="Pass identifiers and flags."
-        ) from None
+        raise _refused("#", f"is not JSON data: {error}") from None
     check_size(body, limit)
     return EncodedPayload(body, plain)
 
@@ -63,25 +69,12 @@ def check_encoded(body: bytes, *, limit: int = DEFAULT_PAYLOAD_LIMIT) -> Any:
         value = msgspec.json.decode(body)
         # Read from JSON, it can only be too deep; and not even that with so few brackets.
         if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
-            _refuse_what_json_cannot_say(value, depth=0)
+            _refuse_what_json_cannot_say(value, ())
     except RecursionError:
         raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The payload is not valid JSON: {error}.") from None
     return value
-
-
-def encode_result(value: Any, *, limit: int = DEFAULT_RESULT_LIMIT) -> EncodedResult:
-    """Encode a handler's return value. Never raises: a result must not undo finished work."""
-    if value is None:
-        return EncodedResult(None)
-    try:
-        body = encode_payload(value, limit=limit).body
-    except PayloadTooLarge:
-        return EncodedResult(None, f"larger than {limit} bytes")
-    except Exception as error:  # a user's type may raise anything while encoded
-        return EncodedResult(None, f"not JSON data ({type(error).__name__})")
-    return EncodedResult(body)
 
 
 def fingerprint(data: Any, payload_version: int) -> bytes:
@@ -98,40 +91,51 @@ def check_size(body: bytes, limit: int) -> None:
     if len(body) > limit:
         raise PayloadTooLarge(
             f"The payload has {len(body)} bytes; the limit is {limit}.",
-            next_step="Store the data elsewhere and pass its identifier.",
+            next_step=_ELSEWHERE,
         )
 
 
-def _too_deep() -> InvalidInput:
-    return InvalidInput(
-        f"The payload is nested deeper than {MAX_DEPTH} levels.", next_step="Flatten it."
-    )
+def _too_deep() -> InvalidPayload:
+    return _refused("#", f"is nested deeper than {MAX_DEPTH} levels", next_step="Flatten it.")
 
 
-def _refuse_what_json_cannot_say(value: Any, *, depth: int) -> None:
+def _refuse_what_json_cannot_say(value: Any, path: tuple[Any, ...]) -> None:
     """msgspec would turn bytes into base64 and NaN into null without a word: refuse both."""
+    if len(path) >= MAX_DEPTH and isinstance(value, (dict, list, tuple)):
+        raise _too_deep()
     # In the order of how often they come; a match over classes takes twice as long.
     if isinstance(value, dict):
-        _refuse_if_too_deep(depth)
         for key, item in value.items():
             if type(key) not in _HARMLESS:
-                _refuse_what_json_cannot_say(key, depth=depth)
+                _refuse_what_json_cannot_say(key, path)
             if type(item) not in _HARMLESS:
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                _refuse_what_json_cannot_say(item, (*path, key))
     elif isinstance(value, (list, tuple)):
-        _refuse_if_too_deep(depth)
-        for item in value:
+        for index, item in enumerate(value):
             if type(item) not in _HARMLESS:
-                _refuse_what_json_cannot_say(item, depth=depth + 1)
+                _refuse_what_json_cannot_say(item, (*path, index))
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        raise InvalidInput(
-            "The payload contains bytes.",
-            next_step="Store the data elsewhere and pass its identifier.",
-        )
+        raise _refused(pointer_to(path), "contains bytes", next_step=_ELSEWHERE)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInput(f"The payload contains {value}, which JSON cannot say.")
+        raise _refused(pointer_to(path), f"contains {value}, which JSON cannot say")
+    elif isinstance(value, InvalidPayload):
+        pointer, detail = value.problems[0]
+        raise _refused(pointer_to(path) + pointer[1:], detail)
 
 
-def _refuse_if_too_deep(depth: int) -> None:
-    if depth >= MAX_DEPTH:
-        raise _too_deep()
+def _path_to_surrogate(value: Any, path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The path to the text, or to the object that has it as a key."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in inside if not isinstance(value, str) else ():
+        try:
+            msgspec.json.encode(item)
+        except UnicodeEncodeError:
+            return _path_to_surrogate(item, (*path, key))
+    return path
+
+
+def _refused(pointer: str, detail: str, *, next_step: str = "") -> InvalidPayload:
+    where = "" if pointer == "#" else f", at {pointer}"
+    return InvalidPayload(
+        f"The payload {detail}{where}.", [Problem(pointer, detail)], next_step=next_step
+    )

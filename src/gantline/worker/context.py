@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
+from gantline.contract.codec import Codec, encode_result
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
 from gantline.contract.job import Job
 from gantline.contract.outcome import Success
-from gantline.contract.payload import encode_result
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import Progress, Run
 from gantline.contract.store import JobStore, StoreTransaction
@@ -101,9 +101,11 @@ class Context:
         deadline: datetime,
         state: Any,
         logger: logging.Logger,
+        result_codec: Codec[Any] | None,
         progress_log: ProgressLog | None = None,
     ) -> None:
         self._run = run
+        self._result_codec = result_codec
         self._progress_log = progress_log
         self._port = port
         self._loop = asyncio.get_running_loop()
@@ -242,7 +244,8 @@ class Context:
         Yields the driver's connection, on the database in which the jobs are: psycopg's
         AsyncConnection on PostgreSQL, sqlite3's, which is not awaited, on SQLite. At the end of the
         block the run is completed, with `result`, under its fence: a run that is over rolls the
-        handler's writes back and raises RunOver. Keep the block short: its end is the job's end.
+        handler's writes back and raises RunOver; so does a result that is not of the handler's
+        return type, which raises ResultNotStorable. Keep the block short: its end is the job's end.
         What the handler returns afterwards is not used, and a second one raises RunOver.
 
         For `async def` handlers only: a thread cannot use what belongs to the loop.
@@ -256,13 +259,16 @@ class Context:
             raise RunOver(f"Job {self.job_id} was completed by an earlier transaction of its run.")
         async with self._port.transaction() as transaction:
             yield transaction.connection
-            body, omitted = encode_result(result)
-            success = Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
-            decided = self._port.decide(self._run, success)
+            decided = self._port.decide(self._run, self.success_of(result))
             answer = await transaction.apply(decided)
             if not isinstance(answer, Applied):
                 raise RunOver(f"This run of job {self.job_id} is over; nothing was written.")
         self.settled = Settled(decided, answer)
+
+    def success_of(self, result: Any) -> Success:
+        """What is written when the run completes; raise ResultNotStorable."""
+        body, omitted = encode_result(result, self._result_codec)
+        return Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
 
     def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> Awaitable[bool]:
         """Ask whether this is still to be done; True marks it done when the run completes.

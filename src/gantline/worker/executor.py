@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gantline.contract.classify import classify
 from gantline.contract.clock import Clock
-from gantline.contract.errors import Code, InvalidInput
+from gantline.contract.errors import Code, InvalidInput, ResultNotStorable
 from gantline.contract.outcome import (
     ErrorInfo,
     Failure,
@@ -28,7 +29,6 @@ from gantline.contract.outcome import (
     Success,
     Unreadable,
 )
-from gantline.contract.payload import encode_result
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.runtime import monotonic
@@ -37,7 +37,6 @@ from gantline.worker.context import Context, ProgressLog, RunPort, RunStopped, e
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn
 from gantline.worker.processes import ProcessPool
-from gantline.worker.run_log import labels_of
 from gantline.worker.threads import HandlerThreads
 
 _log = logging.getLogger("gantline.worker")
@@ -88,6 +87,7 @@ class Executor:
             deadline=self._clock.now() + handler.timeout,
             state=self._state,
             logger=_log,
+            result_codec=handler.result_codec,
             progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
         )
         return ActiveRun(run, handler, context)
@@ -127,7 +127,7 @@ class Executor:
                 result = await self._call(active, decoded, {})
         finally:
             leave(token)
-        return self._success(active, result)
+        return _outcome_of_result(active, result)
 
     async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
         async with AsyncExitStack() as stack:
@@ -170,15 +170,18 @@ class Executor:
             return active.outcome_of(asyncio.CancelledError())
         return outcome
 
-    def _success(self, active: ActiveRun, result: Any) -> Success:
-        body, omitted = encode_result(result)
-        if omitted:
-            _log.warning(
-                *("the result of job %s is not kept: %s", active.run.job.job_id, omitted),
-                extra=labels_of(active.run),
-            )
-        context = active.context
-        return Success(body, omitted, tuple(context.follow_ups), tuple(context.once_keys))
+
+def _outcome_of_result(active: ActiveRun, result: Any) -> Outcome:
+    """The handler has done its work, so that a result that cannot be stored is no reason to retry.
+
+    Nor does it matter here whether the run was asked to stop meanwhile.
+    """
+    if active.context.is_settled:
+        return Success()
+    try:
+        return active.context.success_of(result)
+    except ResultNotStorable as error:
+        return classify(error)
 
 
 def _decode(handler: Handler, run: Run) -> Any:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from types import NoneType
 from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import msgspec
@@ -58,7 +59,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str
     function: Callable[..., Any]
     codec: Codec[Any]
-    result_codec: Codec[Any]
+    result_codec: Codec[Any] | None
+    """None where its results are omitted."""
     takes_payload: bool
     takes_context: bool
     dependencies: Mapping[str, Dependency]
@@ -142,6 +144,7 @@ def make_handler(
     function: Callable[..., Any],
     *,
     run_in: RunIn | str | None = None,
+    keeps_result: bool = True,
     **options: Any,
 ) -> Handler:
     """Make a handler of a function: `async def` runs on the loop, `def` in a thread."""
@@ -161,7 +164,7 @@ def make_handler(
         job_type=job_type,
         function=function,
         codec=codec_for(signature.payload),
-        result_codec=codec_for(_plain_result(signature.result)),
+        result_codec=result_codec_for(signature) if keeps_result else None,
         takes_payload=signature.takes_payload,
         takes_context=signature.takes_context,
         dependencies=signature.dependencies,
@@ -180,13 +183,13 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         ) from None
 
 
-def _plain_result(annotation: Any) -> Any:
+def result_codec_for(signature: Signature) -> Codec[Any]:
     """A result whose type no codec knows is still kept as plain data."""
+    # `-> None` says what a handler returns, but not which result it gives its transaction.
     try:
-        codec_for(annotation)
+        return codec_for(Any if signature.result is NoneType else signature.result)
     except InvalidInput:
-        return Any
-    return annotation
+        return codec_for(Any)
 
 
 def _check_importable(function: Callable[..., Any]) -> None:

@@ -20,11 +20,10 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from gantline.contract.classify import ErrorClassifier, classify
-from gantline.contract.codec import codec_for
-from gantline.contract.outcome import Failure, Snoozed, Success
-from gantline.contract.payload import encode_result
+from gantline.contract.codec import codec_for, encode_result
+from gantline.contract.outcome import Success
 from gantline.contract.text import storable
-from gantline.worker.handler import read_signature
+from gantline.worker.handler import read_signature, result_codec_for
 from gantline.worker.processes import Answer, LogLine, Request, framed
 from gantline.worker.run_log import plain_extras
 
@@ -48,7 +47,7 @@ def serve(descriptor: int) -> None:
         request = msgspec.json.decode(message, type=Request)
         root.setLevel(request.log_level)
         parent.has_a_run = True
-        answer = Answer.of(_run(request))
+        answer = _run(request)
         parent.has_a_run = False
         if os.getpid() != me:  # a fork that has returned: the answer is not for it to give
             os._exit(0)
@@ -98,7 +97,7 @@ def _read(stream: BinaryIO) -> bytes | None:
     return stream.read(_LENGTH.unpack(header)[0])
 
 
-def _run(request: Request) -> Success | Failure | Snoozed:
+def _run(request: Request) -> Answer:
     classifier: ErrorClassifier | None = None
     try:
         classifier = request.classifier and _imported(*request.classifier)
@@ -106,11 +105,11 @@ def _run(request: Request) -> Success | Failure | Snoozed:
         _continue_trace(request.trace_context)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(function)
-        arguments = []
+        signature, arguments = read_signature(function), []
         if request.takes_payload:
-            codec = codec_for(read_signature(function).payload)
-            arguments = [codec.decode(bytes(request.payload))]
-        return Success(*encode_result(_call(function, arguments)))
+            arguments = [codec_for(signature.payload).decode(bytes(request.payload))]
+        codec = result_codec_for(signature) if request.keeps_result else None
+        return Success(*encode_result(_call(function, arguments), codec))
     except BaseException as error:
         return classify(error, classifier)
 

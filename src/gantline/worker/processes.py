@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +37,7 @@ class Request(msgspec.Struct):
     takes_payload: bool
     payload: msgspec.Raw
     classifier: tuple[str, str] | None = None
+    keeps_result: bool = True
     log_level: int = logging.WARNING
     trace_context: dict[str, str] = {}
 
@@ -54,44 +54,8 @@ class LogLine(msgspec.Struct, omit_defaults=True, tag=True):
     of_a_run: bool = True
 
 
-class Answer(msgspec.Struct, omit_defaults=True, tag=True):
-    """How it went: a result, an error or a snooze."""
-
-    result: msgspec.Raw = msgspec.Raw(b"null")
-    result_omitted: str | None = None
-    code: str | None = None
-    message: str = ""
-    detail: str = ""
-    retryable: bool = True
-    retry_after: float | None = None
-    snooze: float | None = None
-
-    def outcome(self) -> Outcome:
-        if self.snooze is not None:
-            return Snoozed(timedelta(seconds=self.snooze))
-        if self.code is None:
-            body = bytes(self.result)
-            return Success(None if body == b"null" else body, self.result_omitted)
-        wait = None if self.retry_after is None else timedelta(seconds=self.retry_after)
-        return Failure(ErrorInfo(self.code, self.message, self.detail), self.retryable, wait)
-
-    @classmethod
-    def of(cls, outcome: Success | Failure | Snoozed) -> "Answer":
-        match outcome:
-            case Success():
-                raw = msgspec.Raw(outcome.result or b"null")
-                return cls(result=raw, result_omitted=outcome.result_omitted)
-            case Snoozed():
-                return cls(snooze=outcome.delay.total_seconds())
-            case Failure():
-                after = outcome.retry_after
-                return cls(
-                    code=outcome.error.code,
-                    message=outcome.error.message,
-                    detail=outcome.error.detail,
-                    retryable=outcome.retryable,
-                    retry_after=None if after is None else after.total_seconds(),
-                )
+Answer = Success | Failure | Snoozed
+"""How it went."""
 
 
 def _import_path(function: Callable[..., Any]) -> tuple[str, str]:
@@ -157,11 +121,12 @@ class Child:
             handler.takes_payload,
             run.job.payload,
             None if classifier is None else _import_path(classifier),
+            handler.result_codec is not None,
             logging.getLogger().getEffectiveLevel(),
             dict(carrier),
         )
         try:
-            return (await self._answer(msgspec.json.encode(request), run)).outcome()
+            return await self._answer(msgspec.json.encode(request), run)
         except (OSError, asyncio.IncompleteReadError):
             self.kill()  # it cannot be asked any more, whether it lives or not
             code = await self.ended()
@@ -191,10 +156,10 @@ class Child:
         await self._writer.drain()
         while True:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            said = msgspec.json.decode(
+            said: Answer | LogLine = msgspec.json.decode(
                 await self._reader.readexactly(length), type=Answer | LogLine
             )
-            if isinstance(said, Answer):
+            if not isinstance(said, LogLine):
                 return said
             _log(said, run, self._process.pid)
 

@@ -68,6 +68,7 @@ class JobTypes:
 
     def _document(self, job_type: DeclaredJob) -> JobTypeDocument:
         handler, switches = job_type.handler, self._jobs.switches
+        results = handler.result_codec
         return JobTypeDocument(
             job_type=job_type.name,
             aliases=list(handler.aliases),
@@ -78,7 +79,7 @@ class JobTypes:
             max_depth=job_type.max_depth,
             payload_version=handler.version,
             payload_schema=handler.codec.schema(),
-            result_schema=handler.result_codec.schema(),
+            result_schema=results.schema() if results else {"type": "null"},
             disabled=job_type.name in switches.disabled_types,
             paused=job_type.name in switches.paused_types,
         )

@@ -4,10 +4,17 @@ from typing import Any
 
 import msgspec
 
-from gantline.contract.errors import InvalidInput, PayloadTooLarge
+from gantline.contract.classify import classify
+from gantline.contract.codec import codec_for, encode_result
+from gantline.contract.errors import (
+    Code,
+    InvalidInput,
+    InvalidPayload,
+    PayloadTooLarge,
+    ResultNotStorable,
+)
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo, Failure, Success
-from gantline.contract.payload import encode_result
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import Progress
 from gantline.contract.status import JobStatus
@@ -57,7 +64,7 @@ async def sound_data_survives_as_payload_and_result(bench: Bench, case: str) -> 
     data = SOUND[case]
     run = await bench.start(data)
     assert msgspec.json.encode(run.job.data()) == msgspec.json.encode(data)
-    await bench.finish(run, Success(*encode_result(data)))
+    await bench.finish(run, Success(*encode_result(data, codec_for(Any))))
     job = await bench.snapshot(run.job.job_id)
     assert job.job.data() == data
     assert job.last is not None
@@ -67,7 +74,7 @@ async def sound_data_survives_as_payload_and_result(bench: Bench, case: str) -> 
 
 @rule_for(UNSOUND)
 async def unsound_data_is_refused_at_submit(bench: Bench, case: str) -> None:
-    expected = PayloadTooLarge if case == "too large" else InvalidInput
+    expected = PayloadTooLarge if case == "too large" else InvalidPayload
     refused: InvalidInput | None = None
     try:
         make_job(UNSOUND[case])
@@ -77,14 +84,18 @@ async def unsound_data_is_refused_at_submit(bench: Bench, case: str) -> None:
 
 
 @rule_for(UNSOUND)
-async def an_unsound_result_is_omitted_and_the_job_completes(bench: Bench, case: str) -> None:
+async def an_unsound_result_fails_the_job_for_good(bench: Bench, case: str) -> None:
     run = await bench.start()
-    await bench.finish(run, Success(*encode_result(UNSOUND[case])))
+    try:
+        encode_result(UNSOUND[case], codec_for(Any))
+    except ResultNotStorable as error:
+        await bench.finish(run, classify(error))
     job = await bench.snapshot(run.job.job_id)
-    assert job.status is JobStatus.COMPLETED
+    assert job.status is JobStatus.FAILED
     assert job.last is not None
     assert job.last.result is None
-    assert job.last.result_omitted
+    assert job.last.error is not None
+    assert job.last.error.code == Code.RESULT_NOT_STORABLE
 
 
 RAW = {
