@@ -27,7 +27,7 @@ from gantline.contract.status import DEAD
 _TIMEOUT_SECONDS: Final = 15.0
 # Where a server asks for a longer pause, the user gets the error at once.
 _RETRIES: Final = Retries(attempts=3, longest_pause_seconds=2)
-_PATIENCE: Final = timedelta(seconds=_RETRIES.attempts * _TIMEOUT_SECONDS)
+_PATIENCE: Final = timedelta(seconds=_TIMEOUT_SECONDS)
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _MOST_IDS: Final = 1000
 # How many a server shows one by one at most.
