@@ -41,6 +41,7 @@ class ServerBackend(AsyncClient):
     """
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
+    unseen = " A key without a role sees only its own jobs, and those of its subjects."
 
     def __init__(self, url: str, *, tenant: str | None) -> None:
         super().__init__(url, tenant=tenant, timeout_seconds=_TIMEOUT_SECONDS, retries=_RETRIES)
