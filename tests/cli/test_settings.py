@@ -171,7 +171,9 @@ def test_the_tenant_and_the_queues_of_the_code_are_those_of_the_commands(
     assert place.json("--tenant", "default", "job", "list") == []
     assert shown(place, "tenant", "--tenant", "default") == ("default", "flag")
     monkeypatch.setenv("GANTLINE_APP", "nosuch:jobs")
-    assert place.json("--store", "sqlite:///gantline.db", "job", "list") == []
+    unknown = place.run("--store", "sqlite:///gantline.db", "job", "list")
+    assert (unknown.exit_code, unknown.stderr.count("Warning: the tenant that")) == (0, 1)
+    assert "No jobs found for the tenant 'default'" in unknown.stderr
 
 
 @pytest.mark.parametrize("name", ["gantline.toml", "pyproject.toml"])

@@ -95,9 +95,10 @@ class Cli:
             return self.settings["tenant"]
         try:
             return self.tenant_of(self.app())
-        except GantlineError:
+        except GantlineError as error:
             if not self._is_settled:
                 raise
+            say(f"Warning: the tenant that the application names is not known: {error}")
             return self.settings["tenant"]
 
     def tenant_of(self, app: Gantline) -> str:
