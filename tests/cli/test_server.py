@@ -388,17 +388,23 @@ def test_the_audit_trail_is_the_same_on_a_server_and_on_its_store(
     for name in ("one", "two"):
         told(served.run(*served.on_server, "-o", "json", "queue", "pause", name))
         told(served.run(*served.on_server, "-o", "json", "queue", "resume", name))
-    for words in (["audit", "list", "--action", "pauseQueue"], ["audit", "list", "--limit", "3"]):
-        on_store, on_server = served.both("-o", "json", *words)
-        assert told(on_server) == told(on_store)
-        assert told(on_server)
-    for words in (["audit", "export"], ["audit", "checkpoint"]):
-        on_store, on_server = served.both(*words)
-        assert on_server.stdout == on_store.stdout
+    for words in (
+        ["-o", "json", "audit", "list", "--action", "pauseQueue"],
+        ["-o", "json", "audit", "list", "--limit", "3"],
+        ["audit", "export"],
+        ["audit", "checkpoint"],
+    ):
+        before, on_server = served.both(*words)
+        after = served.run(*served.on_store, *words)
+        # The server sums refusals of other tests up, some seconds later.
+        assert on_server.stdout in (before.stdout, after.stdout)
+        assert on_server.stdout
     kept = tmp_path / "trail.jsonl"
     kept.write_text(served.run(*served.on_server, "audit", "export").stdout, encoding="utf-8")
-    on_store, on_server = served.both("audit", "verify", "--checkpoint", str(kept))
-    assert (on_server.exit_code, on_server.stderr) == (0, on_store.stderr)
+    words = ["audit", "verify", "--checkpoint", str(kept)]
+    before, on_server = served.both(*words)
+    assert on_server.exit_code == 0
+    assert on_server.stderr in (before.stderr, served.run(*served.on_store, *words).stderr)
     refused = served.run(*served.on_server, "audit", "verify", "--all-tenants")
     assert_refused(refused, 2, "one tenant at a time")
     assert_refused(served.run(*served.on_server, "audit", "prune", "--before", "2h"), 2, "store")
