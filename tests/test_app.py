@@ -670,7 +670,7 @@ async def test_a_paused_queue_is_left_alone_and_a_disabled_type_fails(url: str) 
         await jobs.open()
         handle = await switched.submit(2)
         await jobs.switches.disable_type("switched")
-        with pytest.raises(JobTypeDisabled):
+        with pytest.raises(JobTypeDisabled, match="gantline type enable switched"):
             await switched.submit(3)
         async with working(jobs):
             with pytest.raises(JobFailed, match="JOB_TYPE_DISABLED"):
@@ -692,6 +692,18 @@ async def test_a_full_queue_refuses_more(url: str) -> None:
             await capped.submit_many(range(2))
         (lane,) = await jobs.store.counts(tenant_id=None)
         assert lane.queued == 3
+
+
+async def test_a_cap_of_one_job_speaks_of_one(url: str) -> None:
+    jobs = Gantline(url)
+
+    @jobs.job("capped", max_depth=1)
+    async def capped(value: int) -> None: ...
+
+    async with jobs:
+        await capped.submit(1)
+        with pytest.raises(QueueFull, match="1 job of type 'capped' may wait, and no more"):
+            await capped.submit(2)
 
 
 async def test_what_is_there_already_takes_no_room_below_the_cap(url: str) -> None:

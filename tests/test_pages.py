@@ -68,6 +68,9 @@ async def test_the_fastapi_application_answers_its_users(
             status_url = accepted.json()["statusUrl"]
             assert (await client.get(status_url, headers=ada)).status_code == 200
             assert (await client.get(status_url, headers=bob)).status_code == 403
+            mine = await client.get(f"/analyses/{accepted.json()['jobId']}", headers=ada)
+            assert (mine.status_code, mine.json()) == (200, "Queued")
+            assert (await client.get(str(mine.url), headers=bob)).status_code == 404
         assert (await client.post("/checked/d4?kind=gossip", headers=ada)).status_code == 400
         assert (await client.post("/documents/d1/analysis")).status_code == 401
         await names["jobs"].switches.disable_type("analyze")

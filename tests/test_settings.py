@@ -151,6 +151,13 @@ def test_what_makes_no_sense_is_refused_with_what_would_do(make: Callable[[], ob
     assert refused.value.next_step
 
 
+def test_a_span_below_zero_is_shown_as_such() -> None:
+    with pytest.raises(InvalidInput, match=r"drain is -1 s\. .* from 0 s to 36500 days"):
+        WorkerSettings(drain=-SECOND)
+    with pytest.raises(InvalidInput, match=r"drain is -2\.5 days"):
+        WorkerSettings(drain=-60 * timedelta(hours=1))
+
+
 @pytest.mark.parametrize("options", [*OF_TYPES, *OF_ONE_TYPE], ids=str)
 def test_what_makes_no_sense_for_a_type_is_refused_where_it_is_declared(
     options: dict[str, Any],

@@ -26,7 +26,7 @@ from gantline import Context, Gantline, JobStatus
 from gantline.bridge.intake import Intake
 from gantline.bridge.message import Message
 from gantline.cli.main import main
-from gantline.contract.errors import Code, GantlineError
+from gantline.contract.errors import Code, GantlineError, QueueFull
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.manager.scheduler import Scheduler
@@ -256,6 +256,22 @@ async def test_sql_refuses_with_the_same_code(reason: Reason, postgres: Postgres
         await reason(place)
         assert await by_sql(place) == REASONS[reason]
         assert len(await place.found()) == (REASONS[reason] == ACCEPTED)
+
+
+async def test_sql_words_a_cap_as_every_other_way_in_does(postgres: PostgresServer) -> None:
+    url = postgres.url(schema=f"w{uuid4().hex}")
+    location = parse_url(url)
+    body = msgspec.json.encode({"jobType": TYPE, "payload": 1}).decode()
+    async with opened(Place(url)) as place:
+        await place.type.submit(1)
+        for cap in (0, 1):
+            await place.jobs.switches.cap_queue("default", cap)
+            with pytest.raises(QueueFull) as refused:
+                await place.type.submit(1)
+            async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+                with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as by_sql:
+                    await connection.execute(location.sql("SELECT gantline.submit(%s)"), (body,))
+            assert by_sql.value.diag.message_primary == f"QUEUE_FULL: {refused.value.cause}"
 
 
 async def test_what_was_accepted_before_is_no_refusal_in_sql(postgres: PostgresServer) -> None:

@@ -199,6 +199,59 @@ def test_a_variable_that_looks_like_a_setting_is_told(
     assert not any("API_KEY" in name for name in told)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("renew_seconds", "20"),
+        ("processes", "many"),
+        ("log_format", "xml"),
+        ("queues", "docs:0"),
+        ("health", "here"),
+        ("rate_limit_per_key", "often"),
+    ],
+)
+def test_a_setting_that_a_worker_or_a_server_would_refuse_is_reported(
+    empty_store: Place, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    accepted = "the settings are accepted"
+    assert checked(empty_store)[accepted]["result"] == "ok"
+    monkeypatch.setenv(f"GANTLINE_{name.upper()}", text)
+    row = checked(empty_store)[accepted]
+    assert (row["result"], row["found"]) == ("bad", "1 setting NOT accepted")
+    assert repr(text) in row["advice"]
+
+
+DURABLE = """
+from gantline import Gantline, StorageSettings
+jobs = Gantline("sqlite:///gantline.db?sync={sync}", storage=StorageSettings(durability="{asked}"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sync", "asked", "result", "found"),
+    [
+        ("normal", "none", "bad", "durability is process, which does NOT survive a power cut"),
+        ("normal", "process", "ok", "durability is process, and process is required"),
+        (
+            "normal",
+            "power_loss",
+            "bad",
+            "durability is process, which is NOT the power_loss that the application requires",
+        ),
+        ("full", "power_loss", "ok", "durability is power_loss, and power_loss is required"),
+        ("full", "none", "ok", "durability is power_loss"),
+    ],
+)
+def test_what_the_store_promises_is_held_to_what_the_application_requires(
+    empty_store: Place, sync: str, asked: str, result: str, found: str
+) -> None:
+    module = f"durable_{sync}_{asked}"
+    (empty_store.folder / f"{module}.py").write_text(DURABLE.format(sync=sync, asked=asked))
+    rows = checked(empty_store, "--app", f"{module}:jobs")
+    (row,) = [row for name, row in rows.items() if name.startswith("durability is")]
+    assert (row["result"], row["found"]) == (result, found)
+
+
 @pytest.mark.parametrize(("late", "result"), [(4, "ok"), (12, "warn")])
 def test_old_jobs_that_nobody_removes_are_reported(place: Place, late: int, result: str) -> None:
     place.run("job", "cancel", place.submit("index", "1"))

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from datetime import datetime
 
 import pytest
 
@@ -311,6 +312,22 @@ def test_a_watch_that_runs_out_of_time_is_124(place: Place) -> None:
     result = place.run("job", "watch", place.submit("index", "1"), "--timeout", "0.05")
     assert (result.exit_code, result.stdout) == (124, "")
     assert "Error: the time is up." in result.stderr
+
+
+def test_a_watch_without_any_time_looks_once(place: Place) -> None:
+    words = ("--timeout", "0")
+    waiting = place.run("job", "watch", place.submit("index", "1"), *words)
+    assert (waiting.exit_code, "Queued, attempt 1/3" in waiting.stderr) == (124, True)
+    ended = place.run("-o", "json", "job", "watch", place.dead(), *words)
+    assert (ended.exit_code, json.loads(ended.stdout)["status"]) == (1, "Failed")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("60s", 60), ("5m", 300), ("1d", 86400)])
+def test_a_delay_may_have_a_unit(place: Place, text: str, seconds: int) -> None:
+    job = place.json("job", "get", place.submit("index", "1", "--delay", text))
+    created, due = (datetime.fromisoformat(job[name]) for name in ("createdAt", "scheduledAt"))
+    assert abs((due - created).total_seconds() - seconds) < 10
+    assert place.run("job", "watch", job["jobId"], "--timeout", "0s").exit_code == 124
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "soon", ""])

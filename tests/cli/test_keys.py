@@ -75,6 +75,18 @@ def test_without_options_a_key_sees_only_its_own(place: Place) -> None:
     assert principal == Principal(id=principal.id, tenant_id="default")
 
 
+def test_a_name_that_another_key_has_is_a_warning(place: Place) -> None:
+    first = place.json("key", "create", "ci")["keyId"]
+    other = place.run("key", "create", "ci", "--tenant", "other")
+    assert (other.exit_code, "Warning" in other.stderr) == (0, False)
+    second = place.run("key", "create", "ci")
+    assert second.exit_code == 0
+    assert f"Warning: {first} has the name 'ci' already." in second.stderr
+    for one in place.json("key", "list"):
+        place.run("key", "revoke", one["keyId"], "--yes")
+    assert "Warning" not in place.run("key", "create", "ci").stderr
+
+
 def test_the_secret_is_shown_once(place: Place) -> None:
     result = place.run("key", "create", "ci")
     assert "shown this once" in result.stderr

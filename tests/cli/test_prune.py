@@ -53,9 +53,15 @@ def test_another_age_and_status_can_be_chosen(place: Place, dead: list[str]) -> 
 
 def test_who_asks_for_more_than_the_retention_is_asked(place: Place, dead: list[str]) -> None:
     words = ("job", "prune", "--older-than", "0s")
-    assert_refused(place.run(*words), 2, "every tenant", "--yes")
+    assert_refused(place.run(*words), 2, "remove 4 jobs of every tenant", "since 0s", "--yes")
     assert left(place) == 4
     assert place.json(*words, "--dry-run") == {"matching": 4}
+
+
+def test_one_tenant_alone_is_refused(place: Place, dead: list[str]) -> None:
+    words = ("--tenant", "other", "job", "prune", "--older-than", "0s", "--yes")
+    assert_refused(place.run(*words), 2, "every tenant", "Leave --tenant out")
+    assert left(place) == 4
 
 
 def test_how_long_jobs_are_kept_must_be_known(place: Place, dead: list[str]) -> None:

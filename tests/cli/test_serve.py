@@ -55,7 +55,8 @@ def stop(program: Program) -> None:
 
 
 def test_the_api_asks_for_a_key(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_refused(shop.run("api", "shop:jobs"), 2, "GANTLINE_KEY_PEPPER", "gantline key pepper")
+    without = shop.run("api", "shop:jobs")
+    assert_refused(without, 2, "GANTLINE_KEY_PEPPER", "gantline key pepper", "--allow-anonymous")
     monkeypatch.setenv("GANTLINE_KEY_PEPPER", f"1:{shop.run('key', 'pepper').stdout.strip()}")
     monkeypatch.setenv("GANTLINE_APP", "shop:jobs")
     secret = shop.json("key", "create", "tests")["key"]
@@ -79,6 +80,7 @@ def test_everybody_is_let_in_only_when_told_so(shop: Place) -> None:
         url = url_of(program, "Serving ")
         assert "Everybody who can reach this address" in program.stderr
         assert httpx2.get(f"{url}/api/jobs").status_code == 200
+        assert httpx2.get(f"{url}/").status_code == 404
         stop(program)
 
 
@@ -102,6 +104,11 @@ def test_a_development_server_is_open_to_this_host_only(shop: Place) -> None:
         rebound = httpx2.get(f"{url}/api/jobs", headers={"host": "evil.example"})
         assert rebound.status_code == 400
         assert httpx2.post(f"{url}/api/queues/default/pause").status_code == 200
+        start = httpx2.get(f"{url}/")
+        assert start.headers["cache-control"] == "no-store"
+        links = re.findall(r'href="([^"]+)"', start.text)
+        assert {"/api/docs", "/api/jobs", "/readyz"} < {*links}
+        assert {httpx2.get(url + link).status_code for link in links} == {200}
         stop(program)
 
 

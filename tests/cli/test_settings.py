@@ -148,6 +148,34 @@ def test_what_the_code_says_of_its_workers_comes_behind_variables_and_files(
     assert settings.queues == {"default": 10}
 
 
+TENANT_IN_CODE = """
+from gantline import Gantline, JobDefaults, WorkerSettings
+
+jobs = Gantline(defaults=JobDefaults(tenant="acme"), worker=WorkerSettings(queues={"docs": 3}))
+
+@jobs.job("index")
+async def index(number: int) -> None: ...
+"""
+
+
+def test_the_tenant_and_the_queues_of_the_code_are_those_of_the_commands(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("of_acme.py").write_text(TENANT_IN_CODE)
+    monkeypatch.setenv("GANTLINE_APP", "of_acme:jobs")
+    assert shown(place, "tenant") == ("acme", "code")
+    assert shown(place, "queues") == ("docs:3", "code")
+    job_id = place.submit("index", "1")
+    assert place.json("job", "get", job_id)["tenantId"] == "acme"
+    assert len(place.json("job", "list")) == 1
+    assert place.json("--tenant", "default", "job", "list") == []
+    assert shown(place, "tenant", "--tenant", "default") == ("default", "flag")
+    monkeypatch.setenv("GANTLINE_APP", "nosuch:jobs")
+    unknown = place.run("--store", "sqlite:///gantline.db", "job", "list")
+    assert (unknown.exit_code, unknown.stderr.count("Warning: the tenant that")) == (0, 1)
+    assert "No jobs found for the tenant 'default'" in unknown.stderr
+
+
 @pytest.mark.parametrize("name", ["gantline.toml", "pyproject.toml"])
 def test_an_unknown_setting_is_refused_with_the_known_ones(place: Place, name: str) -> None:
     head = "[tool.gantline]\n" if name == "pyproject.toml" else ""
@@ -230,4 +258,6 @@ def test_a_worker_refuses_a_setting_out_of_range_before_it_starts(
         )
         assert "Working on" not in program.stderr, "the worker started"
         assert program.exit_code() == 2, program.stderr
+        # By the name that it was set by.
+        assert variable in program.stderr or variable == "GANTLINE_QUEUES", program.stderr
         assert len(program.stderr.splitlines()) == 1, program.stderr

@@ -104,6 +104,25 @@ def test_a_stream_can_be_closed_and_left(client: Client) -> None:
         next(client.follow(accepted.job_id))
 
 
+LEFT_OPEN = """
+import sys
+from gantline.client import Client
+with Client(sys.argv[1], api_key="operator") as client:
+    accepted = client.submit("sweep")
+    events = client.follow(accepted.job_id)
+    print(next(events).event)
+    more = client.follow_jobs([accepted.job_id])
+    print(next(more).event)
+"""
+
+
+def test_leaving_a_client_that_still_follows_a_job_is_quiet(server: ApiProcess) -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, server.url], capture_output=True, text=True, check=False
+    )
+    assert (left.stdout.split(), left.stderr) == (["state", "state"], "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_it_can_be_used_after_a_fork(client: Client) -> None:

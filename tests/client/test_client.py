@@ -169,6 +169,22 @@ async def test_what_goes_to_this_host_goes_through_no_proxy(
         proxy.stop()
 
 
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_retries_that_are_none_are_refused(client: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"retries is 3\. Give Retries\(attempts="):
+        client("http://127.0.0.1:9", retries=3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_option_that_there_is_not_is_refused(kind: str) -> None:
+    async with asking(kind, "http://127.0.0.1:9", retries=ONCE) as ask:
+        for verb, about in (("submit", "sweep"), ("redrive_edited", uuid4())):
+            with pytest.raises(TypeError, match=r"'prioritty' of a job\. Is priority meant"):
+                await ask(verb, about, prioritty=1)
+    with pytest.raises(TypeError, match=r"'colour' of a job\. There are at, correlation_id, delay"):
+        package.new_job("sweep", colour=1)  # type: ignore[call-arg]
+
+
 def test_closing_ends_the_pauses_of_other_threads() -> None:
     client = Client("http://127.0.0.1:9", retries=Retries(first_pause_seconds=9))
     client.close()

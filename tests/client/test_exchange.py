@@ -19,6 +19,7 @@ from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
     JobNotFound,
+    JobTypeDisabled,
     NotAuthenticated,
     QueueFull,
     RateLimited,
@@ -38,7 +39,7 @@ def request(method: str = "GET", **headers: str) -> Request:
     sent = {"x-correlation-id": "c-1"} | {
         name.replace("_", "-"): text for name, text in headers.items()
     }
-    return Request(method=method, path="/api/x", headers=sent, timeout_seconds=1)
+    return Request(method=method, path="/api/x", headers=sent, timeout_seconds=60)
 
 
 def problem(code: str, **headers: str) -> Reply:
@@ -66,22 +67,39 @@ def of_a_proxy(status: int, **headers: str) -> Reply:
 
 
 def play(
-    sent: Request, answers: Sequence[Reply | Unanswered], **retries: Any
+    sent: Request,
+    answers: Sequence[Reply | Unanswered],
+    *,
+    seconds_to_answer: float = 0,
+    **retries: Any,
 ) -> tuple[Reply | GantlineError, list[float], int]:
     """What comes out, the pauses, and how often it was sent; the last answer is for ever."""
     pauses: list[float] = []
     times = 0
+    now = 1000.0
 
     async def send(request: Request) -> Reply | Unanswered:
-        nonlocal times
-        assert request is sent  # the same key, the same correlation id
+        nonlocal times, now
+        left = 1000.0 + sent.timeout_seconds - now
+        # The same key, the same correlation id; and no more than the time that is left.
+        assert request == msgspec.structs.replace(sent, timeout_seconds=left)
         times += 1
+        now += seconds_to_answer
         return answers[min(times, len(answers)) - 1]
 
     async def pause(seconds: float) -> None:
+        nonlocal now
         pauses.append(seconds)
+        now += seconds
 
-    flow = exchange(sent, Retries(**retries), send, pause=pause, chance=lambda: 1.0)
+    flow = exchange(
+        sent,
+        Retries(**retries),
+        send,
+        pause=pause,
+        chance=lambda: 1.0,
+        monotonic=lambda: now,
+    )
     try:
         return asyncio.run(flow), pauses, times
     except GantlineError as error:
@@ -166,6 +184,19 @@ def test_who_is_asked_to_wait_too_long_gets_the_error_at_once(after: str) -> Non
 def test_a_retry_after_that_is_not_understood_is_none(after: str) -> None:
     outcome, pauses, _ = play(request(), [of_a_proxy(503, **{"retry-after": after}), OK])
     assert (outcome, pauses) == (OK, [0.25])
+
+
+def test_all_attempts_together_keep_the_time_limit() -> None:
+    outcome, pauses, times = play(request(), [LOST], seconds_to_answer=25)
+    assert isinstance(outcome, ServerUnreachable)
+    assert (pauses, times) == ([0.25, 0.5], 3)  # after 75.75 s of 60: the last was cut short
+
+
+def test_what_could_be_tried_again_only_after_the_time_limit_is_raised_at_once() -> None:
+    hasty = msgspec.structs.replace(KEYED, timeout_seconds=5)
+    outcome, pauses, times = play(hasty, [problem("JOB_TYPE_DISABLED", retry_after="5")])
+    assert isinstance(outcome, JobTypeDisabled)
+    assert (pauses, times) == ([], 1)
 
 
 def test_one_attempt_never_tries_again() -> None:

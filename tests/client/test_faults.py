@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from gantline.contract.errors import (
 )
 from gantline.contract.status import JobStatus
 from tests.client.conftest import asking
+from tests.client.test_following import status as status_of_a_job
 from tests.servers.http_api import ApiProcess
 from tests.servers.scripted import (
     Act,
@@ -114,6 +116,47 @@ async def test_a_server_that_is_stuck_is_given_up(kind: str, serve: Serve, act: 
     async with asking(kind, server.url, timeout_seconds=0.3, retries=ONCE) as ask:
         with pytest.raises(ServerUnreachable):
             await ask("statistics")
+
+
+async def test_a_server_that_is_stuck_takes_no_longer_with_retries(kind: str, serve: Serve) -> None:
+    server = serve(stalling())
+    async with asking(kind, server.url, timeout_seconds=0.3, retries=QUICK) as ask:
+        with pytest.raises(ServerUnreachable, match=r"after 0\.3 s"):
+            await ask("submit", "sweep")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("span", [0.5, timedelta(seconds=0.5)])
+async def test_the_time_of_a_wait_holds_for_a_server_that_is_stuck(
+    kind: str, serve: Serve, span: timedelta | float
+) -> None:
+    server = serve(stalling())
+    async with asking(kind, server.url, retries=QUICK) as ask:
+        with pytest.raises(ServerUnreachable, match=r"after 0\.5 s"):
+            await ask("submit_and_wait", "sweep", timeout=span)
+        with pytest.raises(ServerUnreachable, match=r"after 0\.5 s"):
+            await ask("wait", uuid4(), timeout=span)
+    assert len(server.requests) == 2
+
+
+async def test_a_refusal_that_asks_for_more_time_than_there_is_is_raised_at_once(
+    kind: str, serve: Serve
+) -> None:
+    server = serve(answering("503 Away", b"", "retry-after: 5"))
+    async with asking(kind, server.url, retries=Retries()) as ask:
+        with pytest.raises(ServerFailed):
+            await ask("submit_and_wait", "sweep", timeout=3)
+    assert len(server.requests) == 1
+
+
+async def test_a_server_that_gets_stuck_while_a_job_is_waited_for_is_a_timeout(
+    kind: str, serve: Serve
+) -> None:
+    head = "content-type: application/json"
+    server = serve(answering("200 OK", status_of_a_job(), head), stalling())
+    async with asking(kind, server.url, retries=QUICK) as ask:
+        with pytest.raises(TimeoutError, match="still Queued"):
+            await ask("wait", uuid4(), timeout=0.6)
 
 
 async def test_a_head_without_end_is_given_up(kind: str, serve: Serve) -> None:

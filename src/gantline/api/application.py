@@ -16,7 +16,7 @@ from gantline.api.call import Call
 from gantline.api.dispatcher import Dispatcher
 from gantline.api.openapi import openapi_document
 from gantline.api.operation import Operation, Parts
-from gantline.api.operations.documentation import Documentation
+from gantline.api.operations.documentation import Documentation, start_page
 from gantline.api.operations.table import documentation_operations, operations_of
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
@@ -123,6 +123,8 @@ class Api:
             *_routes(self.dispatcher, self.operations),
             *(Route(path, page) for path, page in (pages or {}).items()),
         ]
+        if self.settings.show_start_page:
+            self.routes.append(Route("/", start_page))
         nothing = Resource(self.dispatcher, advice="/api/docs" if is_shown else "")
         router = Router(self.routes, default=nothing, redirect_slashes=False)
         self._app = self._with_cors(router)

@@ -43,6 +43,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     show_documentation: bool = True
     """Whether /api/openapi.json and its page are served; to everybody, like the problems' pages."""
 
+    show_start_page: bool = False
+    """Whether / is a page with links to what there is; `gantline dev` has it."""
+
     def __post_init__(self) -> None:
         if "*" in self.cors_origins:
             raise InvalidInput(

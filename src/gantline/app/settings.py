@@ -201,7 +201,10 @@ class Settings:
     def whole(self, name: str, *, least: int, most: int) -> int:
         number = self.number(name, least=least, most=most)
         if number != int(number):
-            raise InvalidInput(f"The setting {name} is {number:g}, not a whole number.")
+            source = self.value(name).source
+            raise InvalidInput(
+                f"The setting {name} is {number:g} (from {source}), no whole number."
+            )
         return int(number)
 
 

@@ -117,6 +117,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def unseen(self) -> str:
+        """What to know where nothing is found: a sentence with a blank before it, or nothing."""
+        ...
+
+    @property
     def look_again_seconds(self) -> float:
         """How often to look at a job that is watched."""
         ...

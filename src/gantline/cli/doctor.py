@@ -8,12 +8,16 @@ from datetime import timedelta
 from typing import Final, Literal
 
 import click
+import msgspec
 
 from gantline.app import Gantline
 from gantline.app.settings import Value
+from gantline.app.wakeup import broker_from_url
+from gantline.app.webhooks import webhook_settings
 from gantline.cli.command import FAILED, command
+from gantline.cli.options import MOST_PROCESSES, named_for_workers, parse_queues, rate_limits
 from gantline.cli.session import Cli, pass_cli
-from gantline.cli.store_choice import StoreChoice, choose_store, store_label
+from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError
@@ -27,6 +31,8 @@ from gantline.manager.relay import OUTBOX
 from gantline.manager.sessions import Session, live_sessions
 from gantline.manager.switches import Closed, Switches
 from gantline.stores.diagnostics import advice_of, software_of
+from gantline.telemetry.health_server import parse_address
+from gantline.worker.settings import WorkerSettings
 
 _COLUMNS: Final = Columns(("result", "found", "advice"), prose="advice")
 _TOLERATED_SECONDS: Final = 5
@@ -47,11 +53,12 @@ async def doctor(cli: Cli) -> None:
     """
     say(f"gantline {__version__}, Python {platform.python_version()}")
     app, checks = _application(cli)
+    checks.insert(0, _settings(cli, app))
     is_named = cli.settings.value("store").source != "default"
     if app is not None or is_named or not cli.settings["app"]:
-        choice = choose_store(cli.settings, app)
+        choice = cli.chosen(app)
         async with cli.opened(choice=choice._replace(passed_over=None)) as store:
-            checks = [*await _store(cli, store, choice), *await _work(cli, store), *checks]
+            checks = [*await _store(cli, app, store, choice), *await _work(cli, store), *checks]
         checks += await _outbox(cli, app)
     checks += [
         _bad(f"{name} is a setting", f"{name} is no setting", f"Is {meant} meant?", result="warn")
@@ -82,8 +89,55 @@ def _application(cli: Cli) -> tuple[Gantline | None, list[Check]]:
     ]
 
 
-async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
-    capabilities = store.capabilities
+def _settings(cli: Cli, app: Gantline | None) -> Check:
+    """Make all that workers and servers make of the settings."""
+    named, worker = cli.settings, WorkerSettings() if app is None else app.worker
+    refused: list[str] = []
+    for make in (
+        lambda: msgspec.structs.replace(worker, **named_for_workers(named, worker)),
+        lambda: parse_queues(named["queues"]),
+        lambda: named.whole("processes", least=1, most=MOST_PROCESSES),
+        lambda: parse_address(named["health"]) if named["health"] else None,
+        lambda: named.choice("require_broker", "yes", "no"),
+        lambda: named.choice("log_format", "text", "json"),
+        lambda: rate_limits(named),
+        lambda: named.most_schedules,
+        lambda: webhook_settings(named),
+        lambda: broker_from_url(named["trigger"]),
+    ):
+        try:
+            make()
+        except GantlineError as error:
+            refused.append(str(error))
+    return _check(
+        "the settings are accepted",
+        not refused,
+        f"{counted(len(refused), 'setting')} NOT accepted",
+        " ".join(refused),
+    )
+
+
+def _durability(app: Gantline | None, store: JobStore) -> Check:
+    required = "none" if app is None else app.storage.durability
+    given = f"durability is {store.capabilities.durability}"
+    if required != "none":
+        return _check(
+            f"{given}, and {required} is required",
+            store.capabilities.survives(required),
+            f"{given}, which is NOT the {required} that the application requires",
+            "The application does not start. Use another store, or require less.",
+        )
+    return _check(
+        given,
+        store.capabilities.survives("power_loss"),
+        f"{given}, which does NOT survive a power cut",
+        f"An answered write can be lost by {store.capabilities.ack_lost_on}.",
+    )
+
+
+async def _store(
+    cli: Cli, app: Gantline | None, store: JobStore, choice: StoreChoice
+) -> list[Check]:
     drift = abs((await store.ping() - cli.clock.now()).total_seconds())
     software = " with ".join(f"{name} {text}" for name, text in (await software_of(store)).items())
     checks = [_good(f"jobs are kept in {store_label(store, choice)} ({choice.why})")]
@@ -92,16 +146,10 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
         checks.append(_bad("one store is named", two, choice.warning, result="warn"))
     if software:
         checks.append(_good(f"the store is {software}"))
-    durability = f"durability is {capabilities.durability}"
     clocks = f"the clocks of store and host differ by {drift:.1f} s"
     return [
         *checks,
-        _check(
-            durability,
-            capabilities.survives("power_loss"),
-            durability,
-            f"An answered write can be lost by {capabilities.ack_lost_on}.",
-        ),
+        _durability(app, store),
         *(
             _check(one.what, one.is_good, one.what, one.next_step, result="warn")
             for one in await advice_of(store)
@@ -109,7 +157,7 @@ async def _store(cli: Cli, store: JobStore, choice: StoreChoice) -> list[Check]:
         _check(
             clocks,
             drift < _TOLERATED_SECONDS,
-            clocks,
+            f"{clocks}, which is too much",
             "The store's clock rules; set this host's by NTP, or delays and ages look wrong here.",
         ),
     ]

@@ -9,14 +9,15 @@ from uuid import UUID
 import click
 import msgspec
 
+from gantline.app.settings import FLAG
 from gantline.auth.action import Action
 from gantline.cli.backend import Acted, Backend
 from gantline.cli.command import command, confirm
-from gantline.cli.options import Seconds, parse_id, span
+from gantline.cli.options import Seconds, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
 from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
-from gantline.cli.talk import say
+from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.retention import Retention
@@ -48,7 +49,7 @@ def job() -> None:
 @click.argument("payload", default="null")
 @click.option("--queue")
 @click.option("--priority", type=click.IntRange(0, 3))
-@click.option("--delay", type=Seconds(_LONGEST_DELAY_SECONDS))
+@click.option("--delay", type=Seconds(_LONGEST_DELAY_SECONDS), help="Seconds, or 30m, 12h, 1d.")
 @click.option("--key", "idempotency_key", help="Idempotency key.")
 @click.option("--subject")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
@@ -120,7 +121,7 @@ async def list_(
 async def show_jobs(cli: Cli, job_filter: JobFilter, limit: int, columns: Columns) -> None:
     async with cli.backend() as backend:
         jobs, has_more = await backend.find(job_filter, limit)
-        empty = f"No jobs found for {backend.whose}."
+        empty = f"No jobs found for {backend.whose}.{backend.unseen}"
     now = cli.clock.now()
     rows = [job_row(job, now) for job in jobs]
     cli.output.rows(rows, columns, empty=empty)
@@ -158,8 +159,10 @@ async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
     uuid = parse_id(job_id)
-    async with cli.backend() as backend, asyncio.timeout(timeout_seconds):
-        status = await _follow(cli, backend, uuid)
+    # Without any time it looks once, and that needs some.
+    is_once = timeout_seconds == 0
+    async with cli.backend() as backend, asyncio.timeout(None if is_once else timeout_seconds):
+        status = await _follow(cli, backend, uuid, is_once=is_once)
     if status is not JobStatus.COMPLETED:
         sys.exit(1)
 
@@ -185,6 +188,10 @@ async def prune(
 
     How long jobs are kept, the application says (--app).
     """
+    if cli.settings.value("tenant").source == FLAG:
+        raise InvalidInput(
+            "Jobs are pruned of every tenant, and not of one.", next_step="Leave --tenant out."
+        )
     if older_than is None and not cli.settings["app"]:
         raise InvalidInput(
             "How long jobs are kept, the application says, and none is named.",
@@ -207,8 +214,9 @@ async def prune(
         switches = Switches(store)
         await switches.refuse_if_closed()
         if older_than is not None and not yes:
-            what = f"remove the jobs of every tenant that are {', '.join(statuses)}"
-            await confirm(f"{what} since more than {older_than}")
+            found = counted(await _count_old(store, retention), "job")
+            what = f"remove {found} of every tenant that are {', '.join(statuses)}"
+            await confirm(f"{what} since {span_text(older_than)} or longer")
         seconds = None if older_than is None else older_than.total_seconds()
         chosen = {"statuses": statuses, "olderThanSeconds": seconds}
         await cli.audit(store).done("pruneJobs", Action.DELETE, "jobs", chosen)
@@ -234,7 +242,7 @@ async def _count_old(store: JobStore, retention: Retention) -> int:
     return count
 
 
-async def _follow(cli: Cli, backend: Backend, job_id: UUID) -> JobStatus:
+async def _follow(cli: Cli, backend: Backend, job_id: UUID, *, is_once: bool) -> JobStatus:
     seen = 0
     while True:
         status = await backend.status(job_id)
@@ -247,6 +255,8 @@ async def _follow(cli: Cli, backend: Backend, job_id: UUID) -> JobStatus:
             job = await backend.job(job_id)
             cli.output.one(job_row(job, cli.clock.now()))
             return job.status
+        if is_once:
+            raise TimeoutError
         await asyncio.sleep(backend.look_again_seconds)
 
 

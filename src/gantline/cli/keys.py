@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from gantline.auth.action import Action
-from gantline.auth.api_key import ApiKey, IssuedKey, KeyGrant, new_key_id
+from gantline.auth.api_key import ApiKey, IssuedKey, KeyGrant, KeyState, new_key_id
 from gantline.auth.api_keys import MAX_AGE_SECONDS, ApiKeys
 from gantline.auth.peppers import Peppers, new_pepper
 from gantline.auth.principal import Role
@@ -78,10 +78,23 @@ async def create(
     peppers = Peppers.from_environment(os.environ)
     async with _opened(cli, peppers) as (keys, audit):
         grant.check()
+        await _warn_of_namesakes(keys, grant)
         key_id = new_key_id()
         await audit.done("createKey", Action.MANAGE_KEYS, f"key:{key_id}", _granted(grant))
         issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor, key_id=key_id)
         _show_issued(cli, issued)
+
+
+async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:
+    """Names may repeat, but then only the ids say which key is to be revoked."""
+    known = await keys.listed(tenant_id=grant.tenant_id)
+    active = [one for one in known if one.state is KeyState.ACTIVE]
+    others = [one.id for one in active if one.grant.name == grant.name]
+    if others:
+        say(
+            f"Warning: {', '.join(others)} has the name {grant.name!r} already. To replace a key, "
+            f"use gantline key rotate."
+        )
 
 
 @key.command(name="list")

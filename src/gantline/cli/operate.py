@@ -15,6 +15,7 @@ from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
+from gantline.contract.job import DEFAULT_TENANT
 from gantline.manager.sessions import live_sessions
 from gantline.worker.settings import WorkerSettings
 
@@ -105,6 +106,10 @@ def _named_in_code(cli: Cli) -> dict[str, Value]:
         named["store"] = Value(cli.choice.url, CODE)
     if app.trigger_named_by == CODE:
         named["trigger"] = Value(app.trigger, CODE)
+    if cli.settings.value("tenant").source == DEFAULT and app.default_tenant != DEFAULT_TENANT:
+        named["tenant"] = Value(app.default_tenant, CODE)
+    if app.worker.queues and cli.settings.value("queues").source == DEFAULT:
+        named["queues"] = Value(_as_typed(app.worker.queues), CODE)
     for name, field in OF_WORKERS.items():
         said = getattr(app.worker, field)
         if cli.settings.value(name).source == DEFAULT and said != getattr(WorkerSettings(), field):

@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 
 from gantline.app.settings import DEFAULT, Settings
+from gantline.auth.rate_limit import RateLimit, read_rate_limit
 from gantline.contract.errors import InvalidInput
 from gantline.contract.text import name_problem
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
@@ -18,9 +19,10 @@ _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 class Seconds(click.FloatRange):
-    """A finite number of seconds from 0 on. A plain FloatRange lets nan through."""
+    """A finite number of seconds from 0 on, or a span such as 5m. A plain FloatRange lets nan
+    through."""
 
-    name = "seconds"
+    name = "span"
 
     def __init__(self, most: float | None = None) -> None:
         super().__init__(0, most)
@@ -28,6 +30,8 @@ class Seconds(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        if isinstance(value, str) and _SPAN.fullmatch(value):
+            value = span(value).total_seconds()
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is no number of seconds.", param, ctx)
@@ -40,6 +44,14 @@ def span(text: str) -> timedelta:
     if found is None:
         raise click.BadParameter(f"{text!r} is no span of time; write 90d, 12h, 30m or 45s.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def span_text(length: timedelta) -> str:
+    """As one would type it, in the largest unit that fits: 90d, 12h, 30m, 45s."""
+    for unit, name in _UNITS.items():
+        if length and not length % timedelta(**{name: 1}):
+            return f"{length // timedelta(**{name: 1})}{unit}"
+    return f"{length.total_seconds():g}s"
 
 
 def check_name(kind: str, name: str) -> None:
@@ -56,6 +68,8 @@ def parse_id(text: str, *, what: str = "a job id") -> UUID:
         raise InvalidInput(f"{text[:64]!r} is not {what}.", next_step="It is a UUID.") from None
 
 
+MOST_PROCESSES: Final = 64
+
 OF_WORKERS: Final = {
     "lease_seconds": "lease",
     "renew_seconds": "renew_every",
@@ -69,17 +83,30 @@ OF_WORKERS: Final = {
 _LEAST_SECONDS: Final = {"lease": 1, "renew_every": 0.001, "poll": 0.001, "drain": 0}
 
 
-def named_for_workers(settings: Settings) -> dict[str, Any]:
+def named_for_workers(settings: Settings, in_code: WorkerSettings) -> dict[str, Any]:
     """What variables and files say of how a worker works, as fields of WorkerSettings."""
     named: dict[str, Any] = {}
+    lease = in_code.lease
     for name, field in OF_WORKERS.items():
         if settings.value(name).source == DEFAULT:
             continue
         if name.endswith("_seconds"):
-            named[field] = timedelta(seconds=settings.number(name, least=_LEAST_SECONDS[field]))
+            most = lease.total_seconds() / 2 if field == "renew_every" else 1e6
+            seconds = settings.number(name, least=_LEAST_SECONDS[field], most=most)
+            named[field] = timedelta(seconds=seconds)
+            lease = named.get("lease", lease)
         else:
             named[field] = settings.whole(name, least=1, most=1_000_000)
     return named
+
+
+def rate_limits(settings: Settings) -> tuple[RateLimit | None, RateLimit | None]:
+    """How often a key, and a tenant, may ask the API; None for as often as they like."""
+    per_key, per_tenant = (
+        read_rate_limit(text) if (text := settings[name]) else None
+        for name in ("rate_limit_per_key", "rate_limit_per_tenant")
+    )
+    return per_key, per_tenant
 
 
 def parse_queues(text: str) -> dict[str, int]:

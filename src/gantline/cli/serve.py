@@ -17,12 +17,12 @@ from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import AllowAnonymous
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
-from gantline.auth.rate_limit import read_rate_limit
 from gantline.cli.command import exiting
+from gantline.cli.options import rate_limits
 from gantline.cli.process import run_tuned
 from gantline.cli.session import Cli, load_target, pass_cli, warn_of
 from gantline.cli.talk import Say, log_as, say
-from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.errors import AuthMisconfigured, GantlineError, InvalidInput
 
 if TYPE_CHECKING:
     from gantline.api.application import Api
@@ -83,15 +83,16 @@ def _settings(cli: Cli) -> "ApiSettings":
     from gantline.api.rate_limits import RateLimits
     from gantline.api.settings import ApiSettings
 
-    per_key, per_tenant = (
-        read_rate_limit(text) if (text := cli.settings[name]) else None
-        for name in ("rate_limit_per_key", "rate_limit_per_tenant")
-    )
+    per_key, per_tenant = rate_limits(cli.settings)
     return ApiSettings(rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant))
 
 
 def _by_key(jobs: Gantline) -> ApiKeyAuthenticator:
-    peppers = Peppers.from_environment(os.environ)
+    try:
+        peppers = Peppers.from_environment(os.environ)
+    except AuthMisconfigured as error:
+        next_step = f"{error.next_step} To try it out without keys: --allow-anonymous."
+        raise AuthMisconfigured(error.cause, next_step=next_step) from None
     return ApiKeyAuthenticator(ApiKeys(jobs.store, peppers, clock=jobs.clock))
 
 
@@ -158,7 +159,7 @@ def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
     from gantline.api.settings import ApiSettings
 
     developer = Principal(id="dev", tenant_id=tenant, roles=frozenset({Role.ADMIN}), is_system=True)
-    settings = ApiSettings(allowed_hosts=LOOPBACK)
+    settings = ApiSettings(allowed_hosts=LOOPBACK, show_start_page=True)
     return jobs.api(authenticator=AllowAnonymous(developer), settings=settings)
 
 

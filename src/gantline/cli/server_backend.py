@@ -27,7 +27,7 @@ from gantline.contract.status import DEAD
 _TIMEOUT_SECONDS: Final = 15.0
 # Where a server asks for a longer pause, the user gets the error at once.
 _RETRIES: Final = Retries(attempts=3, longest_pause_seconds=2)
-_PATIENCE: Final = timedelta(seconds=_RETRIES.attempts * _TIMEOUT_SECONDS)
+_PATIENCE: Final = timedelta(seconds=_TIMEOUT_SECONDS)
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _MOST_IDS: Final = 1000
 # How many a server shows one by one at most.
@@ -41,6 +41,7 @@ class ServerBackend(AsyncClient):
     """
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
+    unseen = " A key without a role sees only its own jobs, and those of its subjects."
 
     def __init__(self, url: str, *, tenant: str | None) -> None:
         super().__init__(url, tenant=tenant, timeout_seconds=_TIMEOUT_SECONDS, retries=_RETRIES)

@@ -88,9 +88,27 @@ class Cli:
         self.output = output
         self.clock = SystemClock()
 
-    @property
+    @cached_property
     def tenant(self) -> str:
-        return self.settings["tenant"]
+        """Whose jobs are meant: as named, else as the application has it."""
+        if not self.settings["app"] or self.settings.value("tenant").source != DEFAULT:
+            return self.settings["tenant"]
+        try:
+            return self.tenant_of(self.app())
+        except GantlineError as error:
+            if not self._is_settled:
+                raise
+            say(f"Warning: the tenant that the application names is not known: {error}")
+            return self.settings["tenant"]
+
+    def tenant_of(self, app: Gantline) -> str:
+        named = self.settings.value("tenant")
+        return app.default_tenant if named.source == DEFAULT else named.text
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether a flag names the store, so that the application need not be imported."""
+        return self.settings.value("store").source == FLAG
 
     @property
     def actor(self) -> str:
@@ -103,8 +121,7 @@ class Cli:
 
     def audit(self, store: JobStore) -> CliAudit:
         """Where what this command does is written down, before it is done."""
-        is_settled = self.settings.value("store").source == FLAG
-        asks_app = self.settings["app"] and not is_settled
+        asks_app = self.settings["app"] and not self._is_settled
         sink = self.app().audit_of(store) if asks_app else StoreAudit(store)
         return CliAudit(sink, actor=self.actor, tenant_id=self.tenant, clock=self.clock)
 
@@ -134,21 +151,31 @@ class Cli:
             raise InvalidInput("Both --url and --store are given.", next_step="Name one of them.")
         return ""
 
-    def _refuse_a_server(self) -> None:
-        """A server that the environment names is not meant by commands that it cannot serve."""
-        if self.settings.value("url").source == FLAG:
-            raise InvalidInput(
-                "This command needs the store itself, and not a server.",
-                next_step="Leave --url out; name the store by --store or --app.",
-            )
+    def _refuse_a_server(self, choice: StoreChoice | None = None) -> None:
+        """Commands that need the store take the one that is named, beside a server that the
+        environment names; but no default, which would be another one than that server's."""
+        server = self.settings.value("url")
+        if server.source == FLAG:
+            next_step = "Leave --url out; name the store by --store or --app."
+        elif server.text and choice is not None and choice.named_by == DEFAULT:
+            next_step = f"{server.source} names a server; name the store too, by --store."
+        else:
+            return
+        raise InvalidInput(
+            "This command needs the store itself, and not a server.", next_step=next_step
+        )
 
     @cached_property
     def choice(self) -> StoreChoice:
         """The store that this command uses, and why."""
         self._refuse_a_server()
-        is_settled = self.settings.value("store").source == FLAG
-        app = self.app() if self.settings["app"] and not is_settled else None
-        return choose_store(self.settings, app)
+        return self.chosen(self.app() if self.settings["app"] and not self._is_settled else None)
+
+    def chosen(self, app: Gantline | None) -> StoreChoice:
+        """The store of an application or the settings, for a command that a server cannot serve."""
+        choice = choose_store(self.settings, app)
+        self._refuse_a_server(choice)
+        return choice
 
     @asynccontextmanager
     async def opened(

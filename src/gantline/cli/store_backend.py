@@ -46,6 +46,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     """Reads and decides here; acts as the user of this host."""
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
+    unseen = ""
 
     def __init__(self, cli: "Cli", store: JobStore, *, label: str) -> None:
         self._cli = cli

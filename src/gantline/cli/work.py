@@ -18,7 +18,14 @@ import msgspec
 from gantline.app import Gantline
 from gantline.cli.command import exiting
 from gantline.cli.health import supervise, watched
-from gantline.cli.options import Recycle, Seconds, named_for_workers, parse_queues, parse_recycle
+from gantline.cli.options import (
+    MOST_PROCESSES,
+    Recycle,
+    Seconds,
+    named_for_workers,
+    parse_queues,
+    parse_recycle,
+)
 from gantline.cli.process import run_tuned
 from gantline.cli.serve import open_api
 from gantline.cli.session import Cli, pass_cli, warn_of
@@ -42,7 +49,7 @@ _BY_FORCE_SECONDS: Final = 10.0
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
 @click.option("-q", "--queue", "queues", help="Queues with slots: documents:10,default:5.")
-@click.option("--processes", type=click.IntRange(1, 64), help="How many processes.")
+@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), help="How many processes.")
 @click.option(
     "--drain",
     "drain_seconds",
@@ -87,7 +94,7 @@ def worker(
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, lambda: drain)
         address = _address(cli, health)
-        count = processes or cli.settings.whole("processes", least=1, most=64)
+        count = processes or cli.settings.whole("processes", least=1, most=MOST_PROCESSES)
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
             require_broker(app.broker)
@@ -111,7 +118,7 @@ def _settings(
     recycle: Recycle,
 ) -> WorkerSettings:
     """A flag before variables and files, before what the application says of its workers."""
-    named, text = named_for_workers(cli.settings), queues or cli.settings["queues"]
+    named, text = named_for_workers(cli.settings, app.worker), queues or cli.settings["queues"]
     if drain is not None:
         named["drain"] = drain
     return msgspec.structs.replace(
@@ -249,7 +256,8 @@ def dev(
             return Reloader(Path.cwd(), _child_command(), drain=_DRAIN_OF_DEV).run()
         app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
-        beside = _open_api(app, cli.tenant, host, port, report) if with_api else nullcontext()
+        tenant = cli.tenant_of(app)
+        beside = _open_api(app, tenant, host, port, report) if with_api else nullcontext()
         return run_tuned(_work(cli, app, settings, _address(cli, None), report, choice, beside))
 
     sys.exit(exiting(run))
@@ -260,5 +268,5 @@ async def _open_api(
     app: Gantline, tenant: str, host: str, port: int | None, report: Say
 ) -> AsyncIterator[None]:
     async with open_api(app, tenant=tenant, host=host, port=port) as url:
-        report(f"The API is at {url}/api, open to this host; read {url}/api/docs.")
+        report(f"The API is at {url}/api, open to this host; begin at {url}/.")
         yield

@@ -1,11 +1,13 @@
 """Asking: how requests are made, sent until they are answered, and their answers read."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
+from weakref import WeakSet
 
 import msgspec
 
@@ -14,8 +16,9 @@ from gantline.client.event_stream import StreamEvent, follow
 from gantline.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from gantline.client.http import Http, Reply, Request
 from gantline.client.refusals import CORRELATION
+from gantline.client.submission import seconds_of
 from gantline.contract.clock import Clock
-from gantline.contract.errors import BadAnswer, InvalidInput
+from gantline.contract.errors import BadAnswer, InvalidInput, ServerUnreachable
 from gantline.runtime import new_uuid
 
 D = TypeVar("D")
@@ -27,6 +30,8 @@ JobId = UUID | str
 _PAGE: Final = 100
 _FIRST_LOOK_SECONDS: Final = 0.1
 _LONGEST_LOOK_SECONDS: Final = 2.0
+# Who gives no time at all still gets an answer.
+_LEAST_SECONDS: Final = 0.5
 _KEY_LIMIT: Final = 200
 
 
@@ -81,6 +86,7 @@ class Asking:
         self._timeout_seconds = timeout_seconds
         self._retries = retries
         self._clock = clock
+        self._streams: WeakSet[AsyncGenerator[StreamEvent, None]] = WeakSet()
 
     @property
     def _of_tenant(self) -> Mapping[str, str]:
@@ -167,26 +173,48 @@ class Asking:
             last_event_id=last_event_id,
             is_of_one_job=is_of_one_job,
         )
+        self._streams.add(events)
         return Items(_one_by_one(events))
 
-    def _end_of(self, timeout: float | None) -> float | None:
-        """When the time will be up; None for never."""
-        return None if timeout is None else self._clock.monotonic() + timeout
+    def _end_of(self, timeout: timedelta | float | None) -> float:
+        """When the time will be up."""
+        seconds = seconds_of(timeout)
+        return math.inf if seconds is None else self._clock.monotonic() + seconds
 
-    async def _until_ended(self, job_id: JobId, end: float | None) -> StatusDocument:
+    def _ending_by(self, request: Request, end: float) -> Request:
+        left = max(_LEAST_SECONDS, end - self._clock.monotonic())
+        seconds = min(request.timeout_seconds, left)
+        return msgspec.structs.replace(request, timeout_seconds=seconds)
+
+    async def _until_ended(self, job_id: JobId, end: float) -> StatusDocument:
         """Look until the job has ended: ever less often, and soon again when it has moved."""
-        pause, known = _FIRST_LOOK_SECONDS, -1
-        path = "/api/jobs/{job_id}/status"
+        pause, known = _FIRST_LOOK_SECONDS, None
         while True:
-            status = await self._read(path, StatusDocument, job_id=job_id)
+            status = await self._look(job_id, end, known)
             if status.status.is_terminal:
                 return status
-            left = _LONGEST_LOOK_SECONDS if end is None else end - self._clock.monotonic()
+            left = end - self._clock.monotonic()
             if left <= 0:
-                raise TimeoutError(f"Job {job_id} is still {status.state}.")
-            pause = _FIRST_LOOK_SECONDS if status.version != known else 1.5 * pause
-            known = status.version
+                raise _still(status)
+            has_moved = known is None or status.version != known.version
+            pause = _FIRST_LOOK_SECONDS if has_moved else 1.5 * pause
+            known = status
             await asyncio.sleep(min(pause, left, _LONGEST_LOOK_SECONDS))
+
+    async def _look(
+        self, job_id: JobId, end: float, known: StatusDocument | None
+    ) -> StatusDocument:
+        request = self._request("GET", "/api/jobs/{job_id}/status", job_id=job_id)
+        try:
+            return await self._ask(self._ending_by(request, end), StatusDocument)
+        except ServerUnreachable:
+            if known is None or self._clock.monotonic() < end:
+                raise
+            raise _still(known) from None
+
+
+def _still(status: StatusDocument) -> TimeoutError:
+    return TimeoutError(f"Job {status.job_id} is still {status.state}.")
 
 
 async def _one_by_one(events: AsyncGenerator[T, None]) -> AsyncGenerator[Sequence[T], None]:

@@ -1,7 +1,8 @@
 """The asynchronous client: every verb of the API, what is sent and what is made of the answer."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 from urllib.parse import quote
@@ -47,6 +48,7 @@ from gantline.client.submission import (
     edited_job,
     encoded,
     new_job,
+    seconds_of,
 )
 from gantline.client.webhook_verbs import WebhookVerbs
 from gantline.contract.clock import Clock, SystemClock
@@ -57,6 +59,8 @@ D = TypeVar("D")
 
 # A proxy may close a connection that waits for long.
 _LONGEST_WAIT_SECONDS: Final = 20
+# What a server that waits for a job is left to answer in.
+_TO_ANSWER_SECONDS: Final = 0.5
 
 
 class AsyncClient(ScheduleVerbs, WebhookVerbs):
@@ -80,6 +84,11 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if not isinstance(retries, Retries | None):
+            raise InvalidInput(
+                f"retries is {retries!r}.",
+                next_step="Give Retries(attempts=…), of gantline.client.",
+            )
         super().__init__(
             Http(setup(url, api_key), transport),
             tenant=tenant,
@@ -89,7 +98,10 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and what still follows jobs by them."""
+        for stream in list(self._streams):
+            with suppress(RuntimeError):  # another task is waiting for its next event
+                await stream.aclose()
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -130,16 +142,18 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         job_type: str,
         payload: Any = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking client
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109  # as in the blocking client
         request_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> StatusDocument:
-        """Submit a job and wait until it has ended, however; raise TimeoutError after `timeout`."""
-        end = self._end_of(timeout)
+        """Submit a job and wait until it has ended, however; raise TimeoutError after `timeout`,
+        seconds or a timedelta, which is for the submit and its retries too."""
+        end, seconds = self._end_of(timeout), seconds_of(timeout)
         longest = _LONGEST_WAIT_SECONDS
-        seconds = longest if timeout is None else int(min(longest, max(0.0, timeout)))
-        request = self._submit(job_type, payload, request_key, options, wait_seconds=seconds)
-        reply = await self._reply_to(request)
+        left = longest if seconds is None else max(0.0, seconds - _TO_ANSWER_SECONDS)
+        wait = int(min(longest, left))
+        request = self._submit(job_type, payload, request_key, options, wait_seconds=wait)
+        reply = await self._reply_to(self._ending_by(request, end))
         if reply.status == 200:
             return decoded(reply, StatusDocument)
         accepted = decoded(reply, AcceptedDocument)
@@ -208,9 +222,10 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         self,
         job_id: JobId,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  # as in the blocking client
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109  # as in the blocking client
     ) -> StatusDocument:
-        """Wait until a job has ended, however; raise TimeoutError after `timeout` seconds."""
+        """Wait until a job has ended, however; raise TimeoutError after `timeout`, seconds or a
+        timedelta."""
         return await self._until_ended(job_id, self._end_of(timeout))
 
     def jobs(

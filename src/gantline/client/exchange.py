@@ -1,6 +1,7 @@
 """An exchange: a request until its answer, repeated where that cannot do anything twice."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,7 +14,7 @@ from gantline.contract.errors import (
     InvalidInput,
     ServerUnreachable,
 )
-from gantline.runtime import random
+from gantline.runtime import monotonic, random
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 # What a proxy answers while the server behind it is away.
@@ -60,24 +61,37 @@ async def exchange(
     *,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     chance: Callable[[], float] = random,
+    monotonic: Callable[[], float] = monotonic,
 ) -> Reply:
-    """Send until there is an answer that is no error; raise what the last one said."""
-    attempt = 0
+    """Send until there is an answer that is no error; raise what the last one said.
+
+    The time limit of the request is for all attempts and the pauses between them.
+    """
+    end, attempt = monotonic() + request.timeout_seconds, 0
     while True:
         attempt += 1
-        answer = await send(request)
+        left = end - monotonic()
+        answer = await send(msgspec.structs.replace(request, timeout_seconds=left))
         if isinstance(answer, Reply) and answer.status < 300:
             return answer
-        await pause(pause_before_again(request, answer, attempt, retries, chance()))
+        left = end - monotonic()
+        await pause(pause_before_again(request, answer, attempt, retries, chance(), left=left))
 
 
 def pause_before_again(
-    request: Request, answer: Reply | Unanswered, attempt: int, retries: Retries, chance: float
+    request: Request,
+    answer: Reply | Unanswered,
+    attempt: int,
+    retries: Retries,
+    chance: float,
+    *,
+    left: float = math.inf,
 ) -> float:
-    """How long to wait before the request is made again; raise its error where it is not."""
+    """How long to wait before the request is made again; raise its error where it is not, or
+    where no time would be left for it."""
     asked = retry_after_seconds(answer) if isinstance(answer, Reply) else None
     pause = retries.pause(attempt, asked, chance) if _may_repeat(request, answer) else None
-    if pause is None:
+    if pause is None or pause >= left:
         raise _error(request, answer, attempt)
     return pause
 

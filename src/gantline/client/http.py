@@ -33,7 +33,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID | None = None
     """The job that the path names, if it names one."""
     timeout_seconds: float
-    """For all of it: connecting, sending, and reading the last byte of the answer."""
+    """For all of it: connecting, sending, and reading the last byte of the answer, again if need
+    be."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class Http:
                 response = await held.enter_async_context(opening)
                 return _parts(response) if _is_event_stream(response) else await _read(response)
         except TimeoutError:
-            reason = f"it was not all there after {seconds:g} s"
+            reason = f"it was not all there after {seconds:.3g} s"
             return Unanswered(reason=reason, may_have_arrived=True)
         except httpx2.HTTPError as error:
             return _unanswered(error)

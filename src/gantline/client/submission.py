@@ -1,7 +1,8 @@
 """Jobs to be submitted: what can be said of one, and how they are sent."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
 
@@ -45,6 +46,7 @@ class JobOptions(EditOptions, total=False):
 
 def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -> JobToSubmit:
     """Make a job, for `submit_many`; raise InvalidInput where the payload is no JSON data."""
+    _check_options(options, JobOptions.__optional_keys__)
     at = options.get("at")
     if at is not None and at.tzinfo is None:
         raise InvalidInput("An instant needs its time zone.", next_step="Give it tzinfo=UTC.")
@@ -57,7 +59,7 @@ def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -
         idempotency_key=options.get("idempotency_key"),
         queue=options.get("queue"),
         priority=options.get("priority"),
-        delay_seconds=_seconds(options.get("delay")),
+        delay_seconds=seconds_of(options.get("delay")),
         scheduled_at=at,
         max_attempts=options.get("max_attempts"),
         payload_version=options.get("payload_version"),
@@ -66,6 +68,7 @@ def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -
 
 
 def edited_job(payload: Any, options: EditOptions) -> JobEdited:
+    _check_options(options, EditOptions.__optional_keys__)
     return JobEdited(
         payload=UNSET if payload is UNSET else _encoded_payload(payload),
         subject_id=options.get("subject"),
@@ -73,8 +76,16 @@ def edited_job(payload: Any, options: EditOptions) -> JobEdited:
         max_attempts=options.get("max_attempts"),
         queue=options.get("queue"),
         priority=options.get("priority"),
-        delay_seconds=_seconds(options.get("delay")),
+        delay_seconds=seconds_of(options.get("delay")),
     )
+
+
+def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Raise TypeError for an option that there is not: what is misspelt must not be left out."""
+    for name in sorted(options.keys() - known):
+        alike = get_close_matches(name, known, n=1)
+        meant = f"Is {alike[0]} meant?" if alike else f"There are {', '.join(sorted(known))}."
+        raise TypeError(f"There is no option {name!r} of a job. {meant}")
 
 
 def _encoded_payload(payload: Any) -> msgspec.Raw:
@@ -84,7 +95,8 @@ def _encoded_payload(payload: Any) -> msgspec.Raw:
     return msgspec.Raw(codec_for(type(payload)).encode(payload, limit=_NO_LIMIT).body)
 
 
-def _seconds(span: timedelta | float | None) -> float | None:
+def seconds_of(span: timedelta | float | None) -> float | None:
+    """A span of time that may be given in seconds."""
     return span.total_seconds() if isinstance(span, timedelta) else span
 
 

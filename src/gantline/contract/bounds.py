@@ -22,7 +22,7 @@ def check_span(
     """Raise InvalidInput unless it is a timedelta within its bounds."""
     is_good = isinstance(value, timedelta) and least <= value <= most
     if not is_good and not (or_none and value is None):
-        shown = value if isinstance(value, timedelta) else repr(value)
+        shown = _in_words(value) if isinstance(value, timedelta) else repr(value)
         bounds = f"from {_in_words(least)} to {_in_words(most)}"
         raise InvalidInput(f"{name} is {shown}.", next_step=f"It must be a timedelta {bounds}.")
 
@@ -36,4 +36,5 @@ def check_count(name: str, value: Any, *, least: int = 1, or_none: bool = False)
 
 
 def _in_words(span: timedelta) -> str:
-    return f"{span.days} days" if span.days else f"{span.total_seconds():g} s"
+    days = span / timedelta(days=1)
+    return f"{days:g} days" if abs(days) >= 1 else f"{span.total_seconds():g} s"

@@ -54,7 +54,8 @@ class Admission:
         await self._switches.refuse_if_closed()
         if job_type in self._switches.disabled_types:
             raise JobTypeDisabled(
-                f"The job type {job_type!r} is switched off.", next_step="Try again later."
+                f"The job type {job_type!r} is switched off.",
+                next_step=f"Try again later, or switch it on: gantline type enable {job_type}.",
             )
         max_depth = self._max_depth_of(job_type)
         most_in_queue = self._switches.depth_caps.get(queue)
@@ -63,12 +64,12 @@ class Admission:
         await self._refresh()
         if max_depth is not None and self._known.of_type[job_type] + jobs > max_depth:
             raise QueueFull(
-                f"{max_depth} jobs of type {job_type!r} may wait, and no more.",
+                f"{_jobs(max_depth)} of type {job_type!r} may wait, and no more.",
                 next_step="Try again later.",
             )
         if most_in_queue is not None and self._known.in_queue[queue] + jobs > most_in_queue:
             raise QueueFull(
-                f"{most_in_queue} jobs may wait in the queue {queue!r}, and no more.",
+                f"{_jobs(most_in_queue)} may wait in the queue {queue!r}, and no more.",
                 next_step="Try again later.",
             )
         counts = (self._known, *self._being_read)
@@ -98,3 +99,7 @@ class Admission:
         finally:
             self._being_read.remove(waiting)
         self._known, self._read_at = waiting, now
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"

@@ -10,6 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from gantline.api.call import Call
@@ -40,6 +41,16 @@ _HEADERS: Final = {
 }
 
 
+_STARTS: Final = {
+    "/api/docs": "what can be asked, and how",
+    "/api/jobs": "the jobs, newest first",
+    "/api/queues": "the queues, and what waits in them",
+    "/api/dead-letters": "the jobs that failed for good",
+    "/api/job-types": "the types of jobs, with the schemas of their payloads",
+    "/readyz": "whether all is well",
+}
+
+
 class Documentation:
     """For everybody: it shows nothing about anybody's jobs or types."""
 
@@ -65,6 +76,17 @@ class Documentation:
             if kind.slug == call.path_params["problem"]:
                 return _problem_page(kind, call.root)
         raise Refused(ApiCode.NOT_FOUND, "There is no such type of problem.")
+
+
+async def start_page(request: Request) -> Response:
+    """For a developer who opens the address in a browser; it shows nothing but links."""
+    root = escape(request.scope.get("root_path", ""))
+    links = "".join(
+        f'<li><a href="{root}{path}">{path}</a>: {what}</li>' for path, what in _STARTS.items()
+    )
+    page = _page("Gantline", f"<ul>{links}</ul>")
+    page.headers["cache-control"] = "no-store"  # another server may be here tomorrow
+    return page
 
 
 # -- pages ----------------------------------------------------------------------------------------

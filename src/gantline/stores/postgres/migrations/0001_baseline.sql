@@ -996,7 +996,8 @@ BEGIN
         SELECT FROM gantline.lane JOIN gantline.ready ON ready.lane = lane.id
         WHERE lane.queue = p_queue LIMIT v_cap) AS waiting;
     IF v_waiting >= v_cap THEN
-        RETURN format('QUEUE_FULL: %s jobs may wait in the queue %L, and no more.', v_cap, p_queue);
+        RETURN format('QUEUE_FULL: %s may wait in the queue %L, and no more.',
+            CASE v_cap WHEN 1 THEN '1 job' ELSE v_cap || ' jobs' END, p_queue);
     END IF;
     RETURN NULL;
 END
