@@ -150,7 +150,7 @@ NOT_STORABLE = {
     "infinite_in_a_model": Bad(list[Measured], [Measured(level=float("inf"))],
                                "#/0/level contains inf, which JSON cannot say"),
     "too_deep": Bad(Any, nested(100), "# is nested deeper than 64 levels"),
-    "surrogate": Bad(Any, {"a": "\ud800"}, "#/a contains a lone surrogate, which is not text"),
+    "surrogate": Bad(Any, {"a": "\ud800"}, "# contains a lone surrogate, which is not text"),
     "too_large": Bad(str, "x" * 20_000, "The result has 20002 bytes; the limit is 16384"),
     "text_for_a_number": Bad(dict[str, int], {"a": "x"}, "expected int, got str"),
     "none_for_a_model": Bad(Price, None, "# must be a Price, not a NoneType"),

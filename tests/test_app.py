@@ -592,7 +592,7 @@ async def test_an_option_that_there_is_not_is_refused() -> None:
     @jobs.job("plain")
     async def plain(value: int) -> None: ...
 
-    with pytest.raises(TypeError, match="'prioritty'"):
+    with pytest.raises(InvalidInput, match=r"'prioritty'.*'priority'"):
         await plain.submit(1, prioritty=1)  # type: ignore[call-arg]  # misspelt on purpose
 
 

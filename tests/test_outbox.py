@@ -239,9 +239,7 @@ async def _claim_and_die(shop: Shop) -> None:
     async def dying(jobs: Sequence[NewJob]) -> list[InsertResult]:
         raise Died
 
-    relay = OutboxRelay(
-        shop.outbox.store, dying, "dying", prepare=lambda job: shop.outbox._prepared(job)
-    )
+    relay = OutboxRelay(shop.outbox.store, dying, "dying", prepare=shop.outbox.relay()._prepare)
     relay._move = _nothing  # type: ignore[method-assign]  # it dies before it can do anything
     await relay.run_once()
 

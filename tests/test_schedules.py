@@ -205,17 +205,26 @@ def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
         ({"expression": "* * * * *"}, "Expected `int`"),
         ({"expression": "* * * * *", "payload": 1, "name": "a b"}, "name of a schedule"),
         ({"expression": "* * * * *", "payload": 1, "priority": 7}, "#/priority"),
-        ({"expression": "* * * * *", "payload": 1, "jitter": -SECOND}, "#/jitterSeconds"),
+        ({"expression": "* * * * *", "payload": 1, "jitter": -SECOND}, "jitter is -1 s"),
         ({"expression": "* * * * *", "payload": 1, "catch_up_limit": 0}, "#/catchUpLimit"),
         ({"expression": "* * * * *", "payload": 1, "queue": ""}, "#/queue"),
         ({"expression": "* * * * *", "payload": 1, "name": ".."}, "name of a schedule"),
-        ({"expression": "* * * * *", "payload": 1, "misfire": "catchup"}, "misfire: .*'catchup'"),
-        ({"expression": "* * * * *", "payload": 1, "overlap": "never"}, "overlap: .*'never'"),
-        ({"expression": "* * * * *", "payload": 1, "jitter": 20}, "jitter: .*`duration`"),
-        ({"expression": "* * * * *", "payload": 1, "start": "soon"}, "start: .*datetime"),
+        (
+            {"expression": "* * * * *", "payload": 1, "misfire": "catchup"},
+            "misfire is 'catchup'.*'catch_up'",
+        ),
+        (
+            {"expression": "* * * * *", "payload": 1, "overlap": "never"},
+            "overlap is 'never'.*'skip'",
+        ),
+        (
+            {"expression": "* * * * *", "payload": 1, "jitter": "20 s"},
+            "jitter is '20 s'.*timedelta",
+        ),
+        ({"expression": "* * * * *", "payload": 1, "start": "soon"}, "start is 'soon'.*datetime"),
         ({"expression": "* * * * *", "payload": 1, "jiter": SECOND}, "no option 'jiter'.*'jitter'"),
-        ({"expression": 5, "payload": 1}, "expression: .*`str`"),
-        ({"expression": "* * * * *", "timezone": None, "payload": 1}, "timezone: .*`str`"),
+        ({"expression": 5, "payload": 1}, "expression is 5.*str"),
+        ({"expression": "* * * * *", "timezone": None, "payload": 1}, "timezone is None.*str"),
         (
             {"expression": "* * * * *", "payload": 1, "start": datetime(2026, 1, 1)},  # noqa: DTZ001
             "#/start",
@@ -245,9 +254,9 @@ def test_what_is_wrong_is_refused_at_its_declaration(options: dict[str, Any], wh
 @pytest.mark.parametrize(
     ("interval", "anchor", "why"),
     [
-        (5, EPOCH, "interval: .*`duration`"),
+        ("5 s", EPOCH, "interval is '5 s'.*timedelta"),
         (timedelta(0), EPOCH, "not possible"),
-        (SECOND, date(2026, 1, 1), "anchor: .*`datetime`"),
+        (SECOND, date(2026, 1, 1), "anchor is .*datetime"),
         (SECOND, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), "UTC cannot hold"),
     ],
 )

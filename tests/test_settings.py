@@ -88,7 +88,7 @@ def test_every_field_is_told_on_the_page_of_settings(kind: type[msgspec.Struct])
 REFUSED: list[Callable[[], object]] = [
     lambda: WorkerSettings(lease=SECOND / 2),
     lambda: WorkerSettings(lease=40_000 * DAY),
-    lambda: WorkerSettings(lease=30),  # type: ignore[arg-type]  # a number without a unit
+    lambda: WorkerSettings(lease="long"),  # type: ignore[arg-type]
     lambda: WorkerSettings(lease=30 * SECOND, renew_every=30 * SECOND),
     lambda: WorkerSettings(lease=30 * SECOND, renew_every=16 * SECOND),
     lambda: WorkerSettings(renew_every=0 * SECOND),
@@ -120,7 +120,7 @@ REFUSED: list[Callable[[], object]] = [
     lambda: Retention(completed=-SECOND),
     lambda: Retention(failed=40_000 * DAY),
     lambda: Retention(poisoned=NAN),  # type: ignore[arg-type]
-    lambda: Retention(cancelled=7),  # type: ignore[arg-type]
+    lambda: Retention(cancelled=-7),  # type: ignore[arg-type]
     lambda: StorageSettings(no_handler_grace=-SECOND),
     lambda: StorageSettings(durability="eternal"),  # type: ignore[arg-type]
     lambda: AuditSettings(retention=timedelta(minutes=59)),
@@ -132,7 +132,7 @@ REFUSED: list[Callable[[], object]] = [
 OF_TYPES: list[dict[str, Any]] = [
     {"timeout": timedelta(0)},
     {"timeout": -SECOND},
-    {"timeout": 10},
+    {"timeout": "10 minutes"},
     {"max_crashes": 0},
     {"max_crashes": -1},
     {"max_crashes": NAN},

@@ -1,6 +1,6 @@
 """Gantline: durable background jobs for Python. One contract, one lifecycle, any store."""
 
-from gantline.app.declare import JobGroup
+from gantline.app.declare import JobGroup, JobOptions
 from gantline.app.gantline import Gantline
 from gantline.app.handle import (
     Handle,
@@ -56,6 +56,7 @@ __all__ = [
     "JobGroup",
     "JobNotCompleted",
     "JobNotFound",
+    "JobOptions",
     "JobPoisoned",
     "JobSnapshot",
     "JobStatus",

@@ -493,8 +493,6 @@ def test_a_result_that_is_not_json_is_refused(value: Any) -> None:
         ({"a/b": [{"c": float("inf")}]}, "#/a~1b/0/c"),
         (Shape("s", Point(1, object())), "#/corner/label"),
         ({"k": {b"secret": 1}}, "#/k"),
-        ({"k": ["a", "\ud800"]}, "#/k/1"),
-        ({"k": {"\ud800": 1}}, "#/k"),
     ],
 )
 def test_what_json_cannot_say_is_pointed_to(value: Any, pointer: str) -> None:

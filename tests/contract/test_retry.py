@@ -82,10 +82,10 @@ def test_an_attempt_below_one_waits_like_the_first(attempt: int) -> None:
         (Backoff, {}),
         (Backoff, {"base": 1e10}),
         (Backoff, {"cap_seconds": 1e300}),
-        (Fixed, {"every": timedelta.max}),
-        (Linear, {"step": timedelta.max}),
-        (Linear, {"step": timedelta(days=1), "cap": timedelta.max}),
-        (RetryTable, {"waits": [timedelta.max]}),
+        (Fixed, {"every": timedelta(days=36_500)}),
+        (Linear, {"step": timedelta(days=36_500)}),
+        (Linear, {"step": timedelta(days=1), "cap": timedelta(days=36_500)}),
+        (RetryTable, {"waits": [timedelta(days=36_500)]}),
     ],
 )
 @pytest.mark.parametrize("attempt", [1, 10**9])

@@ -28,7 +28,10 @@ OF_RUNS: Final = {
     Code.UPSTREAM_REFUSED: ("no", "Another service answered with any other 4xx."),
     Code.DB_UNAVAILABLE: ("yes", "The handler's database could not be used."),
     Code.QUEUE_UNAVAILABLE: ("yes", "The handler's Redis or broker could not be used."),
-    Code.CONFIGURATION_ERROR: ("no", "The worker lacks what the handler needs: a module, a loop."),
+    Code.CONFIGURATION_ERROR: (
+        "no",
+        "The worker lacks what the handler needs, or cannot start it.",
+    ),
     Code.STORE_ERROR: ("yes", "The store of the jobs could not be used within the handler."),
     Code.FOLLOW_UP_CONFLICT: ("no", "A follow-up's key belongs to a job with another payload."),
     Code.LEASE_EXPIRED: (

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any, Final, is_typeddict
+from typing import Any, Final, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -23,7 +23,10 @@ every job."""
 GROUPS: Final = (
     (
         "Declaring and submitting",
-        ("Gantline", "JobGroup", "JobType", "SubmitOptions", "Handle", "SyncHandle"),
+        (
+            *("Gantline", "JobGroup", "JobOptions", "JobType", "SubmitOptions"),
+            *("Handle", "SyncHandle"),
+        ),
     ),
     (
         "Settings",
@@ -84,7 +87,7 @@ def _described(name: str, thing: Any) -> str:
         if issubclass(thing, msgspec.Struct) and thing.__struct_fields__:
             parts.append(table(["field", "default", ""], fields_of(thing)))
         if is_typeddict(thing):
-            types = inspect.get_annotations(thing).items()
+            types = get_type_hints(thing).items()
             rows = [
                 [code(one), code(_plain(inspect.formatannotation(kind)))] for one, kind in types
             ]

@@ -1,27 +1,29 @@
 """Declaring jobs: the decorator that makes a job type of a function."""
 
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar, Unpack, overload
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
 
 from gantline.app.job_type import JobType
-from gantline.app.scheduled import ScheduleOptions
+from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
-from gantline.contract.bounds import check_count
+from gantline.contract.bounds import Count, CountOrZero, declares, held_as
 from gantline.contract.classify import ErrorClassifier
-from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
-from gantline.contract.policy import SchedulingStrategy, as_asked
+from gantline.contract.policy import Policy, SchedulingStrategy
 from gantline.contract.retry import RetryStrategy
-from gantline.contract.status import ON_REQUEST, Event
+from gantline.contract.status import Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of, name_of
 from gantline.worker.context import Context
-from gantline.worker.handler import make_handler
+from gantline.worker.handler import RunIn, check_function, make_handler
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,36 +33,80 @@ Later = Coroutine[Any, Any, R]
 """What an `async def` gives."""
 
 
-class JobDecorator:
-    """Waits for the function. Its overloads give payload and result their types."""
+class JobOptions(TypedDict, total=False):
+    """How the jobs of a type differ from what the application says for all. None is not given."""
 
-    def __init__(self, make: Callable[[Callable[..., Any]], JobType[Any, Any]]) -> None:
+    subject: KeySource
+    """What a job is about: a template over the payload's fields, or a function of it."""
+    idempotency_key: KeySource
+    """As the subject."""
+    queue: Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_LIMIT)] | None
+    priority: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    retry: RetryStrategy | int | None
+    """A number is so many attempts with the default waits."""
+    schedule: SchedulingStrategy
+    timeout: timedelta | float | None
+    """How long one attempt may take; a number is seconds."""
+    classify: ErrorClassifier | None
+    run_in: RunIn | Literal["loop", "thread", "process"] | None
+    concurrency: Count | None
+    """So many of it run at once in one process; None: as many as there are slots."""
+    aliases: Sequence[str]
+    version: Count
+    upgrade: Callable[[Any, int], Any] | None
+    max_depth: CountOrZero | None
+    max_crashes: Count | None
+    max_snoozes: CountOrZero | None
+    hold_key: timedelta | float | None
+    events: Sequence[Literal["submitted", "started", "progressed"]]
+    """Those of submitted, started and progressed that consumers are to hear of."""
+    result: Literal["keep", "omit"]
+    """"omit" stores nothing of what the function returns, and handles give None."""
+
+
+_OF_HANDLERS: Final = ("run_in", "version", "upgrade", "concurrency")
+_OF_POLICIES: Final = ("queue", "timeout", *Policy.__struct_fields__)
+
+
+class JobDecorator:
+    """`@jobs.job`, with a name and options or without.
+
+    Its overloads give payload and result their types.
+    """
+
+    def __init__(self, make: Callable[..., JobType[Any, Any]]) -> None:
         self._make = make
 
     @overload
-    def __call__(self, function: Callable[[], Later[R]]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[], Later[R]], /) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], Later[R]]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[Context], Later[R]], /) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[], R]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[], R], /) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], R]) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[Context], R], /) -> JobType[None, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], Later[R]]) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T], Later[R]], /) -> JobType[T, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], Later[R]]) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T, Context], Later[R]], /) -> JobType[T, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], R]) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[[T], R], /) -> JobType[T, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], R]) -> JobType[T, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> JobType[Any, Any]:
-        return self._make(function)
+    def __call__(self, function: Callable[[T, Context], R], /) -> JobType[T, R]: ...
+    @overload
+    def __call__(self, name: str | None = None, **options: Unpack[JobOptions]) -> Self: ...
+    @declares("A job")
+    def __call__(self, name: Any = None, **options: Unpack[JobOptions]) -> Any:
+        if name is None or isinstance(name, str):
+            return JobDecorator(partial(self._make, name=name, **options))
+        return self._make(name)
 
 
 class Declarations:
     """Where jobs are declared, and what listens to their events."""
 
-    def __init__(self, *, queue: str | None) -> None:
+    @declares("JobGroup")
+    def __init__(self, *, queue: str | None = None) -> None:
         self._queue = queue
         self._declared: dict[str, JobType[Any, Any]] = {}
         self._consumers: dict[str, DeclaredConsumer] = {}
@@ -73,39 +119,22 @@ class Declarations:
     def consumers(self) -> tuple[DeclaredConsumer, ...]:
         return tuple(self._consumers.values())
 
-    def job(
-        self,
-        name: str,
-        *,
-        subject: KeySource = "",
-        idempotency_key: KeySource = "",
-        queue: str | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        retry: RetryStrategy | None = None,
-        schedule: SchedulingStrategy = as_asked,
-        timeout: timedelta | None = None,
-        classify: ErrorClassifier | None = None,
-        run_in: str | None = None,
-        concurrency: int | None = None,
-        aliases: tuple[str, ...] = (),
-        version: int = 1,
-        upgrade: Callable[[Any, int], Any] | None = None,
-        max_depth: int | None = None,
-        max_crashes: int | None = None,
-        max_snoozes: int | None = None,
-        hold_key: timedelta | None = None,
-        events: Sequence[str] = (),
-        result: Literal["keep", "omit"] = "keep",
-    ) -> JobDecorator:
-        """Declare a job: `name` is its type, for ever; the function may be renamed at will.
+    @property
+    def job(self) -> JobDecorator:
+        """Declare a job: `@jobs.job("name", **options)`, with JobOptions, or `@jobs.job` alone.
 
-        `subject` and `idempotency_key` are templates over the payload's fields, or functions of it.
-        `concurrency`: so many of it run at once in one process; None: as many as there are slots.
-        `events` are those of submitted, started and progressed that consumers are to hear of.
-        `result`: "omit" stores nothing of what the function returns, and handles give None.
-        `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes` and `hold_key` are,
-        where they are left out, those of the application: see JobDefaults.
+        The name is its type, for ever, and the function may be renamed at will; without one, the
+        function's name is. `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes`
+        and `hold_key` are, where they are left out, those of the application: see JobDefaults.
         """
+        return JobDecorator(self._make)
+
+    def _make(
+        self, function: Any, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> JobType[Any, Any]:
+        check_function(function, "a handler")
+        name = function.__name__ if name is None else name
+        aliases = tuple(options.get("aliases", ()))
         for one in (name, *aliases):
             if not one or (problem := name_problem(one, 128)):
                 raise InvalidInput(f"The job type {one!r} {problem if one else 'is empty'}.")
@@ -114,75 +143,47 @@ class Declarations:
                     f"The job type {one!r} begins like those of Gantline itself.",
                     next_step=f"Name it without {RESERVED_TYPES!r} in front.",
                 )
-        if result not in ("keep", "omit"):
-            raise InvalidInput(f"The result of {name!r} is to 'keep' or to 'omit', not {result!r}.")
-        check_count(f"The max_depth of {name!r}", max_depth, least=0, or_none=True)
-        said = {
-            "queue": queue or self._queue,
-            "retry": retry,
-            "timeout": timeout,
-            "classify": classify,
-            "max_crashes": max_crashes,
-            "max_snoozes": max_snoozes,
-            "hold_key": hold_key,
-            "schedule": schedule,
-            "events": _on_request(name, events),
+        given: dict[str, Any] = {
+            **({} if self._queue is None else {"queue": self._queue}),
+            **{option: value for option, value in options.items() if value is not None},
+            "events": frozenset(map(Event, options.get("events", ()))),
         }
-
-        def make(function: Callable[..., Any]) -> JobType[Any, Any]:
-            handler = make_handler(
-                name,
-                function,
-                run_in=run_in,
-                keeps_result=result == "keep",
-                aliases=aliases,
-                version=version,
-                upgrade=upgrade,
-                concurrency=concurrency,
-                own={option: value for option, value in said.items() if value is not None},
-            ).with_defaults(**JobDefaults().of_types)
-            return self._declare(
-                JobType(
-                    handler,
-                    subject=compile_template(subject, handler.codec.fields),
-                    idempotency_key=compile_template(idempotency_key, handler.codec.fields),
-                    priority=priority,
-                    max_depth=max_depth,
-                )
+        handler = make_handler(
+            name,
+            function,
+            keeps_result=options.get("result") != "omit",
+            aliases=aliases,
+            own={option: value for option, value in given.items() if option in _OF_POLICIES},
+            **{option: value for option, value in given.items() if option in _OF_HANDLERS},
+        ).with_defaults(**JobDefaults().of_types)
+        fields = handler.codec.fields
+        return self._declare(
+            JobType(
+                handler,
+                subject=compile_template(options.get("subject", ""), fields),
+                idempotency_key=compile_template(options.get("idempotency_key", ""), fields),
+                priority=options.get("priority", DEFAULT_PRIORITY),
+                max_depth=options.get("max_depth"),
             )
-
-        return JobDecorator(make)
-
-    def cron(
-        self,
-        expression: str,
-        *,
-        timezone: str = "UTC",
-        payload: Any = None,
-        **options: Unpack[ScheduleOptions],
-    ) -> Callable[[J], J]:
-        """Put a schedule on the job declared below: `JobType.cron` as a decorator."""
-        return _scheduling(
-            lambda job: job.cron(expression, timezone=timezone, payload=payload, **options)
         )
 
+    @declares("A schedule")
+    def cron(self, expression: str, **options: Unpack[CronOptions]) -> Callable[[J], J]:
+        """Put a schedule on the job declared below: `JobType.cron` as a decorator."""
+        return _scheduling(lambda job: job.cron(expression, **options))
+
+    @declares("A schedule")
     def every(
-        self,
-        interval: timedelta,
-        *,
-        anchor: datetime = EPOCH,
-        payload: Any = None,
-        **options: Unpack[ScheduleOptions],
+        self, interval: timedelta | float, **options: Unpack[EveryOptions]
     ) -> Callable[[J], J]:
         """Put an interval on the job declared below: `JobType.every` as a decorator."""
-        return _scheduling(
-            lambda job: job.every(interval, anchor=anchor, payload=payload, **options)
-        )
+        return _scheduling(lambda job: job.every(interval, **options))
 
+    @declares("@jobs.on")
     def on(
         self,
         *event_types: str,
-        job_type: "str | JobType[Any, Any] | Sequence[str | JobType[Any, Any]]" = (),
+        job_type: str | JobType[Any, Any] | Sequence[str | JobType[Any, Any]] = (),
         name: str = "",
         from_start: bool = False,
     ) -> Callable[[F], F]:
@@ -193,10 +194,12 @@ class Declarations:
         it is the function's, and renaming the function begins anew. `from_start` begins with the
         oldest event that is kept.
         """
-        one_or_more = (job_type,) if isinstance(job_type, str | JobType) else job_type
+        one_or_more = job_type if isinstance(job_type, list | tuple) else (job_type,)
         wants = events_of(event_types, [name for one in one_or_more for name in _names_of(one)])
 
+        @declares("@jobs.on")
         def listen(function: F) -> F:
+            check_function(function, "called with an event", None)
             consumer = FunctionConsumer(name or name_of(function), function)
             declared = DeclaredConsumer(
                 consumer=consumer, from_start=from_start, at_once=1, wants=wants
@@ -225,6 +228,7 @@ class Declarations:
 
 
 def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]:
+    @declares("A schedule")
     def put(job_type: J) -> J:
         if not isinstance(job_type, JobType):
             raise InvalidInput(
@@ -237,17 +241,9 @@ def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]
     return put
 
 
-def _on_request(job_type: str, events: Sequence[str]) -> frozenset[Event]:
-    if isinstance(events, str) or not ON_REQUEST.issuperset(events):
-        raise InvalidInput(
-            f"The job type {job_type!r} asks for events {events!r}.",
-            next_step=f"It may ask for some of {sorted(map(str, ON_REQUEST))}; others always come.",
-        )
-    return frozenset(map(Event, events))
-
-
-def _names_of(job_type: str | JobType[Any, Any]) -> tuple[str, ...]:
-    return (job_type,) if isinstance(job_type, str) else job_type.handler.job_types
+def _names_of(job_type: str | JobType[Any, Any]) -> Any:
+    found = held_as("job_type", job_type, str | JobType)
+    return (found,) if isinstance(found, str) else found.handler.job_types
 
 
 class JobGroup(Declarations):
@@ -255,6 +251,3 @@ class JobGroup(Declarations):
 
     `queue`: where they wait; None for the application's default.
     """
-
-    def __init__(self, *, queue: str | None = None) -> None:
-        super().__init__(queue=queue)

@@ -23,6 +23,7 @@ from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
 from gantline.contract.audit import AuditSink
+from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import (
@@ -80,6 +81,7 @@ class Gantline(Declarations):
     say it: GANTLINE_STORE, gantline.toml, then sqlite:///gantline.db.
     """
 
+    @declares("Gantline")
     def __init__(
         self,
         store: str | JobStore | None = None,
@@ -100,7 +102,7 @@ class Gantline(Declarations):
         The groups of settings are `defaults` of jobs, of each `worker`, of the `storage`, of the
         `audit` trail and of `webhooks`.
         """
-        super().__init__(queue=None)
+        super().__init__()
         self.clock: Clock = SystemClock()
         self.defaults = defaults = defaults or JobDefaults()
         self.default_tenant = defaults.tenant
@@ -118,7 +120,7 @@ class Gantline(Declarations):
         if store is None or isinstance(store, str):
             self.store_source, self.store_named_by = settings.named(store or None, "store")
         else:
-            self.store_source, self.store_named_by = store, CODE
+            self.store_source, self.store_named_by = held_as("store", store, JobStore), CODE
         self.trigger, self.trigger_named_by = settings.named(trigger, "trigger")
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.outbox_url, self.outbox_named_by = settings.named(outbox, "outbox")
@@ -200,7 +202,7 @@ class Gantline(Declarations):
 
     def include(self, group: JobGroup) -> None:
         """Take the jobs of a group in, and what listens to events there."""
-        for job_type in group.job_types:
+        for job_type in held_as("include", group, JobGroup).job_types:
             self._declare(job_type)
         for declared in group.consumers:
             self._listen(declared)
@@ -513,14 +515,9 @@ class Gantline(Declarations):
         async with self.bridge.run() as bridge:
             yield bridge
 
-    @asynccontextmanager
-    async def opened_lifespan(self) -> AsyncIterator[Any]:
-        """Open what handlers share; what it yields is their `ctx.state`."""
-        if self._lifespan is None:
-            yield None
-        else:
-            async with self._lifespan(self) as state:
-                yield state
+    def opened_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """Opens what handlers share; what it yields is their `ctx.state`."""
+        return nullcontext() if self._lifespan is None else self._lifespan(self)
 
     def default_queues(self, slots: int = DEFAULT_SLOTS) -> Mapping[str, int]:
         """Every queue that a declared job is in."""
@@ -534,12 +531,8 @@ class Gantline(Declarations):
 
         @asynccontextmanager
         async def manage(web_app: Any) -> AsyncIterator[None]:
-            async with self:
-                if not worker:
-                    yield
-                    return
-                async with self.running():
-                    yield
+            async with self, self.running() if worker else nullcontext():
+                yield
 
         return manage
 
@@ -557,7 +550,7 @@ class Gantline(Declarations):
         `watch` sees the loop that does the work, where another one serves this.
         """
         return self.watching.health_app(
-            watch, expects_worker=expects_worker, requires_broker=requires_broker
+            watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
 
 

@@ -8,7 +8,8 @@ from uuid import UUID
 import msgspec
 
 from gantline.app.handle import Handle, SyncHandle
-from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule, typed
+from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule
+from gantline.contract.bounds import declares, held, held_as
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
 from gantline.contract.identity import new_job_id, uuid_text
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_OPTIONS: Final = SubmitOptions.__annotations__.keys()
+_OPTIONS: Final = SubmitOptions.__annotations__
 
 
 class JobType(Generic[T, R]):
@@ -75,6 +76,7 @@ class JobType(Generic[T, R]):
 
     # -- schedules --------------------------------------------------------------------------------
 
+    @declares("A schedule")
     def cron(
         self,
         expression: str,
@@ -88,20 +90,20 @@ class JobType(Generic[T, R]):
         Workers store it when they start, and one of the fleet submits the jobs. The payload is
         fixed; what a run is for, its handler learns from `ctx.job.scheduled_at`.
         """
-        cron = Cron(typed(expression, str, "expression"), typed(timezone, str, "timezone"))
-        self._schedule(cron, payload, options)
+        self._schedule(Cron(held_as("expression", expression, str), timezone), payload, options)
 
+    @declares("A schedule")
     def every(
         self,
-        interval: timedelta,
+        interval: timedelta | float,
         *,
         anchor: datetime = EPOCH,
         payload: T | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
-        seconds = typed(interval, timedelta, "interval").total_seconds()
-        self._schedule(Every(seconds, typed(anchor, datetime, "anchor")), payload, options)
+        seconds = held_as("interval", interval, timedelta).total_seconds()
+        self._schedule(Every(seconds, anchor), payload, options)
 
     def _schedule(
         self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
@@ -166,11 +168,11 @@ class JobType(Generic[T, R]):
             self.app.run_sync(lambda: self.submit(payload, connection=connection, **options))
         )
 
-    def handle(self, job_id: UUID, *, tenant: str | None = None) -> Handle[R]:
+    def handle(self, job_id: UUID | str, *, tenant: str | None = None) -> Handle[R]:
         """Make a handle of a job of this type that was submitted before, from anywhere."""
-        app = self.app
+        app, found = self.app, held_as("job_id", job_id, UUID)
         tenant_id = app.default_tenant if tenant is None else tenant
-        return Handle(app, job_id, tenant_id, codec=self.handler.result_codec)
+        return Handle(app, found, tenant_id, codec=self.handler.result_codec)
 
     def _handle_of(
         self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
@@ -197,8 +199,8 @@ class JobType(Generic[T, R]):
         **options: Unpack[SubmitOptions],
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
-        if options and (unknown := options.keys() - _OPTIONS):
-            raise TypeError(f"There is no option {min(unknown)!r} of a submit.")
+        if options:
+            options = held("A submit", _OPTIONS, options)
         app, handler = self.app, self.handler
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
@@ -230,5 +232,5 @@ class JobType(Generic[T, R]):
             parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
         )
-        asked = Submission(job, options.get("delay") or NO_DELAY, request_key, data)
-        return app.manager.submitter.prepare(asked)
+        delay: Any = options.get("delay") or NO_DELAY
+        return app.manager.submitter.prepare(Submission(job, delay, request_key, data))

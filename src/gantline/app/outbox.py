@@ -9,7 +9,6 @@ from typing import Any, Final
 from gantline.app.wakeup import wakeup_for
 from gantline.contract.clock import Clock
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
-from gantline.contract.job import Job
 from gantline.contract.results import InsertResult
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint
@@ -78,11 +77,8 @@ class Outbox:
             self.store,
             self._submitter.insert_moved,
             f"relay-{new_session_id()}",
-            prepare=self._prepared,
+            prepare=lambda job: self._submitter.prepare(Submission(job)),
         )
-
-    def _prepared(self, job: Job) -> NewJob:
-        return self._submitter.prepare(Submission(job))
 
     async def _move(self, look: asyncio.Event, stopped: asyncio.Event) -> None:
         relay, pause = self.relay(), _FIRST_PAUSE_SECONDS

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import msgspec
 
+from gantline.contract.bounds import held_as
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
@@ -24,8 +24,6 @@ from gantline.runtime import now
 if TYPE_CHECKING:
     from gantline.app.job_type import JobType
 
-V = TypeVar("V")
-
 
 class ScheduleOptions(TypedDict, total=False):
     """How a schedule differs from what its job's declaration and the defaults say."""
@@ -40,11 +38,25 @@ class ScheduleOptions(TypedDict, total=False):
     max_attempts: int
     start: datetime
     end: datetime
-    jitter: timedelta
+    jitter: timedelta | float
     misfire: Misfire
     catch_up_limit: int
-    grace: timedelta
+    grace: timedelta | float
     overlap: Overlap
+
+
+class CronOptions(ScheduleOptions, total=False):
+    """Those of `@jobs.cron`."""
+
+    timezone: str
+    payload: Any
+
+
+class EveryOptions(ScheduleOptions, total=False):
+    """Those of `@jobs.every`."""
+
+    anchor: datetime
+    payload: Any
 
 
 class DeclaredSchedule(NamedTuple):
@@ -59,28 +71,13 @@ class DeclaredSchedule(NamedTuple):
         return msgspec.structs.replace(self.schedule, tenant_id=default)
 
 
-def typed(value: Any, kind: type[V], name: str) -> V:
-    """Hold what code gives to its type; raise InvalidInput."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at `$.")
-        raise InvalidInput(f"{path.rstrip('`') or name}: {said}.") from None
-
-
 def declare_schedule(
     job_type: "JobType[Any, Any]", recurrence: Recurrence, payload: Any, options: ScheduleOptions
 ) -> DeclaredSchedule:
     """Make a schedule of a job; raise InvalidInput for whatever is wrong with it."""
-    for name in options.keys() - ScheduleOptions.__annotations__.keys():
-        alike = get_close_matches(name, ScheduleOptions.__annotations__, n=1)
-        raise InvalidInput(
-            f"A schedule has no option {name!r}.",
-            next_step=f"Is {alike[0]!r} meant?" if alike else "",
-        )
-    options = typed(options, ScheduleOptions, "options")
     handler = job_type.handler
     body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT).body
+    grace = held_as("grace", options.get("grace", DEFAULT_GRACE), timedelta)
     schedule = Schedule(
         name=options.get("name", job_type.name),
         tenant_id=options.get("tenant", DEFAULT_TENANT),
@@ -95,10 +92,10 @@ def declare_schedule(
         owner=options.get("owner", ""),
         start=options.get("start"),
         end=options.get("end"),
-        jitter_seconds=options.get("jitter", timedelta(0)).total_seconds(),
+        jitter_seconds=held_as("jitter", options.get("jitter", 0), timedelta).total_seconds(),
         misfire=options.get("misfire", "coalesce"),
         catch_up_limit=options.get("catch_up_limit", DEFAULT_CATCH_UP),
-        grace_seconds=options.get("grace", DEFAULT_GRACE).total_seconds(),
+        grace_seconds=grace.total_seconds(),
         overlap=options.get("overlap", "allow"),
     )
     check_schedule(schedule, now())

@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gantline.contract.bounds import SHORTEST, check_count, check_span
+from gantline.contract.bounds import SHORTEST, Count, check_span
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
@@ -42,7 +43,7 @@ class JobDefaults(JobRules, frozen=True, kw_only=True):
     """Whose jobs they are where a submit does not say it."""
     timeout: timedelta = DEFAULT_TIMEOUT
     """How long one attempt may take."""
-    payload_limit: int = DEFAULT_PAYLOAD_LIMIT
+    payload_limit: Count = DEFAULT_PAYLOAD_LIMIT
     """The most bytes that a payload may have as JSON. For all types alike, as all below."""
     payload_check: PayloadCheck | None = None
     """Given the type and the payload of a job, returns why it is refused, if it is."""
@@ -53,13 +54,16 @@ class JobDefaults(JobRules, frozen=True, kw_only=True):
     GANTLINE_TRACE_RUNS says, else `link`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value in (("queue", self.queue), ("tenant", self.tenant)):
             if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
                 next_step = f"Name it by 1 to {LABEL_LIMIT} printable characters."
                 raise InvalidInput(f"The default {name} {value!r} {problem}.", next_step=next_step)
-        super().__post_init__()
         check_span("timeout", self.timeout, least=SHORTEST)
-        check_count("payload_limit", self.payload_limit)
+        for hook in self.hooks:
+            if isasyncgenfunction(hook) or isgeneratorfunction(hook) or iscoroutinefunction(hook):
+                next_step = "Write an `async def` with one `yield`, under @asynccontextmanager."
+                raise InvalidInput(f"{hook!r} gives no context manager.", next_step=next_step)
 
     @property
     def of_types(self) -> dict[str, Any]:

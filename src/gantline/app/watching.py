@@ -83,19 +83,16 @@ class Watching:
 
     def pages(self, *, with_metrics: bool) -> "dict[str, Routes]":
         """What an API serves beside itself, by path."""
-        from gantline.telemetry.health import HealthPages
-        from gantline.telemetry.health_server import Routes
-        from gantline.telemetry.metrics_page import MetricsPage
-
-        health = HealthPages(self)
-        pages = {"/healthz": health.alive, "/readyz": health.ready}
-        if with_metrics:
-            pages["/metrics"] = MetricsPage(self).page
-        served = Routes(pages)
-        return dict.fromkeys(pages, served)
+        served = self.health_app(with_metrics=with_metrics)
+        return dict.fromkeys(served.pages, served)
 
     def health_app(
-        self, watch: "LoopWatch | None", *, expects_worker: bool, requires_broker: bool
+        self,
+        *,
+        watch: "LoopWatch | None" = None,
+        expects_worker: bool = False,
+        requires_broker: bool = False,
+        with_metrics: bool = True,
     ) -> "Routes":
         from gantline.telemetry.health import HealthPages
         from gantline.telemetry.health_server import Routes
@@ -104,5 +101,7 @@ class Watching:
         health = HealthPages(
             self, watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
         )
-        metrics = MetricsPage(self, watch=watch)
-        return Routes({"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics.page})
+        pages = {"/healthz": health.alive, "/readyz": health.ready}
+        if with_metrics:
+            pages["/metrics"] = MetricsPage(self, watch=watch).page
+        return Routes(pages)

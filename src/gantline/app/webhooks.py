@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gantline.app.settings import Settings
+from gantline.contract.bounds import held_as
 
 if TYPE_CHECKING:
     from gantline.webhooks.deliveries import WebhookApp
@@ -20,8 +21,9 @@ def webhooks_of(home: "WebhookApp", settings: "WebhookSettings | None") -> "Webh
     if settings is None:
         return None
     from gantline.webhooks.service import WebhookService
+    from gantline.webhooks.settings import WebhookSettings
 
-    return WebhookService(home, settings)
+    return WebhookService(home, held_as("webhooks", settings, WebhookSettings | None))
 
 
 def webhook_settings(settings: Settings) -> "WebhookSettings | None":

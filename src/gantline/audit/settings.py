@@ -2,14 +2,12 @@
 
 from datetime import timedelta
 
-import msgspec
-
 from gantline.audit.retention import DEFAULT_RETENTION, SHORTEST_AGE
 from gantline.contract.audit import AuditSink
-from gantline.contract.bounds import check_span
+from gantline.contract.bounds import CheckedStruct, check_span
 
 
-class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AuditSettings(CheckedStruct, frozen=True, kw_only=True):
     """Where the actions of operators and the refusals are kept, and for how long."""
 
     sink: AuditSink | None = None
@@ -18,5 +16,6 @@ class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers remove from the store what is older, an hour at least; None keeps all."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = "The retention of the audit trail"
-        check_span(name, self.retention, least=SHORTEST_AGE, or_none=True)
+        check_span(name, self.retention, least=SHORTEST_AGE)

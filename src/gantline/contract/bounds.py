@@ -1,40 +1,139 @@
-"""Bounds of settings: a value outside is refused where it is set; the error says the bounds."""
+"""What settings and declarations may be: held to their annotations and bounds where written.
 
+A number where a timedelta is taken is seconds.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from difflib import get_close_matches
+from functools import cache, wraps
+from types import UnionType
+from typing import Annotated, Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import msgspec
 
 from gantline.contract.errors import InvalidInput
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NO_TIME: Final = timedelta(0)
 SHORTEST: Final = timedelta(milliseconds=1)
 """For settings that must not be zero."""
 LONGEST: Final = timedelta(days=36_500)
 
+Count = Annotated[int, msgspec.Meta(ge=1)]
+CountOrZero = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class CheckedStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings that are held to their annotations."""
+
+    def __post_init__(self) -> None:
+        for one in msgspec.structs.fields(self):
+            value = held_as(one.name, getattr(self, one.name), one.type)
+            msgspec.structs.force_setattr(self, one.name, value)
+
+
+def declares(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Hold the options of each call to their annotations; an InvalidInput says where it is."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        hints = inspect.get_annotations(function)
+        hints.pop("return", None)
+        if "options" in hints:  # those of a TypedDict
+            hints |= get_args(hints.pop("options"))[0].__annotations__
+
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            try:
+                return function(*args, **held(what, hints, options))
+            except InvalidInput as error:
+                error.name_line(_line_of_caller())
+                raise
+
+        return call
+
+    return decorate
+
+
+def held(what: str, hints: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Give the options as their annotations have them; raise InvalidInput where one cannot be."""
+    check_names(what, hints, options)
+    return {name: held_as(name, value, hints[name]) for name, value in options.items()}
+
+
+def held_as(name: str, value: Any, hint: Any) -> Any:
+    """Give a value as an annotation has it; raise InvalidInput where it cannot be."""
+    problem = ""
+    for kind, is_strict in _kinds(hint):
+        try:
+            found = msgspec.convert(value, kind, strict=is_strict)
+            for one in found if isinstance(found, list) else [found]:
+                check_span(name, one)
+            return found
+        except msgspec.ValidationError as error:
+            problem = problem if ", got " in str(error) else f" {error}."
+        except TypeError:  # nothing that msgspec knows
+            if _looks_like(value, kind):
+                return value
+    raise InvalidInput(f"{name} is {value!r}.", next_step=f"It must be {_in_words(hint)}.{problem}")
+
 
 def check_span(
-    name: str,
-    value: Any,
-    *,
-    least: timedelta = NO_TIME,
-    most: timedelta = LONGEST,
-    or_none: bool = False,
+    name: str, value: Any, *, least: timedelta = NO_TIME, most: timedelta = LONGEST
 ) -> None:
-    """Raise InvalidInput unless it is a timedelta within its bounds."""
-    is_good = isinstance(value, timedelta) and least <= value <= most
-    if not is_good and not (or_none and value is None):
-        shown = _in_words(value) if isinstance(value, timedelta) else repr(value)
-        bounds = f"from {_in_words(least)} to {_in_words(most)}"
-        raise InvalidInput(f"{name} is {shown}.", next_step=f"It must be a timedelta {bounds}.")
+    """Raise InvalidInput where it is a timedelta out of its bounds."""
+    if isinstance(value, timedelta) and not least <= value <= most:
+        next_step = f"It must be from {_span(least)} to {_span(most)}."
+        raise InvalidInput(f"{name} is {_span(value)}.", next_step=next_step)
 
 
-def check_count(name: str, value: Any, *, least: int = 1, or_none: bool = False) -> None:
-    """Raise InvalidInput unless it is a whole number that is large enough."""
-    is_good = type(value) is int and value >= least
-    if not is_good and not (or_none and value is None):
-        next_step = f"It must be a whole number, {least} or more."
-        raise InvalidInput(f"{name} is {value!r}.", next_step=next_step)
+def check_names(what: str, known: Collection[str], given: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an option that there is not, with the one that may be meant."""
+    for name in given.keys() - set(known):
+        alike = get_close_matches(name, known, n=1)
+        next_step = f"Is {alike[0]!r} meant?" if alike else f"It has {', '.join(known)}."
+        raise InvalidInput(f"{what} has no option {name!r}.", next_step=next_step)
 
 
-def _in_words(span: timedelta) -> str:
+@cache
+def _kinds(hint: Any) -> list[tuple[Any, bool]]:
+    """What a value may be, and whether strictly: not a timedelta, which a number becomes."""
+    if isinstance(hint, str):  # of what is there for type checkers only
+        return [(Any, True)]
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    ones = [kind for kind in kinds if kind is not float or timedelta not in kinds]
+    return [(kind, "timedelta" not in str(kind)) for kind in ones]
+
+
+def _looks_like(value: Any, kind: Any) -> bool:
+    """Whether it is such a struct, or has what a protocol names. Else nobody knows."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return isinstance(value, kind)
+    if not getattr(kind, "_is_protocol", False):
+        return True
+    members = [name for name in dir(kind) if not name.startswith("_")]
+    return not isinstance(value, type) and all(hasattr(value, name) for name in members)
+
+
+def _in_words(hint: Any) -> str:
+    """An annotation without modules and bounds."""
+    text = re.sub(r"\b[a-z_.]+\.", "", inspect.formatannotation(hint))
+    return re.sub(r"Annotated\[(.+?), Meta\(.*?\)\]", r"\1", text)
+
+
+def _span(span: timedelta) -> str:
     days = span / timedelta(days=1)
     return f"{days:g} days" if abs(days) >= 1 else f"{span.total_seconds():g} s"
+
+
+def _line_of_caller() -> str:
+    """The file and the line that called Gantline."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("gantline."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gantline.contract.bounds import check_span
-from gantline.contract.errors import InvalidInput
+from gantline.contract.bounds import CheckedStruct
 from gantline.contract.retention import ON_DISK, Retention
 
 Durability = Literal["none", "process", "power_loss", "replicated"]
@@ -45,19 +44,20 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         return DURABILITY_ORDER.index(self.durability) >= DURABILITY_ORDER.index(required)
 
 
-class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
+class StorageSettings(CheckedStruct, frozen=True, kw_only=True):
     """What the store must promise, and how long it keeps things."""
 
     durability: Durability = "none"
     """What an accepted job must survive: `process`, `power_loss` or `replicated`. On a store that
     promises less the application does not start."""
     retention: Retention = Retention()
-    """How long ended jobs are kept, by status; what is left open is as the store does."""
+    """How long ended jobs are kept, by status; what is left open is as the store does. A timedelta
+    alone is for every status."""
     no_handler_grace: timedelta = NO_HANDLER_GRACE
     """After how long without a live worker that knows their type jobs are given up."""
 
     def __post_init__(self) -> None:
-        check_span("no_handler_grace", self.no_handler_grace)
-        if self.durability not in DURABILITY_ORDER:
-            next_step = f"Use one of {', '.join(DURABILITY_ORDER)}."
-            raise InvalidInput(f"There is no durability {self.durability!r}.", next_step=next_step)
+        if isinstance(self.retention, timedelta):
+            span = self.retention
+            msgspec.structs.force_setattr(self, "retention", Retention.split(span, span))
+        super().__post_init__()

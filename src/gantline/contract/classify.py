@@ -99,6 +99,11 @@ def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure
     return Failure(_info(error, Code.HANDLER_ERROR, "The job failed unexpectedly."))
 
 
+def not_started(error: Exception) -> Failure:
+    """What follows where a job could not even be begun: it would break again."""
+    return Failure(_info(error, Code.CONFIGURATION_ERROR, _NOT_READY), retryable=False)
+
+
 def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
     try:
         return None if isinstance(error, HandlerSignal | ResultNotStorable) else by(error)

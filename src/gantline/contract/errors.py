@@ -122,6 +122,14 @@ class Problem(NamedTuple):
 
 class InvalidInput(GantlineError, ValueError):
     code: ClassVar[str] = Code.VALIDATION_ERROR
+    place: str = ""
+    """The file and the line of the declaration that is refused."""
+
+    def name_line(self, place: str) -> None:
+        """Begin the text with the place, unless it says one already."""
+        if not self.place:
+            self.place, self.cause = place, f"{place}: {self.cause}"
+            self.args = (f"{place}: {self}",)
 
 
 class InvalidEnvelope(InvalidInput):

@@ -54,8 +54,7 @@ def encode_payload(
     except RecursionError:
         raise _too_deep() from None
     except UnicodeEncodeError:
-        pointer = pointer_to(_path_to_surrogate(plain, ()))
-        raise _refused(pointer, "contains a lone surrogate, which is not text") from None
+        raise _refused("#", "contains a lone surrogate, which is not text") from None
     except (TypeError, ValueError) as error:
         raise _refused("#", f"is not JSON data: {error}") from None
     check_size(body, limit)
@@ -121,17 +120,6 @@ def _refuse_what_json_cannot_say(value: Any, path: tuple[Any, ...]) -> None:
     elif isinstance(value, InvalidPayload):
         pointer, detail = value.problems[0]
         raise _refused(pointer_to(path) + pointer[1:], detail)
-
-
-def _path_to_surrogate(value: Any, path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The path to the text, or to the object that has it as a key."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in inside if not isinstance(value, str) else ():
-        try:
-            msgspec.json.encode(item)
-        except UnicodeEncodeError:
-            return _path_to_surrogate(item, (*path, key))
-    return path
 
 
 def _refused(pointer: str, detail: str, *, next_step: str = "") -> InvalidPayload:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gantline.contract.bounds import check_count, check_span
+from gantline.contract.bounds import CheckedStruct, Count, CountOrZero
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.job import Job
 from gantline.contract.retry import Backoff, RetryStrategy
@@ -29,26 +29,27 @@ def as_asked(job: Job, placement: Placement) -> Placement:
     return placement
 
 
-class JobRules(msgspec.Struct, frozen=True, kw_only=True):
+class JobRules(CheckedStruct, frozen=True, kw_only=True):
     """What an application says for all of its jobs, and a declaration for those of its type."""
 
     retry: RetryStrategy = Backoff()
-    """How often a job is attempted, and how long it waits after a failure."""
+    """How often a job is attempted, and how long it waits after a failure. A number is so many
+    attempts with the default waits."""
     classify: ErrorClassifier | None = None
     """Given what a handler raised, returns what that counts as: `Permanent`, `Retry`, `Snooze` or
     another exception; None leaves it to the rules of Gantline. With `run_in="process"` it must be a
     function at the top level of a module."""
-    max_crashes: int = 3
+    max_crashes: Count = 3
     """A job is poisoned after so many crashes in which it was the only run of its worker."""
-    max_snoozes: int = 1000
+    max_snoozes: CountOrZero = 1000
     """A job that snoozes more often is poisoned."""
     hold_key: timedelta = timedelta(days=7)
     """How long a completed job keeps its idempotency key."""
 
     def __post_init__(self) -> None:
-        check_count("max_crashes", self.max_crashes)
-        check_count("max_snoozes", self.max_snoozes, least=0)
-        check_span("hold_key", self.hold_key)
+        if isinstance(self.retry, int):
+            msgspec.structs.force_setattr(self, "retry", Backoff(attempts=self.retry))
+        super().__post_init__()
 
 
 class Policy(JobRules, frozen=True, kw_only=True):

@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
-from gantline.contract.bounds import check_span
+from gantline.contract.bounds import CheckedStruct
 from gantline.contract.status import TERMINAL, JobStatus
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
+class Retention(CheckedStruct, frozen=True, kw_only=True):
     """How long jobs are kept after they have ended; None is as long as the store does by itself.
 
     Where several applications share a store, the shortest time of all counts.
@@ -23,10 +23,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Of jobs that used up their attempts, crashes or snoozes, or that nobody could run."""
     cancelled: timedelta | None = None
     """Of jobs that were cancelled."""
-
-    def __post_init__(self) -> None:
-        for status in TERMINAL:
-            check_span(f"The retention of {status} jobs", self.of(status), or_none=True)
 
     def of(self, status: JobStatus) -> timedelta | None:
         span: timedelta | None = getattr(self, status.lower())

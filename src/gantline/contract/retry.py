@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
-from gantline.contract.errors import InvalidInput
+from gantline.contract.bounds import CheckedStruct
 from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, Job
 from gantline.contract.outcome import ErrorInfo
 
@@ -30,18 +30,9 @@ class RetryStrategy(Protocol):
     ) -> timedelta | None: ...
 
 
-class _Strategy(msgspec.Struct, frozen=True, kw_only=True):
-    attempts: int = DEFAULT_MAX_ATTEMPTS
-    jitter: float = 0.25
-
-    def __post_init__(self) -> None:
-        if self.attempts < 1 or not 0 <= self.jitter <= 1:
-            raise InvalidInput(
-                f"{type(self).__name__} needs attempts of 1 or more and a jitter from 0 to 1."
-            )
-        waits = [self.seconds(attempt) for attempt in (1, 2, 1000)]
-        if not all(wait >= 0 for wait in waits):
-            raise InvalidInput(f"{type(self).__name__} would give waits of {waits} s.")
+class _Strategy(CheckedStruct, frozen=True, kw_only=True):
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=1000)] = DEFAULT_MAX_ATTEMPTS
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
 
     def seconds(self, attempt: int) -> float:
         """How long to wait after failed attempt number `attempt`, before jitter."""
@@ -55,13 +46,8 @@ class _Strategy(msgspec.Struct, frozen=True, kw_only=True):
 class Backoff(_Strategy, frozen=True, kw_only=True):
     """Exponential: base, base², base³ … seconds up to the cap. The default: 2, 4, 8 … 1024 s."""
 
-    base: float = 2.0
-    cap_seconds: float = 1024.0
-
-    def __post_init__(self) -> None:
-        if not (self.base > 0 and self.cap_seconds >= 0):
-            raise InvalidInput("Backoff needs a base above 0 and a cap of 0 s or more.")
-        super().__post_init__()
+    base: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    cap_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1024.0
 
     def seconds(self, attempt: int) -> float:
         try:
@@ -92,14 +78,7 @@ class Linear(_Strategy, frozen=True, kw_only=True):
 class RetryTable(_Strategy, frozen=True, kw_only=True):
     """The waits one by one; the last of them repeats."""
 
-    waits: Sequence[timedelta]
-
-    def __post_init__(self) -> None:
-        if not self.waits:
-            raise InvalidInput("A RetryTable needs at least one wait.")
-        if min(self.waits) < timedelta(0):
-            raise InvalidInput("A RetryTable cannot have a negative wait.")
-        super().__post_init__()
+    waits: Annotated[Sequence[timedelta], msgspec.Meta(min_length=1)]
 
     def seconds(self, attempt: int) -> float:
         return self.waits[min(attempt, len(self.waits)) - 1].total_seconds()

@@ -55,19 +55,9 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: JobSnapshot, fingerprint: bytes, log: Iterable[StoredEntry]) -> "StoredJob":
-        return cls(
-            job=found.job,
-            fingerprint=fingerprint,
-            status=found.status,
-            version=found.version,
-            attempt=found.attempt,
-            crashes=found.crashes,
-            snoozes=found.snoozes,
-            fence=found.fence,
-            priority=found.priority,
-            run_at=found.run_at,
-            log=tuple(log),
-        )
+        same = set(cls.__struct_fields__) & set(JobSnapshot.__struct_fields__)
+        as_found = {name: getattr(found, name) for name in same}
+        return cls(**as_found, fingerprint=fingerprint, log=tuple(log))
 
     @property
     def name(self) -> str:

@@ -14,7 +14,8 @@ from gantline.contract.job import Job
 class SubmitOptions(TypedDict, total=False):
     """How a job differs from what its type says. None is the same as not given."""
 
-    delay: timedelta | None
+    delay: timedelta | float | None
+    """A number is seconds."""
     at: datetime | None
     """The instant before which it does not run, instead of a delay."""
     priority: int | None

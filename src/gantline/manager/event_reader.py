@@ -39,10 +39,6 @@ def role_of(name: str) -> str:
     return f"consumer:{name}"
 
 
-def _everything(event: LoggedEvent) -> bool:
-    return True
-
-
 def _is_public(event: LoggedEvent) -> bool:
     """Gantline's own jobs, deliveries of webhooks, are not what anybody listens for."""
     return not event.job_type.startswith(RESERVED_TYPES)
@@ -56,7 +52,7 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """Where it begins when it is new: before the first event that there is, or after the last."""
     at_once: int = PAGE
     """How many events it takes before its cursor moves."""
-    wants: Callable[[LoggedEvent], bool] = _everything
+    wants: Callable[[LoggedEvent], bool] = lambda event: True
     """Which events are not passed over; what is passed over costs no reading of its job."""
 
     @property

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -218,12 +219,8 @@ class JobManager:
         version: int | None = None,
     ) -> list[Acted | GantlineError]:
         """Cancel jobs: at once where Queued, by asking the run where Running."""
-        return await self._act(
-            job_ids,
-            lambda job: decide_cancel(job, actor=actor, version=version),
-            tenant_id=tenant_id,
-            version=version,
-        )
+        decision = partial(decide_cancel, actor=actor, version=version)
+        return await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
 
     async def redrive(
         self,
@@ -234,12 +231,8 @@ class JobManager:
         version: int | None = None,
     ) -> list[Acted | GantlineError]:
         """Queue ended jobs again, same id and history."""
-        return await self._act(
-            job_ids,
-            lambda job: decide_redrive(job, actor=actor),
-            tenant_id=tenant_id,
-            version=version,
-        )
+        decision = partial(decide_redrive, actor=actor)
+        return await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
 
     async def delete(
         self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None

@@ -298,16 +298,13 @@ class Schedules:
         await self._manager.switches.refuse_if_closed()
         for _ in range(_ROUNDS):
             found = await self.get(tenant_id, name)
-            if await self._is_declared(found):
+            if any(found.key in one.schedules for one in await live_sessions(self._store)):
                 _refuse_other_origin(found.record, origin)
             _refuse_other_version(found, version)
             if await remove(self._store, found):
                 self._changed()
                 return
         raise _kept_changing(name)
-
-    async def _is_declared(self, found: StoredSchedule) -> bool:
-        return any(found.key in one.schedules for one in await live_sessions(self._store))
 
     async def run(self, tenant_id: str, name: str, *, owner: str) -> Submitted:
         """Submit a job of a schedule now, in the name of the caller; its own instants stay.

@@ -82,7 +82,7 @@ class Routes:
     """An ASGI application of pages for GET and HEAD; mountable at any path of another one."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
-        self._pages = pages
+        self.pages = pages
 
     async def __call__(self, scope: AsgiMessage, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http":
@@ -102,9 +102,9 @@ class Routes:
         await send({"type": "http.response.body", "body": body})
 
     async def _respond(self, method: str, path: str) -> Response:
-        page = self._pages.get(path)
+        page = self.pages.get(path)
         if page is None:
-            return Response.of(404, {"message": f"There are {', '.join(self._pages)}."})
+            return Response.of(404, {"message": f"There are {', '.join(self.pages)}."})
         if method not in ("GET", "HEAD"):
             return Response.of(405, {"message": "This can only be read."})
         return await page()

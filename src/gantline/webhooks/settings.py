@@ -3,15 +3,14 @@
 import ssl
 from datetime import timedelta
 
-import msgspec
-
+from gantline.contract.bounds import CheckedStruct
 from gantline.contract.errors import InvalidInput
 from gantline.webhooks.ip_ranges import IpNetwork, read_networks
 from gantline.webhooks.secret_encryption import Vault
 from gantline.webhooks.url_guard import DEFAULT_PORTS, Resolve
 
 
-class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookSettings(CheckedStruct, frozen=True, kw_only=True):
     """How webhooks are stored and sent; the defaults are safe."""
 
     vault: Vault

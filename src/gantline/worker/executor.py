@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline.contract.classify import classify
+from gantline.contract.classify import classify, not_started
 from gantline.contract.clock import Clock
 from gantline.contract.errors import Code, InvalidInput, ResultNotStorable
 from gantline.contract.outcome import (
@@ -197,6 +197,8 @@ def _decode(handler: Handler, run: Run) -> Any:
         return handler.codec.decode(bytes(job.payload))
     except InvalidInput as error:
         return _not_decodable(run, error)
+    except Exception as error:  # a codec or an upgrade of the user's own broke
+        return not_started(error)
 
 
 def _not_decodable(run: Run, error: InvalidInput) -> Unreadable | Failure:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import msgspec
 
-from gantline.contract.bounds import SHORTEST, check_count, check_span
+from gantline.contract.bounds import SHORTEST, check_span
 from gantline.contract.codec import Codec, codec_for
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE
@@ -77,7 +77,6 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_span(f"The timeout of {self.job_type!r}", self.timeout, least=SHORTEST)
-        check_count(f"The concurrency of {self.job_type!r}", self.concurrency, or_none=True)
         if self.run_in is RunIn.PROCESS:
             _check_importable(self.function)
             if self.policy.classify is not None:
@@ -112,6 +111,11 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     positional: list[inspect.Parameter] = []
     dependencies: dict[str, Dependency] = {}
     for parameter in inspect.signature(function).parameters.values():
+        if type(parameter.default).__hash__ is None:
+            cause = (
+                f"{function.__qualname__} cannot be a handler: its runs would share {parameter}."
+            )
+            raise InvalidInput(cause, next_step="Use None as the default, or `= provide(...)`.")
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             positional.append(parameter)
         elif isinstance(parameter.default, Dependency):
@@ -171,6 +175,21 @@ def make_handler(
         run_in=where,
         **options,
     )
+
+
+def check_function(function: Any, what: str, *arguments: object) -> None:
+    """Raise InvalidInput where it yields, is no function, or cannot be called with these."""
+    try:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("it yields")
+        if not inspect.isroutine(function):
+            raise TypeError("it is no function")
+        if arguments:
+            inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        name = getattr(function, "__qualname__", repr(function))
+        next_step = "Write a `def` or an `async def` that returns."
+        raise InvalidInput(f"{name} cannot be {what}: {error}.", next_step=next_step) from None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
+from gantline.contract.classify import not_started
 from gantline.contract.outcome import Outcome, Released, Success, TypeDisabled
 from gantline.contract.snapshot import Run, RunRef
 from gantline.contract.status import Event
@@ -194,14 +195,18 @@ class Runs:
         """Call the handlers of runs whose leases last; the others wait until that is known."""
         certain = self.keeper.certain([run.ref for run in runs])
         for run in runs:
-            if run.ref not in certain:
-                self._park(run)
-            elif (active := self._executor.resolve(run)) is None:
-                self._end(run, Released())  # not a type that was asked for
-            else:
-                self._active[active.ref] = active
-                self._nothing_active.clear()
-                active.task = asyncio.create_task(self._execute(active))
+            try:
+                if run.ref not in certain:
+                    self._park(run)
+                elif (active := self._executor.resolve(run)) is None:
+                    self._end(run, Released())  # not a type that was asked for
+                else:
+                    self._active[active.ref] = active
+                    self._nothing_active.clear()
+                    active.task = asyncio.create_task(self._execute(active))
+            except Exception as error:  # of this one: the others shall start
+                _log.exception("job %s cannot be started", run.job.job_id, extra=labels_of(run))
+                self._end(run, not_started(error))
 
     async def _execute(self, active: ActiveRun) -> None:
         outcome: Outcome | None

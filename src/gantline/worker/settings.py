@@ -4,24 +4,21 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-import msgspec
-
-from gantline.contract.bounds import SHORTEST, check_count, check_span
-from gantline.contract.errors import InvalidInput
+from gantline.contract.bounds import SHORTEST, CheckedStruct, Count, check_span
 
 DEFAULT_SLOTS: Final = 10
 """Of a queue for which nobody says how many it has."""
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerSettings(CheckedStruct, frozen=True, kw_only=True):
     """Every setting with its default and unit."""
 
-    queues: Mapping[str, int] = {}
+    queues: Mapping[str, Count] = {}
     """Which queues are served, with how many runs at once each. Without any: every queue that a
     declared job is in, with 10."""
-    slots: int | None = None
+    slots: Count | None = None
     """How many runs at once in all queues together; None: as many as the queues have."""
-    claim_batch: int | None = None
+    claim_batch: Count | None = None
     """How many jobs of a queue one claim takes at most; None: half of the slots of the queue."""
     lease: timedelta = timedelta(seconds=30)
     """After how long without renewal others may take a run over."""
@@ -37,23 +34,16 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     maintain_every: timedelta | None = timedelta(seconds=5)
     """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
     under four times as long, and seldomer while there is nothing to do."""
-    recycle_after_jobs: int | None = None
+    recycle_after_jobs: Count | None = None
     """Stop after so many runs, for a supervisor to start the process anew."""
-    recycle_above_bytes: int | None = None
+    recycle_above_bytes: Count | None = None
     """Stop when the process has grown beyond this much memory."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # A lease under a second would be lost to any hiccup.
         check_span("lease", self.lease, least=timedelta(seconds=1))
         half = self.lease / 2
-        check_span("renew_every", self.renew_every, least=SHORTEST, most=half, or_none=True)
+        check_span("renew_every", self.renew_every, least=SHORTEST, most=half)
         check_span("poll", self.poll, least=SHORTEST)
-        check_span("drain", self.drain)
-        check_span("deadline_grace", self.deadline_grace)
-        check_span("maintain_every", self.maintain_every, least=SHORTEST, or_none=True)
-        if not isinstance(self.queues, Mapping):
-            raise InvalidInput(f"queues is {self.queues!r}.", next_step='Such as {"default": 10}.')
-        for queue, slots in self.queues.items():
-            check_count(f"The number of slots of the queue {queue!r}", slots)
-        for name in ("slots", "claim_batch", "recycle_after_jobs", "recycle_above_bytes"):
-            check_count(name, getattr(self, name), or_none=True)
+        check_span("maintain_every", self.maintain_every, least=SHORTEST)
