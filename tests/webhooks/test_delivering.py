@@ -255,7 +255,9 @@ async def test_a_result_that_is_too_large_is_left_out(shop: Shop) -> None:
 async def test_nobody_can_submit_a_delivery_or_declare_its_type(shop: Shop) -> None:
     assert shop.jobs.find_type("gantline.webhook-delivery") is None
     with pytest.raises(InvalidInput, match="begins like those of Gantline"):
-        shop.jobs.job("gantline.mine")
+
+        @shop.jobs.job("gantline.mine")
+        async def mine() -> None: ...
 
 
 async def test_without_a_key_there_are_no_webhooks(receiver: Receiver) -> None:
