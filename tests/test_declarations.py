@@ -226,7 +226,7 @@ def test_a_wrong_schedule_is_refused_with_its_place(
     ):
         with pytest.raises(InvalidInput, match=why) as refused:
             put()
-        assert refused.value.place.startswith(__file__)
+        assert refused.value.line.startswith(__file__)
     assert not job.schedules
 
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,12 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from gantline import Context, Gantline, Handle, JobStatus, WorkerSettings
+from gantline import (
+    Backoff,
+    Context,
+    Gantline,
+    Handle,
+    JobStatus,
+    Permanent,
+    Retry,
+    WorkerSettings,
+)
 from gantline.contract.errors import StoreUnavailable
-from gantline.contract.status import Event
+from gantline.contract.status import DEAD, Event
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
+from gantline.worker.handler import RunIn
 from gantline.worker.lease_keeper import EXIT_STUCK
 from gantline.worker.worker import Worker
 
@@ -482,3 +492,57 @@ async def test_a_worker_that_has_not_begun_has_done_nothing() -> None:
     jobs = Gantline("memory://")
     async with jobs.running() as worker:
         assert not worker.counts
+
+
+class _Unreadable(Permanent):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def _broken(error: BaseException) -> BaseException | None:
+    raise asyncio.CancelledError
+
+
+class _BrokenWait(Backoff, frozen=True, kw_only=True):
+    def seconds(self, attempt: int) -> float:
+        raise KeyboardInterrupt
+
+
+ODD_ERRORS: dict[str, Callable[[], BaseException]] = {
+    "a number as code": lambda: Permanent(404, "There is none."),  # type: ignore[arg-type]  # as users write it
+    "no code": lambda: Permanent(None, "There is none."),  # type: ignore[arg-type]  # likewise
+    "an error as detail": lambda: Retry("again", detail=ValueError("x")),  # type: ignore[arg-type]  # likewise
+    "a group of these": lambda: ExceptionGroup("g", [Permanent(404, "m")]),  # type: ignore[arg-type]  # likewise
+    "a text that raises": lambda: _Unreadable("X", "m"),
+    "seconds": lambda: Retry("again", after=0.01),
+}
+
+
+@pytest.mark.parametrize("run_in", [RunIn.LOOP, RunIn.THREAD])
+@pytest.mark.parametrize("policy", [{}, {"classify": _broken}, {"retry": _BrokenWait(attempts=3)}])
+@pytest.mark.parametrize("error", ODD_ERRORS.values(), ids=ODD_ERRORS)
+async def test_an_error_that_cannot_be_read_ends_its_run_and_frees_its_slot(
+    error: Callable[[], BaseException], policy: dict[str, Any], run_in: RunIn
+) -> None:
+    """Such a run stayed Running, and its slot was lost, while the worker was ready."""
+    app = Gantline("memory://")
+
+    def fail() -> None:
+        raise error()
+
+    async def fail_on_the_loop() -> None:
+        raise error()
+
+    failing = app.job("failing", run_in=run_in, **policy)(
+        fail_on_the_loop if run_in == "loop" else fail
+    )
+
+    @app.job("other")
+    async def other() -> int:
+        return 7
+
+    async with app, app.running(WorkerSettings(queues={"default": 1})):
+        handle = await failing.submit(None, max_attempts=1)
+        async with asyncio.timeout(20):
+            assert (await handle.wait()).status in DEAD
+            assert await (await other.submit(None)).result() == 7

@@ -11,7 +11,7 @@ from gantline.app.job_type import JobType
 from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
-from gantline.contract.bounds import Count, CountOrZero, declares, held_as
+from gantline.contract.bounds import Count, CountOrZero, Name, declares, held_as
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
@@ -40,7 +40,7 @@ class JobOptions(TypedDict, total=False):
     """What a job is about: a template over the payload's fields, or a function of it."""
     idempotency_key: KeySource
     """As the subject."""
-    queue: Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_LIMIT)] | None
+    queue: Name | None
     priority: Annotated[int, msgspec.Meta(ge=0, le=3)]
     retry: RetryStrategy | int | None
     """A number is so many attempts with the default waits."""

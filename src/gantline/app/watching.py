@@ -90,17 +90,15 @@ class Watching:
         self,
         *,
         watch: "LoopWatch | None" = None,
-        expects_worker: bool = False,
-        requires_broker: bool = False,
         with_metrics: bool = True,
+        **expected: bool,
     ) -> "Routes":
+        """`expected`: those of HealthPages."""
         from gantline.telemetry.health import HealthPages
         from gantline.telemetry.health_server import Routes
         from gantline.telemetry.metrics_page import MetricsPage
 
-        health = HealthPages(
-            self, watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
-        )
+        health = HealthPages(self, watch=watch, **expected)
         pages = {"/healthz": health.alive, "/readyz": health.ready}
         if with_metrics:
             pages["/metrics"] = MetricsPage(self, watch=watch).page

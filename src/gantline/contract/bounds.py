@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, ParamSpec, TypeVar, Union, get_args, g
 import msgspec
 
 from gantline.contract.errors import InvalidInput
+from gantline.contract.text import LABEL_LIMIT, NAME_PATTERN
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,8 +26,10 @@ SHORTEST: Final = timedelta(milliseconds=1)
 """For settings that must not be zero."""
 LONGEST: Final = timedelta(days=36_500)
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-CountOrZero = Annotated[int, msgspec.Meta(ge=0)]
+# Stores and drivers hold no larger ones.
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+CountOrZero = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_LIMIT, pattern=NAME_PATTERN)]
 
 
 class CheckedStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,8 +45,7 @@ def declares(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Hold the options of each call to their annotations; an InvalidInput says where it is."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        hints = inspect.get_annotations(function)
-        hints.pop("return", None)
+        hints = {k: v for k, v in inspect.get_annotations(function).items() if k != "return"}
         if "options" in hints:  # those of a TypedDict
             hints |= get_args(hints.pop("options"))[0].__annotations__
 
@@ -75,7 +77,7 @@ def held_as(name: str, value: Any, hint: Any) -> Any:
             for one in found if isinstance(found, list) else [found]:
                 check_span(name, one)
             return found
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             problem = problem if ", got " in str(error) else f" {error}."
         except TypeError:  # nothing that msgspec knows
             if _looks_like(value, kind):

@@ -43,6 +43,7 @@ _NOT_READY: Final = "The worker is not set up for this job."
 _NO_DATABASE: Final[_Rule] = (Code.DB_UNAVAILABLE, True, "The database is unavailable.")
 _NO_QUEUE: Final[_Rule] = (Code.QUEUE_UNAVAILABLE, True, "The queue is unavailable.")
 _TOO_SLOW: Final[_Rule] = (Code.TIMEOUT, True, "Another service took too long.")
+_UNEXPECTED: Final = "The job failed unexpectedly."
 _UNREACHABLE: Final[_Rule] = (Code.NETWORK_ERROR, True, "Another service is unreachable.")
 
 # By module and class. Looked up for all base classes of the exception, so a base class covers its
@@ -74,7 +75,15 @@ def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure
     """Turn what a handler raised into an outcome. Unknown errors are worth another attempt.
 
     `by` is asked first, but not about a handler's own signal, nor about a result: the work is done.
+    Never raises, since a run without an outcome would hold its slot for ever.
     """
+    try:
+        return _classified(error, by)
+    except BaseException:  # an error of a user's own, or its parts, may raise anything
+        return Failure(ErrorInfo(Code.HANDLER_ERROR, _UNEXPECTED, type(error).__name__))
+
+
+def _classified(error: BaseException, by: ErrorClassifier | None) -> Failure | Snoozed:
     if by is not None and (counts_as := _asked(by, error)) is not None:
         return _traced(classify(counts_as), error)
     if isinstance(error, BaseExceptionGroup):
@@ -96,7 +105,7 @@ def classify(error: BaseException, by: ErrorClassifier | None = None) -> Failure
         if found := _TABLE.get((family.__module__, family.__name__)):
             code, retryable, message = found
             return Failure(_info(error, code, message), retryable=retryable)
-    return Failure(_info(error, Code.HANDLER_ERROR, "The job failed unexpectedly."))
+    return Failure(_info(error, Code.HANDLER_ERROR, _UNEXPECTED))
 
 
 def not_started(error: Exception) -> Failure:
@@ -107,7 +116,7 @@ def not_started(error: Exception) -> Failure:
 def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
     try:
         return None if isinstance(error, HandlerSignal | ResultNotStorable) else by(error)
-    except Exception:
+    except BaseException:
         _log.exception("the classifier of errors failed; using the default rules")
         return None
 
@@ -155,7 +164,7 @@ def _trace(error: BaseException) -> str:
     # The end of a trace says most, and the detail is cut at its end: so keep the last frames.
     try:
         return "".join(traceback.format_exception(error, limit=-12, chain=True))
-    except Exception as broken:  # a user's __str__ may raise anything
+    except BaseException as broken:  # a user's __str__ may raise anything
         return f"{type(error).__name__} (cannot be shown: {type(broken).__name__})"
 
 

@@ -98,7 +98,7 @@ def encode_result(value: Any, codec: Codec[Any] | None) -> tuple[bytes | None, s
     except InvalidPayload as error:
         why = " ".join(error.problems[0])
         raise ResultNotStorable(f"The result cannot be stored: {why}.") from None
-    except Exception as error:  # a user's type may raise anything while encoded
+    except BaseException as error:  # a user's type may raise anything while encoded
         why = f"# is not JSON data ({type(error).__name__})"
         raise ResultNotStorable(f"The result cannot be stored: {why}.") from error
     if (size := len(body)) > DEFAULT_RESULT_LIMIT:

@@ -122,14 +122,14 @@ class Problem(NamedTuple):
 
 class InvalidInput(GantlineError, ValueError):
     code: ClassVar[str] = Code.VALIDATION_ERROR
-    place: str = ""
+    line: str = ""
     """The file and the line of the declaration that is refused."""
 
-    def name_line(self, place: str) -> None:
-        """Begin the text with the place, unless it says one already."""
-        if not self.place:
-            self.place, self.cause = place, f"{place}: {self.cause}"
-            self.args = (f"{place}: {self}",)
+    def name_line(self, line: str) -> None:
+        """Begin the text with the line, unless it says one already."""
+        if not self.line:
+            self.line, self.cause = line, f"{line}: {self.cause}"
+            self.args = (f"{line}: {self}",)
 
 
 class InvalidEnvelope(InvalidInput):
@@ -374,12 +374,12 @@ class Retry(HandlerSignal):
         self,
         message: str = "The handler asked for another attempt.",
         *,
-        after: timedelta | None = None,
+        after: timedelta | float | None = None,
         code: str = Code.HANDLER_ERROR,
         detail: str = "",
     ) -> None:
         super().__init__(message)
-        self.after = after
+        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
         self.error_code = code
         self.detail = detail
 
@@ -387,6 +387,6 @@ class Retry(HandlerSignal):
 class Snooze(HandlerSignal):
     """Raise in a handler to have the job run later; costs no attempt."""
 
-    def __init__(self, delay: timedelta) -> None:
+    def __init__(self, delay: timedelta | float) -> None:
         super().__init__("The handler snoozed the job.")
-        self.delay = delay
+        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

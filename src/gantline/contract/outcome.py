@@ -23,9 +23,9 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         # A store must never refuse an error, or the job that raised it would run for ever.
         for field, value in (
-            ("code", text.error_code(self.code)),
-            ("message", text.storable(self.message, text.ERROR_MESSAGE_LIMIT)),
-            ("detail", text.storable(self.detail, text.ERROR_DETAIL_LIMIT)),
+            ("code", text.error_code(str(self.code))),
+            ("message", text.storable(str(self.message), text.ERROR_MESSAGE_LIMIT)),
+            ("detail", text.storable(str(self.detail), text.ERROR_DETAIL_LIMIT)),
         ):
             msgspec.structs.force_setattr(self, field, value)
 

@@ -7,7 +7,9 @@ REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 # NUL is refused by PostgreSQL's text, a lone surrogate by UTF-8 itself.
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 # Control characters of ASCII and Latin-1, line separators, lone surrogates.
-_NOT_IN_A_NAME: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_NOT_IN_NAMES: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_NOT_IN_A_NAME: Final = re.compile(f"[{_NOT_IN_NAMES}]")
+NAME_PATTERN: Final = rf"^[^{_NOT_IN_NAMES}]*\Z"
 _NOT_IN_A_CODE: Final = re.compile(r"[^A-Z0-9_]+")
 
 ERROR_MESSAGE_LIMIT: Final = 1_000

@@ -179,7 +179,7 @@ class JobManager:
         try:
             policy = self._policy_for(run.job.job_type)
             return decide(run, ending.outcome, policy, jitter=self._jitter())
-        except Exception:
+        except BaseException:
             # A strategy of the user's own broke: no reason to lose what this run has done.
             _log.exception("the policy of %s failed; using the default", run.job.job_type)
             return decide(run, ending.outcome, DEFAULT_POLICY, jitter=self._jitter())

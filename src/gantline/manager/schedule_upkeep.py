@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -106,8 +106,4 @@ def is_dropped(stored: StoredSchedule, sessions: Sequence[Session]) -> bool:
     if stored.record.origin != "code":
         return False
     having_the_job = [one for one in sessions if stored.record.schedule.job_type in one.job_types]
-    return bool(having_the_job) and not _declared_by(stored.key, having_the_job)
-
-
-def _declared_by(key: str, sessions: Collection[Session]) -> bool:
-    return any(key in session.schedules for session in sessions)
+    return bool(having_the_job) and all(stored.key not in one.schedules for one in having_the_job)

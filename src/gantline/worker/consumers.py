@@ -118,9 +118,11 @@ class Consumers:
                 case Turn.CAUGHT_UP:
                     self._ask_now_and_then()
                     is_woken = await self._rest(pause, look)
-                    pause = _FIRST_PAUSE_SECONDS if is_woken else self._longer(pause)
+                    longest = min(self._longest_wait().total_seconds(), _LONGEST_PAUSE_SECONDS)
+                    pause = _FIRST_PAUSE_SECONDS if is_woken else min(2 * pause, longest)
                 case Turn.FAILED:
-                    await self._rest_until_stopped(_retry_seconds(failures))
+                    wait = _FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10)
+                    await self._rest_until_stopped(jittered(min(_LONGEST_RETRY_SECONDS, wait)))
                 case Turn.ELSEWHERE:
                     await self._rest_until_stopped(jittered(self._lease.total_seconds() / 3))
                 case _:
@@ -141,9 +143,6 @@ class Consumers:
         if now - self._asked_at >= _ASK_EVERY_SECONDS:
             self._asked_at = now
             self._ask()
-
-    def _longer(self, pause: float) -> float:
-        return min(2 * pause, self._longest_wait().total_seconds(), _LONGEST_PAUSE_SECONDS)
 
     async def _rest(self, seconds: float, look: asyncio.Event) -> bool:
         """Wait until there may be something; return whether a hint said so.
@@ -170,10 +169,6 @@ async def _resign(reader: EventReader) -> None:
             await reader.resign()
     except Exception as error:
         _log.warning("the lead of the consumer %s was not given back: %s", reader.name, error)
-
-
-def _retry_seconds(failures: int) -> float:
-    return jittered(min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10)))
 
 
 EventFunction = Callable[[JobEvent], Awaitable[None] | None]
@@ -227,14 +222,11 @@ def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[Logge
     if not types or (unknown := [one for one in types if one not in (*EVENT_TYPES, EVERY_TYPE)]):
         cause = f"There is no event {unknown[0]!r}." if types else "No event is named."
         raise InvalidInput(cause, next_step=f"There are {', '.join((*EVENT_TYPES, EVERY_TYPE))}.")
-    events = frozenset(Event) if EVERY_TYPE in types else frozenset(map(_event_of, types))
+    named = frozenset(Event(one.removeprefix("job.")) for one in types if one != EVERY_TYPE)
+    events = frozenset(Event) if EVERY_TYPE in types else named
     kinds = frozenset(job_types)
 
     def wants(event: LoggedEvent) -> bool:
         return event.entry.event in events and (not kinds or event.job_type in kinds)
 
     return wants
-
-
-def _event_of(event_type: str) -> Event:
-    return Event(event_type.removeprefix("job."))

@@ -218,8 +218,8 @@ class Runs:
         else:
             try:
                 outcome = await self._executor.run(active)
-            except GeneratorExit as error:
-                # Raised by a task that the handler awaits, it closes all coroutines down to this.
+            except BaseException as error:
+                # GeneratorExit, raised by a task that the handler awaits, comes down to this.
                 outcome = active.outcome_of(error)
         if self._stuck.pop(active.ref, None) is not None:
             if not self._is_draining:  # else the end of the loop has cancelled its task

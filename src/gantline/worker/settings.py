@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from gantline.contract.bounds import SHORTEST, CheckedStruct, Count, check_span
+from gantline.contract.bounds import SHORTEST, CheckedStruct, Count, Name, check_span
 
 DEFAULT_SLOTS: Final = 10
 """Of a queue for which nobody says how many it has."""
@@ -13,7 +13,7 @@ DEFAULT_SLOTS: Final = 10
 class WorkerSettings(CheckedStruct, frozen=True, kw_only=True):
     """Every setting with its default and unit."""
 
-    queues: Mapping[str, Count] = {}
+    queues: Mapping[Name, Count] = {}
     """Which queues are served, with how many runs at once each. Without any: every queue that a
     declared job is in, with 10."""
     slots: Count | None = None
