@@ -386,3 +386,19 @@ async def test_a_hook_or_a_provider_that_breaks_harms_no_neighbour(hooks: Any) -
         async with jobs.running():
             assert [await one.result(timeout=10) for one in good] == [0, 2, 4, 6]
             assert (await bad.wait(timeout=10)).status.is_terminal
+
+
+async def test_the_largest_counts_that_are_accepted_stop_no_worker(store_url: str) -> None:
+    """On PostgreSQL nothing was claimed with a count beyond 32 bits, while the worker was ready."""
+    most = 1_000_000
+    with pytest.raises(InvalidInput, match="concurrency is"):
+        Gantline("memory://").job("larger", concurrency=most + 1)
+    jobs = Gantline(store_url)
+
+    @jobs.job("large", concurrency=most, max_depth=2**31 - 1)
+    async def large(value: int) -> int:
+        return value
+
+    settings = WorkerSettings(queues={"default": most}, slots=most, claim_batch=most)
+    async with jobs, jobs.running(settings):
+        assert await (await large.submit(3)).result(timeout=20) == 3

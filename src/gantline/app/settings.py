@@ -15,7 +15,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gantline.contract.bounds import SHORTEST, Count, check_span
+from gantline.contract.bounds import SHORTEST, Positive, check_span
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
@@ -43,7 +43,7 @@ class JobDefaults(JobRules, frozen=True, kw_only=True):
     """Whose jobs they are where a submit does not say it."""
     timeout: timedelta = DEFAULT_TIMEOUT
     """How long one attempt may take."""
-    payload_limit: Count = DEFAULT_PAYLOAD_LIMIT
+    payload_limit: Positive = DEFAULT_PAYLOAD_LIMIT
     """The most bytes that a payload may have as JSON. For all types alike, as all below."""
     payload_check: PayloadCheck | None = None
     """Given the type and the payload of a job, returns why it is refused, if it is."""

@@ -26,9 +26,10 @@ SHORTEST: Final = timedelta(milliseconds=1)
 """For settings that must not be zero."""
 LONGEST: Final = timedelta(days=36_500)
 
-# Stores and drivers hold no larger ones.
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-CountOrZero = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+# Larger ones are mistakes, and beyond 32 bits PostgreSQL claims nothing.
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+CountOrZero = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_LIMIT, pattern=NAME_PATTERN)]
 
 

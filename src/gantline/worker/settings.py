@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from gantline.contract.bounds import SHORTEST, CheckedStruct, Count, Name, check_span
+from gantline.contract.bounds import SHORTEST, CheckedStruct, Count, Name, Positive, check_span
 
 DEFAULT_SLOTS: Final = 10
 """Of a queue for which nobody says how many it has."""
@@ -34,9 +34,9 @@ class WorkerSettings(CheckedStruct, frozen=True, kw_only=True):
     maintain_every: timedelta | None = timedelta(seconds=5)
     """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
     under four times as long, and seldomer while there is nothing to do."""
-    recycle_after_jobs: Count | None = None
+    recycle_after_jobs: Positive | None = None
     """Stop after so many runs, for a supervisor to start the process anew."""
-    recycle_above_bytes: Count | None = None
+    recycle_above_bytes: Positive | None = None
     """Stop when the process has grown beyond this much memory."""
 
     def __post_init__(self) -> None:
