@@ -16,7 +16,7 @@ from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
-from gantline.manager.scheduler import Scheduler
+from gantline.schedules.scheduler import Scheduler
 from gantline.stores import store_from_url
 from gantline.testing.faults import Call, intercepted
 

@@ -24,12 +24,12 @@ from gantline.contract.schedule import Schedule, ScheduleRecord
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
-from gantline.manager.scheduler import Scheduler
-from gantline.manager.schedules import definition_of, entry_of, key_of
+from gantline.schedules.scheduler import Scheduler
+from gantline.schedules.schedules import definition_of, entry_of, key_of
 from gantline.stores import store_from_url
 from gantline.testing.liveness import watching
 from gantline.testing.readiness import of_worker
-from tests.manager.schedule_bench import Bench, check_none_doubled_none_missed
+from tests.schedules.schedule_bench import Bench, check_none_doubled_none_missed
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

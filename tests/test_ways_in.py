@@ -29,9 +29,9 @@ from gantline.cli.main import main
 from gantline.contract.errors import Code, GantlineError, QueueFull
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
-from gantline.manager.scheduler import Scheduler
 from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
+from gantline.schedules.scheduler import Scheduler
 from gantline.stores.postgres.location import parse_url
 from gantline.testing import FakeClock
 from gantline.worker.settings import WorkerSettings

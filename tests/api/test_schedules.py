@@ -10,9 +10,9 @@ from gantline import Gantline
 from gantline.contract.recurrence import Every
 from gantline.contract.schedule import Schedule
 from gantline.manager.manager import JobManager
-from gantline.manager.scheduler import Scheduler
-from gantline.manager.schedules import key_of, synchronise
 from gantline.manager.sessions import Session, register, unregister
+from gantline.schedules.scheduler import Scheduler
+from gantline.schedules.schedules import key_of, synchronise
 from gantline.testing.clock import FakeClock
 from tests.api.application import AuditKept
 from tests.api.conftest import Asker

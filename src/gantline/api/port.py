@@ -24,8 +24,8 @@ from gantline.contract.webhook import (
     WebhookSpec,
 )
 from gantline.manager.manager import JobManager
-from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
+from gantline.schedules.schedules import Schedules
 from gantline.wakeups.job_waiter import JobWaiter
 from gantline.worker.handler import Handler
 

@@ -41,8 +41,8 @@ from gantline.loop_thread import LoopThread
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
-from gantline.manager.schedules import Schedules
 from gantline.manager.switches import Switches
+from gantline.schedules.schedules import Schedules
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.job_waiter import JobWaiter

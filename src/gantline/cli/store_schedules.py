@@ -21,7 +21,7 @@ from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import JobManager
-from gantline.manager.schedules import Schedules, all_schedules, tenant_prefix
+from gantline.schedules.schedules import Schedules, all_schedules, tenant_prefix
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli, CliAudit

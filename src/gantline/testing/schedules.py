@@ -6,8 +6,8 @@ from typing import Final
 
 from gantline.app.gantline import Gantline
 from gantline.manager.observer import Observer
-from gantline.manager.scheduler import Scheduler
-from gantline.manager.schedules import DUE, due_key, read_due, synchronise
+from gantline.schedules.scheduler import Scheduler
+from gantline.schedules.schedules import DUE, due_key, read_due, synchronise
 
 _OWNER: Final = "jobs-test"
 _MOMENT: Final = timedelta(microseconds=1)

@@ -24,6 +24,7 @@ from gantline.manager.observer import Observer
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
 from gantline.runtime import monotonic
+from gantline.schedules.task import ScheduleTask
 from gantline.worker.active import RunTracer
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
@@ -37,7 +38,6 @@ from gantline.worker.processes import ProcessPool
 from gantline.worker.recycling import is_worn_out
 from gantline.worker.run_log import Reporter
 from gantline.worker.runs import Runs
-from gantline.worker.schedules import ScheduleTask
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.slots import Slots, TypeLimit
 from gantline.worker.standstill import Standstill

@@ -29,7 +29,7 @@ from gantline.auth.authorizer import Target
 from gantline.contract.errors import NotThere, VersionMismatch
 from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.status import JobStatus
-from gantline.manager.schedules import StoredSchedule
+from gantline.schedules.schedules import StoredSchedule
 
 
 class ScheduleOperations:

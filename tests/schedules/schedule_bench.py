@@ -14,8 +14,8 @@ from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
 from gantline.manager.records import all_records
-from gantline.manager.scheduler import Look, Scheduler
-from gantline.manager.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
+from gantline.schedules.scheduler import Look, Scheduler
+from gantline.schedules.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
 from gantline.testing.clock import FakeClock
 
 MINUTE = timedelta(minutes=1)

@@ -11,10 +11,10 @@ from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint, Wakeup
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
-from gantline.manager.schedule_upkeep import mark_of, settle
-from gantline.manager.scheduler import SCHEDULER_LEASE, Look, Scheduler
-from gantline.manager.schedules import Schedules, key_of, synchronise
 from gantline.runtime import jittered, monotonic
+from gantline.schedules.scheduler import SCHEDULER_LEASE, Look, Scheduler
+from gantline.schedules.schedules import Schedules, key_of, synchronise
+from gantline.schedules.upkeep import mark_of, settle
 
 _log = logging.getLogger("gantline.scheduler")
 

@@ -22,11 +22,11 @@ from gantline.contract.schedule import Fire, ScheduleRecord
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
-from gantline.manager.firing import Due, Plan, plan, submission_of, with_fires
 from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.observer import Observer, notify
-from gantline.manager.schedule_upkeep import ScheduleUpkeep
-from gantline.manager.schedules import (
+from gantline.runtime import monotonic
+from gantline.schedules.firing import Due, Plan, plan, submission_of, with_fires
+from gantline.schedules.schedules import (
     DUE,
     SCHEDULES,
     StoredSchedule,
@@ -35,7 +35,7 @@ from gantline.manager.schedules import (
     read_due,
     read_schedules,
 )
-from gantline.runtime import monotonic
+from gantline.schedules.upkeep import ScheduleUpkeep
 
 _log = logging.getLogger("gantline.scheduler")
 

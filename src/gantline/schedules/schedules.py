@@ -39,11 +39,11 @@ from gantline.contract.schedule import (
 )
 from gantline.contract.store import JobStore
 from gantline.contract.text import is_storable
-from gantline.manager.firing import job_of, with_fires
 from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.sessions import live_sessions
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
+from gantline.schedules.firing import job_of, with_fires
 
 _log = logging.getLogger("gantline.scheduler")
 

@@ -17,7 +17,7 @@ from gantline.contract.schedule import (
     check_schedule,
 )
 from gantline.contract.status import JobStatus
-from gantline.manager.firing import MISSED, plan, submission_of, with_fires
+from gantline.schedules.firing import MISSED, plan, submission_of, with_fires
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

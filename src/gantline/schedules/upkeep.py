@@ -10,7 +10,8 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.manager.records import all_records
-from gantline.manager.schedules import (
+from gantline.manager.sessions import Session, live_sessions
+from gantline.schedules.schedules import (
     DUE,
     Schedules,
     StoredSchedule,
@@ -21,7 +22,6 @@ from gantline.manager.schedules import (
     remove,
     synchronise,
 )
-from gantline.manager.sessions import Session, live_sessions
 
 _log = logging.getLogger("gantline.scheduler")
 

@@ -22,8 +22,10 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.recurrence import Cron, Every
 from gantline.contract.schedule import Schedule
 from gantline.manager.records import all_records
-from gantline.manager.schedule_upkeep import mark_of, settle
-from gantline.manager.schedules import (
+from gantline.manager.sessions import Session, register
+from gantline.manager.switches import Switches
+from gantline.moving.closing import reopen
+from gantline.schedules.schedules import (
     DUE,
     SCHEDULES,
     all_schedules,
@@ -32,20 +34,18 @@ from gantline.manager.schedules import (
     read_schedules,
     synchronise,
 )
-from gantline.manager.sessions import Session, register
-from gantline.manager.switches import Switches
-from gantline.moving.closing import reopen
+from gantline.schedules.upkeep import mark_of, settle
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, Crash, CrashPoint, intercepted, losing_answers
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
-from tests.manager.schedule_bench import (
+from tests.moving_stores import close
+from tests.schedules.schedule_bench import (
     LEASE,
     MINUTE,
     Bench,
     check_none_doubled_none_missed,
     edited,
 )
-from tests.moving_stores import close
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])

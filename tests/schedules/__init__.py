@@ -1,0 +1,1 @@
+"""Tests of schedules: what fires when, and that one worker of a fleet fires it."""
