@@ -18,7 +18,7 @@ from gantline.contract.errors import (
     SubmitConflict,
     VersionMismatch,
 )
-from gantline.contract.outcome import ErrorInfo, Failure, Outcome
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Success
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.query import LaneRequest
@@ -178,7 +178,9 @@ class JobManager:
         run = ending.run
         try:
             policy = self._policy_for(run.job.job_type)
-            return decide(run, ending.outcome, policy, jitter=self._jitter())
+            # Nothing waits after a success, and most runs end so.
+            jitter = 0.0 if isinstance(ending.outcome, Success) else self._jitter()
+            return decide(run, ending.outcome, policy, jitter=jitter)
         except BaseException:
             # A strategy of the user's own broke: no reason to lose what this run has done.
             _log.exception("the policy of %s failed; using the default", run.job.job_type)

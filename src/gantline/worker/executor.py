@@ -176,7 +176,7 @@ def _outcome_of_result(active: ActiveRun, result: Any) -> Outcome:
 
     Nor does it matter here whether the run was asked to stop meanwhile.
     """
-    if active.context.is_settled:
+    if active.context.settled is not None:
         return Success()
     try:
         return active.context.success_of(result)

@@ -42,10 +42,10 @@ class _Held:
 
     __slots__ = ("holds_until", "is_cut_off", "renew_until")
 
-    def __init__(self, renew_until: float, holds_until: float) -> None:
+    def __init__(self, renew_until: float, holds_until: float, is_cut_off: bool) -> None:
         self.renew_until = renew_until
         self.holds_until = holds_until
-        self.is_cut_off = holds_until <= monotonic()
+        self.is_cut_off = is_cut_off
 
 
 class LeaseKeeper:
@@ -113,9 +113,10 @@ class LeaseKeeper:
         `asked_at`: when the claim that brought them was sent.
         """
         holds_until = self._holds_until(asked_at)
+        is_cut_off = holds_until <= monotonic()
         with self._lock:
             for run, renew_until in runs:
-                self._held[run] = _Held(renew_until, holds_until)
+                self._held[run] = _Held(renew_until, holds_until, is_cut_off)
 
     def extend(self, run: RunRef, renew_until: float) -> None:
         """Go on renewing a run that is held until a later moment."""

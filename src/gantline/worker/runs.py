@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Final
 
 from gantline.contract.classify import not_started
@@ -69,6 +68,7 @@ class Runs:
         self._slots = slots
         self._switches = switches
         self._settings = settings
+        self._stop_seconds = 2 * settings.deadline_grace.total_seconds()
         self._announcer = announcer
         self._observer = observer
         self._reporter = reporter
@@ -188,8 +188,8 @@ class Runs:
     def _longest(self, run: Run) -> float:
         """How long after its start a run is renewed at most. It is ended before that."""
         handler = self._registry.find(run.job.job_type)
-        timeout = timedelta(0) if handler is None else handler.timeout
-        return (timeout + 2 * self._settings.deadline_grace).total_seconds()
+        timeout = 0.0 if handler is None else handler.timeout.total_seconds()
+        return timeout + self._stop_seconds
 
     def _launch(self, runs: Sequence[Run]) -> None:
         """Call the handlers of runs whose leases last; the others wait until that is known."""
