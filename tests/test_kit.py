@@ -224,6 +224,14 @@ async def test_the_application_is_given_back_as_it_was() -> None:
     assert (jobs.store_source, jobs.clock) == before
 
 
+async def test_an_application_that_is_opened_and_closed_in_a_test_keeps_its_store() -> None:
+    """As by the lifespan of a web application, which a test client enters and leaves."""
+    async with JobsTest(jobs) as kit:
+        async with jobs:
+            await ship.submit(Order("o1"))
+        assert (await kit.drain()).completed == 2
+
+
 async def test_the_fixture_opens_and_closes_a_kit(
     jobs_test: Callable[[Gantline], Awaitable[JobsTest]],
 ) -> None:

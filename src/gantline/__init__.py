@@ -2,14 +2,7 @@
 
 from gantline.app.declare import JobGroup, JobOptions
 from gantline.app.gantline import Gantline
-from gantline.app.handle import (
-    Handle,
-    JobCancelled,
-    JobFailed,
-    JobNotCompleted,
-    JobPoisoned,
-    SyncHandle,
-)
+from gantline.app.handle import Handle, SyncHandle
 from gantline.app.job_type import JobType
 from gantline.app.settings import JobDefaults
 from gantline.audit.settings import AuditSettings
@@ -29,6 +22,7 @@ from gantline.contract.errors import (
     SubmitRefused,
 )
 from gantline.contract.job_event import JobEvent
+from gantline.contract.not_completed import JobCancelled, JobFailed, JobNotCompleted, JobPoisoned
 from gantline.contract.retention import Retention
 from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
 from gantline.contract.snapshot import JobSnapshot

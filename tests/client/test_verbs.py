@@ -1,5 +1,6 @@
 """Every verb of the client against a served API: the documents and errors of the library."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -28,6 +29,7 @@ from gantline.contract.errors import (
     UnknownJobType,
     VersionMismatch,
 )
+from gantline.contract.not_completed import JobFailed
 from gantline.contract.status import JobStatus
 from tests.api.application import make_jobs
 from tests.api.playing import PERMANENT, run_all
@@ -38,6 +40,11 @@ from tests.servers.http_api import ApiProcess
 class Document(msgspec.Struct, rename="camel"):
     document_id: str
     row_version: int = 1
+
+
+@dataclass
+class Indexed:
+    pages: int
 
 
 def fresh() -> Document:
@@ -244,6 +251,21 @@ async def test_a_wait_lasts_until_the_job_has_ended(kind: str, working: ApiProce
         missing = Document("missing", int(datetime.now(UTC).timestamp() * 1000) % 2**31)
         status = await ask("submit_and_wait", "document-indexing", missing)
         assert (status.status, status.error_code) == (JobStatus.FAILED, "DOCUMENT_UNKNOWN")
+
+
+async def test_a_result_has_the_type_that_is_named(kind: str, working: ApiProcess) -> None:
+    async with asking(kind, working.url, "alice") as ask:
+        accepted = await submitted(ask)
+        assert await ask("result", accepted.job_id, Indexed, timeout=60) == Indexed(pages=3)
+        with pytest.raises(InvalidInput, match="not of the type that you named: #"):
+            await ask("result", accepted.job_id, list[int], timeout=60)
+        swept = await ask("submit", "sweep")
+        assert await ask("result", swept.job_id, type(None), timeout=60) is None
+        missing = Document("missing", int(datetime.now(UTC).timestamp() * 1000) % 2**31)
+        accepted = await ask("submit", "document-indexing", missing)
+        with pytest.raises(JobFailed, match="DOCUMENT_UNKNOWN, There is no such") as failed:
+            await ask("result", accepted.job_id, Indexed, timeout=60)
+        assert failed.value.status.error_code == "DOCUMENT_UNKNOWN"
 
 
 async def test_a_wait_that_takes_too_long_says_so(ask: Asker) -> None:

@@ -146,6 +146,7 @@ class Gantline(Declarations):
         self.store: JobStore = (
             store_from_url(source, clock=self.clock) if isinstance(source, str) else source
         )
+        self._entered = 0
         self._hub = Hub()
         self.broker = broker_from_url(self.trigger)
         """The application's way to the broker: `broker.is_connected` shows readiness."""
@@ -309,6 +310,7 @@ class Gantline(Declarations):
 
     async def close(self) -> None:
         """Finish what is being written, and close the store."""
+        self._entered = 0
         if self._opening.is_begun:
             for callback in self._before_close:
                 await callback()
@@ -320,11 +322,15 @@ class Gantline(Declarations):
             await self._let_go()
 
     async def __aenter__(self) -> "Gantline":
+        """Open it, if nobody has; the last of those who have entered closes it."""
         await self.open()
+        self._entered += 1
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+        self._entered -= 1
+        if self._entered <= 0:
+            await self.close()
 
     def _start_anew_after_a_fork(self) -> None:
         """Connections and threads do not survive a fork: leave them to the parent."""

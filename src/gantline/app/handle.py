@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from gantline.contract.errors import GantlineError, InvalidInput, InvalidPayload, JobNotFound
+from gantline.contract.not_completed import NOT_COMPLETED
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.wakeup import Hint
@@ -16,35 +17,6 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A")
-
-
-class JobNotCompleted(GantlineError):
-    """A job ended, but not well. `status` has all that is known."""
-
-    def __init__(self, job: JobSnapshot) -> None:
-        error = job.last.error if job.last else None
-        what = f": {error.code}, {error.message}" if error else "."
-        super().__init__(f"Job {job.job.job_id} is {job.status}{what}")
-        self.status = job
-
-
-class JobFailed(JobNotCompleted):
-    code = "JOB_FAILED"
-
-
-class JobPoisoned(JobNotCompleted):
-    code = "JOB_POISONED"
-
-
-class JobCancelled(JobNotCompleted):
-    code = "JOB_CANCELLED"
-
-
-_NOT_COMPLETED: Final = {
-    JobStatus.FAILED: JobFailed,
-    JobStatus.POISONED: JobPoisoned,
-    JobStatus.CANCELLED: JobCancelled,
-}
 
 
 class Handle(Generic[R_co]):
@@ -119,8 +91,10 @@ class Handle(Generic[R_co]):
         It has the type that the handler declares; None where the job type omits its results.
         """
         job = await self.wait(timeout)
-        if error := _NOT_COMPLETED.get(job.status):
-            raise error(job)
+        if not_completed := NOT_COMPLETED.get(job.status):
+            error = job.last.error if job.last else None
+            code, message = (error.code, error.message) if error else (None, None)
+            raise not_completed(self.job_id, job, code, message)
         body = job.last.result if job.last else None
         if body is None or self._codec is None:
             return cast("R_co", None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 import httpx2
@@ -52,10 +52,13 @@ from gantline.client.submission import (
 )
 from gantline.client.webhook_verbs import WebhookVerbs
 from gantline.contract.clock import Clock, SystemClock
-from gantline.contract.errors import InvalidInput
+from gantline.contract.codec import codec_for
+from gantline.contract.errors import InvalidInput, InvalidPayload
+from gantline.contract.not_completed import NOT_COMPLETED
 from gantline.contract.status import JobStatus
 
 D = TypeVar("D")
+T = TypeVar("T")
 
 # A proxy may close a connection that waits for long.
 _LONGEST_WAIT_SECONDS: Final = 20
@@ -227,6 +230,29 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         """Wait until a job has ended, however; raise TimeoutError after `timeout`, seconds or a
         timedelta."""
         return await self._until_ended(job_id, self._end_of(timeout))
+
+    async def result(
+        self,
+        job_id: JobId,
+        result_type: type[T],
+        *,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109  # as in the blocking client
+    ) -> T:
+        """Wait for the result, as the type that its handler returns: a pydantic model, a dataclass
+        and so on. None where the job type omits its results.
+
+        Raise JobFailed, JobPoisoned or JobCancelled if there is none, TimeoutError as `wait`.
+        """
+        ended = await self.wait(job_id, timeout=timeout)
+        if not_completed := NOT_COMPLETED.get(ended.status):
+            raise not_completed(ended.job_id, ended, ended.error_code, ended.error_message)
+        if ended.result_omitted is not None:
+            return cast("T", None)
+        try:
+            return cast("T", codec_for(result_type).decode(msgspec.json.encode(ended.result)))
+        except InvalidPayload as invalid:
+            why = " ".join(invalid.problems[0])
+            raise InvalidInput(f"The result is not of the type that you named: {why}.") from None
 
     def jobs(
         self,

@@ -152,6 +152,7 @@ class Client:
     history = _run(AsyncClient.history)
     attempts = _run(AsyncClient.attempts)
     wait = _run(AsyncClient.wait)
+    result = _run(AsyncClient.result)
     jobs = _iterate(AsyncClient.jobs)
     follow = _iterate(AsyncClient.follow)
     follow_jobs = _iterate(AsyncClient.follow_jobs)

@@ -125,7 +125,7 @@ class JobsTest:
         wrapped = intercepted(store, self._pass_through)
         self._app.move_to(wrapped, clock=self.clock, trigger="")
         self._app.after_submit = self._drain_if_inline
-        await self._app.open()
+        await self._app.__aenter__()
         await self._schedules.store_declared()
         return self
 
