@@ -40,7 +40,13 @@ from gantline import (
     current_job,
     provide,
 )
-from gantline.contract.errors import JobTypeDisabled, RunOver, StoreError, StoreMisconfigured
+from gantline.contract.errors import (
+    GantlineError,
+    JobTypeDisabled,
+    RunOver,
+    StoreError,
+    StoreMisconfigured,
+)
 from gantline.contract.query import JobFilter
 from gantline.contract.status import DerivedState
 from gantline.contract.submission import DedupeKey, KeyKind
@@ -503,6 +509,33 @@ async def test_a_group_is_declared_apart_and_included(url: str) -> None:
         handle = await grouped.submit(3)
         assert await handle.result(timeout=10) == 3
         assert (await handle.status()).job.queue == "documents"
+
+
+async def test_a_group_in_two_applications_works_in_both() -> None:
+    group = JobGroup()
+    seen: list[int] = []
+
+    @group.job("shared")
+    async def shared(value: int) -> int:
+        seen.append(value)
+        return value
+
+    with pytest.raises(GantlineError, match=r"belongs to no applications.*include=\[group\]"):
+        await shared.submit(0)
+    one = Gantline("memory://", include=[group])
+    two = Gantline("memory://", include=[group], defaults=JobDefaults(queue="of-two"))
+    other = Gantline("memory://")
+    async with working(one), working(two, queues=two.default_queues()):
+        with pytest.raises(GantlineError, match=r"belongs to 2 applications.*shared\.of\(jobs\)"):
+            await shared.submit(0)
+        with pytest.raises(InvalidInput, match="not in this application"):
+            shared.of(other)
+        for number, app, queue in ((1, one, "default"), (2, two, "of-two")):
+            handle = await shared.of(app).submit(number)
+            assert await handle.result(timeout=10) == number
+            assert (await handle.status()).job.queue == queue
+            assert handle.app is app
+    assert seen == [1, 2]
 
 
 async def test_delay_and_options_reach_the_job(url: str) -> None:

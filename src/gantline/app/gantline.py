@@ -204,7 +204,8 @@ class Gantline(Declarations):
     def include(self, group: JobGroup) -> None:
         """Take the jobs of a group in, and what listens to events there."""
         for job_type in held_as("include", group, JobGroup).job_types:
-            self._declare(job_type)
+            job_type.handler = self._declare(job_type.unbound()).handler
+            job_type.bind(self)
         for declared in group.consumers:
             self._listen(declared)
 

@@ -1,6 +1,7 @@
 """A job type: a declared job, typed by its payload and its result, that can be submitted."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 from uuid import UUID
@@ -49,7 +50,7 @@ class JobType(Generic[T, R]):
         self._idempotency_key = idempotency_key
         self.priority = priority
         self.schedules: list[DeclaredSchedule] = []
-        self._app: Gantline | None = None
+        self._apps: tuple[Gantline, ...] = ()
         self.__wrapped__ = handler.function
         self.__doc__ = handler.function.__doc__
         self.__name__ = handler.function.__name__
@@ -63,16 +64,34 @@ class JobType(Generic[T, R]):
         return f"<JobType {self.name!r}>"
 
     def bind(self, app: "Gantline") -> None:
-        self._app = app
+        self._apps = (*self._apps, app)
+
+    def unbound(self) -> "JobType[T, R]":
+        """The same in no application yet: each that includes a group has its own."""
+        own = copy(self)
+        own._apps = ()
+        return own
 
     @property
     def app(self) -> "Gantline":
-        if self._app is None:
-            raise GantlineError(
-                f"The job type {self.name!r} belongs to no application yet.",
+        if len(self._apps) == 1:
+            return self._apps[0]
+        raise GantlineError(
+            f"The job type {self.name!r} belongs to {len(self._apps) or 'no'} applications.",
+            next_step=f"Say which is meant: {self.__name__}.of(jobs)."
+            if self._apps
+            else "Include its group: Gantline(include=[group]).",
+        )
+
+    def of(self, app: "Gantline") -> "JobType[T, R]":
+        """This job type in one of the applications that include its group."""
+        found = app.find_type(self.name)
+        if app not in self._apps or found is None:
+            raise InvalidInput(
+                f"The job type {self.name!r} is not in this application.",
                 next_step="Include its group: Gantline(include=[group]).",
             )
-        return self._app
+        return found
 
     # -- schedules --------------------------------------------------------------------------------
 
