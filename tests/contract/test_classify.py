@@ -121,6 +121,12 @@ def test_retry_leaves_the_wait_to_the_strategy_by_default() -> None:
     assert outcome.error.code == Code.HANDLER_ERROR
 
 
+@pytest.mark.parametrize("signal", [lambda after: Retry(after=after), Snooze])
+def test_a_wait_that_is_no_span_is_an_error_where_it_is_written(signal: Any) -> None:
+    with pytest.raises(TypeError, match="str"):
+        signal("5")
+
+
 def test_snooze_is_not_a_failure() -> None:
     assert classify(Snooze(timedelta(minutes=5))) == Snoozed(timedelta(minutes=5))
 

@@ -379,7 +379,7 @@ class Retry(HandlerSignal):
         detail: str = "",
     ) -> None:
         super().__init__(message)
-        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
+        self.after = None if after is None else _span(after)
         self.error_code = code
         self.detail = detail
 
@@ -389,4 +389,8 @@ class Snooze(HandlerSignal):
 
     def __init__(self, delay: timedelta | float) -> None:
         super().__init__("The handler snoozed the job.")
-        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        self.delay = _span(delay)
+
+
+def _span(value: timedelta | float) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)
