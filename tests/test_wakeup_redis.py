@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from gantline import Gantline, WorkerSettings
-from gantline.contract.wakeup import Bell, Hint, RedisChannel
+from gantline.contract.wakeup import EarlyHints, Hint, RedisChannel
 from gantline.wakeups.redis import redis_wakeup
 from gantline.wakeups.remote import RemoteWakeup, WakeupPace
 from tests.ear import PATIENCE_SECONDS, Ear, LogEar, is_up, log_ear, opened, overheard
@@ -40,7 +40,7 @@ async def log() -> AsyncIterator[LogEar]:
 def channel_on(*servers: RedisServer) -> RedisChannel:
     urls = tuple(server.url() for server in servers)
     name = f"{{w{uuid4().hex}}}:wake:0"
-    return RedisChannel(urls, name, any_server=len(urls) == 1, bell=Bell(name))
+    return RedisChannel(urls, name, any_server=len(urls) == 1, early_hints=EarlyHints(name))
 
 
 def listening(

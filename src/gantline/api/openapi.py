@@ -65,8 +65,8 @@ _STREAM_TOKENS: Final = {
         "description": "The same token in the cookie that comes with it.",
     },
 }
-_HAPPENINGS: Final = [event.value for event in Event]
-_EVENT_NAMES: Final = ["state", "progress", *_HAPPENINGS, "reset"]
+_EVENT_TYPES: Final = [event.value for event in Event]
+_EVENT_NAMES: Final = ["state", "progress", *_EVENT_TYPES, "reset"]
 _PATH_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "jobId": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 128},

@@ -284,10 +284,10 @@ class Gantline(Declarations):
                 await self.outbox.open()
             await self.wakeup.open(None)
         except BaseException:
-            await self._let_go()
+            await self._close_stores()
             raise
 
-    async def _let_go(self) -> None:
+    async def _close_stores(self) -> None:
         if self.outbox is not None:
             await self.outbox.close()
         await self.store.close()
@@ -320,7 +320,7 @@ class Gantline(Declarations):
             self._opening.forget()
             await self.manager.submitter.drained()
             await self.wakeup.close()
-            await self._let_go()
+            await self._close_stores()
 
     async def __aenter__(self) -> "Gantline":
         """Open it, if nobody has; the last of those who have entered closes it."""

@@ -69,19 +69,19 @@ class PostgresChannel(NamedTuple):
         return f"PostgresChannel({self.name!r})"
 
 
-class Bell:
-    """Rung by a store in the write that makes work: workers get this hint a round trip earlier.
+class EarlyHints:
+    """Sent by a store in the write that makes work: workers get them a round trip earlier.
 
-    While busy it is not rung, and one hint is sent afterwards for many jobs at once.
+    While busy none is sent so, and one hint comes afterwards for many jobs at once.
     """
 
     def __init__(self, channel: str) -> None:
-        """Without a channel it is never rung."""
+        """Without a channel none is ever sent."""
         self._channel = channel
         self._last = -WINDOW_SECONDS
-        self._rung_for: dict[UUID, None] = {}
+        self._sent_for: dict[UUID, None] = {}
 
-    def ring(self) -> str:
+    def channel_to_notify(self) -> str:
         """The channel that the next write is to notify; empty if it was notified a moment ago."""
         now = monotonic()
         if now - self._last < WINDOW_SECONDS:
@@ -89,14 +89,14 @@ class Bell:
         self._last = now
         return self._channel
 
-    def rang_for(self, job_id: UUID) -> None:
-        """Remember the first job of a write that rang."""
-        self._rung_for[job_id] = None
-        if len(self._rung_for) > _LAST_INSERTS:
-            del self._rung_for[next(iter(self._rung_for))]
+    def note_sent(self, job_id: UUID) -> None:
+        """Remember the first job of a write that sent one."""
+        self._sent_for[job_id] = None
+        if len(self._sent_for) > _LAST_INSERTS:
+            del self._sent_for[next(iter(self._sent_for))]
 
-    def has_rung_for(self, job_id: UUID | None) -> bool:
-        return job_id in self._rung_for
+    def were_sent_for(self, job_id: UUID | None) -> bool:
+        return job_id in self._sent_for
 
 
 class RedisChannel(NamedTuple):
@@ -106,7 +106,7 @@ class RedisChannel(NamedTuple):
     name: str
     any_server: bool
     """Whether every server passes hints on, as in a cluster; else only the primary."""
-    bell: Bell
+    early_hints: EarlyHints
 
     def __repr__(self) -> str:
         """Leave the servers out: their URLs may hold a password."""

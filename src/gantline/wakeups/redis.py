@@ -28,7 +28,7 @@ def redis_wakeup(channel: RedisChannel, pace: WakeupPace | None = None) -> Remot
         what="wake-ups through Redis",
         pace=pace,
         always_connected=False,
-        is_announced=channel.bell.has_rung_for,
+        is_announced=channel.early_hints.were_sent_for,
     )
 
 

@@ -124,7 +124,7 @@ class LeaseKeeper:
             if held := self._held.get(run):
                 held.renew_until = renew_until
 
-    def let_go(self, runs: Iterable[RunRef]) -> None:
+    def forget(self, runs: Iterable[RunRef]) -> None:
         with self._lock:
             for run in runs:
                 self._held.pop(run, None)
@@ -271,7 +271,7 @@ class LeaseKeeper:
             self._notify(self._on_confirmed, run)
 
     def _lose(self, runs: list[RunRef]) -> None:
-        self.let_go(runs)
+        self.forget(runs)
         for run in runs:
             self._notify(self._on_lost, run)
 

@@ -326,7 +326,7 @@ class Runs:
         self._reporter.discarded(run)
 
     def _forget(self, refs: Sequence[RunRef]) -> None:
-        self.keeper.let_go(refs)
+        self.keeper.forget(refs)
         self._no_longer_active(refs)
 
     def _no_longer_active(self, refs: Sequence[RunRef]) -> None:

@@ -138,8 +138,8 @@ async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Gantlin
     assert (slow.end, quick.end) == (End.TOO_SLOW, None)
     taken = slow.take()
     assert 1 <= len(taken) < 10
-    assert sum(len(happening.text) for happening in taken) <= 2_000
-    assert [happening.number for happening in quick.take()] == list(range(1, 51))
+    assert sum(len(event.text) for event in taken) <= 2_000
+    assert [event.number for event in quick.take()] == list(range(1, 51))
     await feed.close()
 
 

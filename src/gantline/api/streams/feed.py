@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
-from gantline.api.streams.subscription import End, EventFilter, Happening, Subscription
+from gantline.api.streams.subscription import End, EventFilter, StreamedEvent, Subscription
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 from gantline.contract.store import JobReader
@@ -208,9 +208,9 @@ class Feed:
         for event in followed:
             job = jobs[event.entry.job_id]
             if job is not None and event.is_of(job):
-                happening = Happening(event, job, now)
+                streamed = StreamedEvent(event, job, now)
                 for subscription in self._followers(event):
-                    subscription.offer(happening)
+                    subscription.offer(streamed)
         self.tail.append(events)
         return len(events)
 

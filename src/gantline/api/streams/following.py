@@ -19,7 +19,7 @@ from gantline.api.streams.subscription import (
     RETRY,
     End,
     EventFilter,
-    Happening,
+    StreamedEvent,
     Subscription,
     event_text,
     ping_text,
@@ -123,10 +123,10 @@ class Following:
                     # What waits comes after what was missed, so it must not be sent either.
                     self._subscription.drop(self._subscription.end)
                     return
-                for happening in page:
-                    if await self._may_see(happening):
-                        self._remember(happening)
-                        yield happening.text
+                for event in page:
+                    if await self._may_see(event):
+                        self._remember(event)
+                        yield event.text
         messages = [
             event
             for job in opening.states
@@ -167,15 +167,15 @@ class Following:
     # -- what comes then --------------------------------------------------------------------------
 
     async def _next(self) -> AsyncIterator[bytes]:
-        for happening in self._subscription.take():
-            if happening.number <= self._position:
+        for event in self._subscription.take():
+            if event.number <= self._position:
                 continue
-            self._position = happening.number
-            if not self._is_shown(happening) and await self._may_see(happening):
-                self._remember(happening)
-                self._sent_position = happening.number
-                yield happening.text
-                if happening.ends and self._end_with(happening.job.job_id):
+            self._position = event.number
+            if not self._is_shown(event) and await self._may_see(event):
+                self._remember(event)
+                self._sent_position = event.number
+                yield event.text
+                if event.ends and self._end_with(event.job.job_id):
                     return
         for job in self._subscription.take_standing():
             name = self._news(job)
@@ -184,26 +184,26 @@ class Following:
                 self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
                 yield event_text(name, encode(status_document(job, now)), number=None)
 
-    async def _may_see(self, happening: Happening) -> bool:
-        if await self._guard.may_see(happening.job):
+    async def _may_see(self, event: StreamedEvent) -> bool:
+        if await self._guard.may_see(event.job):
             return True
         if self._subscription.ends_with is not None:
             self._subscription.drop(End.REFUSED)
         return False
 
-    def _remember(self, happening: Happening) -> None:
-        job_id, version = happening.job.job_id, happening.version
+    def _remember(self, event: StreamedEvent) -> None:
+        job_id, version = event.job.job_id, event.version
         if job_id in self._subscription.filter.job_ids:
-            fence = happening.fence
-            self._shown[job_id] = _Shown(version, version, happening.tag, fence, happening.ends)
+            fence = event.fence
+            self._shown[job_id] = _Shown(version, version, event.tag, fence, event.ends)
 
-    def _is_shown(self, happening: Happening) -> bool:
-        shown = self._shown.get(happening.job.job_id)
+    def _is_shown(self, event: StreamedEvent) -> bool:
+        shown = self._shown.get(event.job.job_id)
         if shown is None:
             return False
-        if happening.is_on_request and happening.version < shown.version:
+        if event.is_on_request and event.version < shown.version:
             return True  # it would lead back to where the job stood before
-        return happening.version <= shown.logged
+        return event.version <= shown.logged
 
     def _news(self, job: JobSnapshot) -> str | None:
         """By what name to send how a job stands; None where there is nothing to send.

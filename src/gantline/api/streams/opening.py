@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gantline.api.port import Jobs
 from gantline.api.streams.feed import Feed, TooOld
-from gantline.api.streams.subscription import EventFilter, Happening, Subscription
+from gantline.api.streams.subscription import EventFilter, StreamedEvent, Subscription
 from gantline.contract.errors import JobNotFound
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 
@@ -20,7 +20,7 @@ class StreamOpening(NamedTuple):
     position: int
     """All up to this number is in what is sent first, or has been sent before."""
     states: Sequence[JobSnapshot] = ()
-    missed: AsyncIterator[list[Happening]] | None = None
+    missed: AsyncIterator[list[StreamedEvent]] | None = None
     is_reset: bool = False
 
 
@@ -52,7 +52,7 @@ class Opener:
             pages = await self._missed(subscription.filter, after=last, upto=position)
         except TooOld:
             return StreamOpening(position, [job], is_reset=True)
-        missed = [happening async for page in pages for happening in page]
+        missed = [event async for page in pages for event in page]
         if job.status.is_terminal and not missed:
             return None
         return StreamOpening(position, [job], _once(missed))
@@ -83,24 +83,24 @@ class Opener:
 
     async def _missed(
         self, event_filter: EventFilter, *, after: int, upto: int
-    ) -> AsyncIterator[list[Happening]]:
+    ) -> AsyncIterator[list[StreamedEvent]]:
         """Find the events after `after`, to be read in order, a little at a time; raise TooOld."""
         numbers = await self._feed.tail.numbers(event_filter, after=after, upto=upto)
         return self._pages(event_filter, numbers)
 
     async def _pages(
         self, event_filter: EventFilter, numbers: list[int]
-    ) -> AsyncIterator[list[Happening]]:
+    ) -> AsyncIterator[list[StreamedEvent]]:
         for first in range(0, len(numbers), _PAGE):
             yield await self._read(event_filter, numbers[first : first + _PAGE])
 
-    async def _read(self, event_filter: EventFilter, numbers: list[int]) -> list[Happening]:
+    async def _read(self, event_filter: EventFilter, numbers: list[int]) -> list[StreamedEvent]:
         events = await self._events(numbers)
         ids = list({event.entry.job_id for event in events})
         jobs = dict(zip(ids, await self._jobs.store.get(ids, tenant_id=None), strict=True))
         now = self._jobs.clock.now()
         return [
-            Happening(event, job, now)
+            StreamedEvent(event, job, now)
             for event in events
             if (job := jobs[event.entry.job_id]) is not None
             and event.is_of(job)
@@ -126,5 +126,5 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-async def _once(page: list[Happening]) -> AsyncIterator[list[Happening]]:
+async def _once(page: list[StreamedEvent]) -> AsyncIterator[list[StreamedEvent]]:
     yield page

@@ -68,20 +68,20 @@ class Streams:
         try:
             opening = await self._opening(subscription, last)
             if opening is None:
-                self._let_go(subscription)
+                self._unsubscribe(subscription)
                 return Response(status_code=204, headers={"cache-control": NO_STORE})
             guard = StreamGuard(call, identify, self._authorizer, clock=self._jobs.clock)
             following = Following(
                 self._jobs, self._feed, subscription, guard, opening, settings=settings
             )
         except BaseException:
-            self._let_go(subscription)
+            self._unsubscribe(subscription)
             raise
         self._keep(subscription, stopping_of(call.scope))
         return EventStream(
             following.texts(),
             subscription,
-            close=lambda: self._let_go(subscription),
+            close=lambda: self._unsubscribe(subscription),
             stall_seconds=settings.stall_seconds,
         )
 
@@ -126,7 +126,7 @@ class Streams:
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_at_the_server())
 
-    def _let_go(self, subscription: Subscription) -> None:
+    def _unsubscribe(self, subscription: Subscription) -> None:
         self._owners.pop(subscription, None)
         self._open.pop(subscription, None)
         self._feed.leave(subscription)

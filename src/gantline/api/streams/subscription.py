@@ -65,7 +65,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 # -- events ---------------------------------------------------------------------------------------
 
 
-class Happening:
+class StreamedEvent:
     """One event of one job, written once for all streams that it goes to.
 
     It has the job's status document as it stood right after it.
@@ -175,22 +175,22 @@ class Subscription:
         self.end: End | None = None
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._events: deque[Happening] = deque()
+        self._events: deque[StreamedEvent] = deque()
         self._standing: dict[UUID, JobSnapshot] = {}
         self._tags: dict[UUID, str] = {}
         self._some = asyncio.Event()
 
     # -- filling ----------------------------------------------------------------------------------
 
-    def offer(self, happening: Happening) -> None:
+    def offer(self, event: StreamedEvent) -> None:
         """Let an event wait; one too many ends the stream after those that wait already."""
-        if self.end is not None or not self.filter.admits(happening.job):
+        if self.end is not None or not self.filter.admits(event.job):
             return
-        if self._events and self._bytes + len(happening.text) > self._most_bytes:
+        if self._events and self._bytes + len(event.text) > self._most_bytes:
             self.finish(End.TOO_SLOW)
             return
-        self._bytes += len(happening.text)
-        self._events.append(happening)
+        self._bytes += len(event.text)
+        self._events.append(event)
         self._some.set()
 
     def show(self, job: JobSnapshot, tag: str) -> None:
@@ -229,7 +229,7 @@ class Subscription:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._some.wait()
 
-    def take(self) -> list[Happening]:
+    def take(self) -> list[StreamedEvent]:
         taken, self._bytes = list(self._events), 0
         self._events.clear()
         if self.end is None:

@@ -10,7 +10,7 @@ from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.job import Job
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
-from gantline.contract.wakeup import Bell
+from gantline.contract.wakeup import EarlyHints
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
 from gantline.stores.redis.connection import Argument
@@ -35,12 +35,12 @@ Extras = tuple[object, ...]
 
 
 async def insert(
-    calls: Calls, jobs: Sequence[NewJob], now: bytes, bell: Bell
+    calls: Calls, jobs: Sequence[NewJob], now: bytes, early: EarlyHints
 ) -> list[InsertResult]:
     """Store jobs; the write of the last ones sends the hint."""
     results: list[InsertResult] = []
     for some in in_batches(jobs, BATCH * AT_ONCE):
-        channel = bell.ring() if len(results) + len(some) == len(jobs) else ""
+        channel = early.channel_to_notify() if len(results) + len(some) == len(jobs) else ""
         batches = list(in_batches(some, BATCH))
         argv = [_make_argv(batch, now, "") for batch in batches[:-1]]
         argv.append(_make_argv(batches[-1], now, channel))
@@ -48,7 +48,7 @@ async def insert(
         read = [read_refusal(item) or _INSERTED for batch in reply.value for item in batch]
         results += accept_own_duplicates(read, some) if reply.is_repeated else read
         if channel:
-            bell.rang_for(jobs[0].job.job_id)
+            early.note_sent(jobs[0].job.job_id)
     return results
 
 

@@ -41,7 +41,7 @@ from gantline.contract.stored import Dumped, Part, Stored, refuse_running
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
-from gantline.contract.wakeup import Bell, RedisChannel
+from gantline.contract.wakeup import EarlyHints, RedisChannel
 from gantline.stores.diagnostics import Advice
 from gantline.stores.redis import claim as claims
 from gantline.stores.redis import (
@@ -88,7 +88,7 @@ class RedisStore:
         self.location = location
         self._clock = clock
         self._tokens = tokens
-        self._bell = Bell(_channel_name(location) if location.wakeup else "")
+        self._early_hints = EarlyHints(_channel_name(location) if location.wakeup else "")
         self._opened: _Opened | None = None
         self._opening = asyncio.Lock()
 
@@ -102,7 +102,7 @@ class RedisStore:
         if not location.wakeup:
             return None
         any_server = len(location.urls) == 1 or location.cluster
-        return RedisChannel(location.urls, _channel_name(location), any_server, self._bell)
+        return RedisChannel(location.urls, _channel_name(location), any_server, self._early_hints)
 
     async def software(self) -> Mapping[str, str]:
         server = self._parts.server
@@ -157,7 +157,7 @@ class RedisStore:
     # -- writing ----------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        return await insert(self._calls, tuple(jobs), self._now(), self._bell)
+        return await insert(self._calls, tuple(jobs), self._now(), self._early_hints)
 
     async def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[InsertResult]:
         raise StoreMisconfigured(
