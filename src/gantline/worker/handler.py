@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from datetime import timedelta
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, TypeVar, get_type_hints, overload
+from typing import Any, Final, TypeVar, get_args, get_type_hints, overload
 
 import msgspec
 
@@ -61,9 +61,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec[Any]
     result_codec: Codec[Any] | None
     """None where its results are omitted."""
-    takes_payload: bool
-    takes_context: bool
-    dependencies: Mapping[str, Dependency]
+    signature: "Signature"
     run_in: RunIn
     queue: str = DEFAULT_QUEUE
     aliases: tuple[str, ...] = ()
@@ -94,52 +92,124 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, queue=queue, timeout=timeout, policy=policy)
 
 
-class Signature(msgspec.Struct, frozen=True):
-    """What a handler's signature says."""
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler's signature says: which payload its arguments are, and which it is given."""
 
+    name: str
+    call: inspect.Signature
+    """Of the job's arguments alone, without the Context and the dependencies."""
     payload: Any
+    """The type of the payload. Several arguments are the fields of a struct that is made here."""
     result: Any
-    takes_payload: bool
-    takes_context: bool
-    dependencies: dict[str, Dependency]
+    positional: tuple[str, ...]
+    keywords: tuple[str, ...]
+    context: str
+    """The name of the parameter that takes it; empty where none does."""
+    dependencies: Mapping[str, Dependency]
     is_async: bool
+
+    @property
+    def takes_payload(self) -> bool:
+        return bool(self.call.parameters)
+
+    @property
+    def takes_several(self) -> bool:
+        return len(self.call.parameters) > 1
+
+    def payload_of(self, *args: Any, **keywords: Any) -> Any:
+        """Make the payload of what the function would be called with; raise InvalidInput."""
+        try:
+            bound = self.call.bind(*args, **keywords)
+        except TypeError as error:
+            raise InvalidInput(
+                f"{self.name} cannot be called so: {error}.",
+                next_step=f"It takes {self.call}.",
+            ) from None
+        bound.apply_defaults()
+        if self.takes_several:
+            return self.payload(**bound.arguments)
+        return next(iter(bound.arguments.values()), None)
+
+    def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        """What the function is called with, but for its dependencies."""
+        names = self.call.parameters
+        several = self.takes_several
+        given = {name: getattr(payload, name) if several else payload for name in names}
+        given[self.context] = context
+        return [given[name] for name in self.positional], {n: given[n] for n in self.keywords}
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """Read payload, context and dependencies off a handler; refuse what could not be called."""
-    hints = _hints(function)
-    positional: list[inspect.Parameter] = []
+    """Read arguments, context and dependencies off a handler; refuse what could not be called."""
+    hints = get_type_hints(function, include_extras=True)
+    arguments: list[inspect.Parameter] = []
     dependencies: dict[str, Dependency] = {}
+    positional, keywords, contexts = [], [], []
     for parameter in inspect.signature(function).parameters.values():
-        if type(parameter.default).__hash__ is None:
-            cause = (
-                f"{function.__qualname__} cannot be a handler: its runs would share {parameter}."
-            )
-            raise InvalidInput(cause, next_step="Use None as the default, or `= provide(...)`.")
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            positional.append(parameter)
-        elif isinstance(parameter.default, Dependency):
-            dependencies[parameter.name] = parameter.default
-        elif parameter.default is parameter.empty:
+        name, default = parameter.name, parameter.default
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+        if why := _problem_of(parameter):
+            cause, next_step = why
             raise InvalidInput(
-                f"{function.__qualname__} cannot be a handler: nothing gives {parameter} a value.",
-                next_step="Use `= provide(...)`, or a default.",
+                f"{function.__qualname__} cannot be a handler: {cause}.", next_step=next_step
             )
-    context = [one for one in positional if hints.get(one.name) is Context]
-    payload = [one for one in positional if one not in context]
-    if len(payload) > 1 or len(context) > 1 or (context and positional[-1] is not context[0]):
-        raise InvalidInput(
-            f"{function.__qualname__} cannot be a handler: it takes "
-            f"({', '.join(map(str, positional))}).",
-            next_step="Take the payload, then the Context if it is needed.",
-        )
+        if isinstance(default, Dependency):
+            dependencies[name] = default
+            continue
+        (keywords if is_keyword else positional).append(name)
+        hint = hints.get(name, Any)
+        if hint is Context or Context in get_args(hint):
+            contexts.append(name)
+        else:
+            # People write `b: int = None`.
+            hint = hint | None if default is None and hint is not Any else hint
+            arguments.append(parameter.replace(annotation=hint))
+    if len(contexts) > 1:
+        raise InvalidInput(f"{function.__qualname__} cannot be a handler: it takes two Contexts.")
     return Signature(
-        payload=hints.get(payload[0].name, Any) if payload else None,
+        name=function.__qualname__,
+        call=inspect.Signature(arguments),
+        payload=_payload_type(function, arguments),
         result=hints.get("return", Any),
-        takes_payload=bool(payload),
-        takes_context=bool(context),
+        positional=tuple(positional),
+        keywords=tuple(keywords),
+        context=contexts[0] if contexts else "",
         dependencies=dependencies,
         is_async=inspect.iscoroutinefunction(function),
+    )
+
+
+def _problem_of(parameter: inspect.Parameter) -> tuple[str, str] | None:
+    """Why a handler cannot have it, and what to do about it."""
+    name, default = parameter.name, parameter.default
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return f"a payload has no names for {parameter}", "Name each parameter, or take a list."
+    if isinstance(default, Dependency) and parameter.kind is not parameter.KEYWORD_ONLY:
+        return f"{name} is provided, and positional", f"Make it keyword-only: `*, {name} = …`."
+    if type(default).__hash__ is None:
+        return f"its runs would share {parameter}", "Use None as the default, or `= provide(...)`."
+    if name in ("ctx", "context") and parameter.annotation is parameter.empty:
+        return f"{name} has no type", f"If it is the Context, write `{name}: Context`."
+    return None
+
+
+def _payload_type(function: Callable[..., Any], arguments: list[inspect.Parameter]) -> Any:
+    if not arguments:
+        return None
+    if len(arguments) == 1:
+        return arguments[0].annotation
+    fields = [
+        (one.name, one.annotation)
+        if one.default is one.empty
+        else (one.name, one.annotation, one.default)
+        for one in arguments
+    ]
+    return msgspec.defstruct(
+        function.__name__,
+        fields,
+        module=function.__module__,
+        forbid_unknown_fields=True,
+        kw_only=True,
     )
 
 
@@ -152,14 +222,22 @@ def make_handler(
     **options: Any,
 ) -> Handler:
     """Make a handler of a function: `async def` runs on the loop, `def` in a thread."""
-    signature = read_signature(function)
+    try:
+        signature = read_signature(function)
+        codec = codec_for(signature.payload)
+        result_codec = result_codec_for(signature) if keeps_result else None
+    except (NameError, TypeError) as error:
+        raise InvalidInput(
+            f"The types of {function.__qualname__} cannot be read: {error}.",
+            next_step="Define them before the handler, at the top level of a module.",
+        ) from None
     where = RunIn(run_in) if run_in else (RunIn.LOOP if signature.is_async else RunIn.THREAD)
     if (where is RunIn.LOOP) != signature.is_async and where is not RunIn.PROCESS:
         raise InvalidInput(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS and (signature.takes_context or signature.dependencies):
+    if where is RunIn.PROCESS and (signature.context or signature.dependencies):
         raise InvalidInput(
             f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
             next_step="Take the payload only; what else it needs, open it in the function.",
@@ -167,11 +245,9 @@ def make_handler(
     return Handler(
         job_type=job_type,
         function=function,
-        codec=codec_for(signature.payload),
-        result_codec=result_codec_for(signature) if keeps_result else None,
-        takes_payload=signature.takes_payload,
-        takes_context=signature.takes_context,
-        dependencies=signature.dependencies,
+        codec=codec,
+        result_codec=result_codec,
+        signature=signature,
         run_in=where,
         **options,
     )
@@ -190,16 +266,6 @@ def check_function(function: Any, what: str, *arguments: object) -> None:
         name = getattr(function, "__qualname__", repr(function))
         next_step = "Write a `def` or an `async def` that returns."
         raise InvalidInput(f"{name} cannot be {what}: {error}.", next_step=next_step) from None
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function)
-    except (NameError, TypeError) as error:
-        raise InvalidInput(
-            f"The annotations of {function.__qualname__} cannot be read: {error}.",
-            next_step="Define the payload's type before the handler, at module level.",
-        ) from None
 
 
 def result_codec_for(signature: Signature) -> Codec[Any]:

@@ -105,11 +105,12 @@ def _run(request: Request) -> Answer:
         _continue_trace(request.trace_context)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(function)
-        signature, arguments = read_signature(function), []
+        signature, payload = read_signature(function), None
         if request.takes_payload:
-            arguments = [codec_for(signature.payload).decode(bytes(request.payload))]
+            payload = codec_for(signature.payload).decode(bytes(request.payload))
+        arguments, keywords = signature.arguments(payload, None)
         codec = result_codec_for(signature) if request.keeps_result else None
-        return Success(*encode_result(_call(function, arguments), codec))
+        return Success(*encode_result(_call(function, arguments, keywords), codec))
     except BaseException as error:
         return classify(error, classifier)
 
@@ -118,8 +119,8 @@ def _imported(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _call(function: Any, arguments: list[Any]) -> Any:
-    result = function(*arguments)
+def _call(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    result = function(*arguments, **keywords)
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
