@@ -588,7 +588,7 @@ async def test_an_option_that_there_is_not_is_refused() -> None:
     async def plain(value: int) -> None: ...
 
     with pytest.raises(InvalidInput, match=r"'prioritty'.*'priority'"):
-        await plain.submit(1, prioritty=1)  # type: ignore[call-arg]  # misspelt on purpose
+        await plain.submit(1, prioritty=1)  # type: ignore[call-overload]  # misspelt on purpose
 
 
 async def test_a_check_of_payloads_sees_them_as_json_says_them() -> None:

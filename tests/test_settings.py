@@ -208,7 +208,7 @@ def test_a_retry_strategy_that_makes_no_sense_is_refused(make: Callable[[], obje
 # -- of jobs --------------------------------------------------------------------------------------
 
 
-def declared(place: Gantline | JobGroup) -> tuple[JobType[Any, Any], JobType[Any, Any]]:
+def declared(place: Gantline | JobGroup) -> tuple[JobType[..., Any], JobType[..., Any]]:
     @place.job("plain")
     async def plain() -> None: ...
 
@@ -359,7 +359,7 @@ async def test_a_classifier_holds_wherever_a_handler_runs(run_in: str) -> None:
     def in_thread(page: int) -> None:
         raise NoPaper
 
-    by_place: dict[str, JobType[int, Any]]
+    by_place: dict[str, JobType[[int], Any]]
     by_place = {"loop": on_loop, "thread": in_thread, "process": prints}
     job = by_place[run_in]
     async with at_work(jobs):

@@ -3,7 +3,19 @@
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -25,10 +37,12 @@ from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of
 from gantline.worker.context import Context
 from gantline.worker.handler import RunIn, check_function, make_handler
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=EventFunction)
-J = TypeVar("J", bound=JobType[Any, Any])
+J = TypeVar("J", bound=JobType[..., Any])
 Later = Coroutine[Any, Any, R]
 """What an `async def` gives."""
 
@@ -74,25 +88,27 @@ class JobDecorator:
     Its overloads give payload and result their types.
     """
 
-    def __init__(self, make: Callable[..., JobType[Any, Any]]) -> None:
+    def __init__(self, make: Callable[..., JobType[..., Any]]) -> None:
         self._make = make
 
     @overload
-    def __call__(self, function: Callable[[], Later[R]], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[T, Context], Later[R]], /) -> JobType[[T], R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], Later[R]], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[T, Context], R], /) -> JobType[[T], R]: ...
     @overload
-    def __call__(self, function: Callable[[], R], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[S, T, Context], Later[R]], /) -> JobType[[S, T], R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], R], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[S, T, Context], R], /) -> JobType[[S, T], R]: ...
     @overload
-    def __call__(self, function: Callable[[T], Later[R]], /) -> JobType[T, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Later[R]], /
+    ) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], Later[R]], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], R], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[P, Later[R]], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], R], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> JobType[P, R]: ...
     @overload
     def __call__(self, name: str | None = None, **options: Unpack[JobOptions]) -> Self: ...
     @declares("A job")
@@ -108,11 +124,11 @@ class Declarations:
     @declares("JobGroup")
     def __init__(self, *, queue: str | None = None) -> None:
         self._queue = queue
-        self._declared: dict[str, JobType[Any, Any]] = {}
+        self._declared: dict[str, JobType[..., Any]] = {}
         self._consumers: dict[str, DeclaredConsumer] = {}
 
     @property
-    def job_types(self) -> tuple[JobType[Any, Any], ...]:
+    def job_types(self) -> tuple[JobType[..., Any], ...]:
         return tuple(self._declared.values())
 
     @property
@@ -131,7 +147,7 @@ class Declarations:
 
     def _make(
         self, function: Any, *, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> JobType[Any, Any]:
+    ) -> JobType[..., Any]:
         check_function(function, "a handler")
         name = function.__name__ if name is None else name
         aliases = tuple(options.get("aliases", ()))
@@ -183,7 +199,7 @@ class Declarations:
     def on(
         self,
         *event_types: str,
-        job_type: str | JobType[Any, Any] | Sequence[str | JobType[Any, Any]] = (),
+        job_type: str | JobType[..., Any] | Sequence[str | JobType[..., Any]] = (),
         name: str = "",
         from_start: bool = False,
     ) -> Callable[[F], F]:
@@ -209,7 +225,7 @@ class Declarations:
 
         return listen
 
-    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+    def _declare(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         if job_type.name in self._declared:
             raise InvalidInput(f"The job type {job_type.name!r} is declared twice.")
         self._declared[job_type.name] = job_type
@@ -227,7 +243,7 @@ class Declarations:
         self._consumers[name] = declared
 
 
-def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]:
+def _scheduling(put_on: Callable[[JobType[..., Any]], None]) -> Callable[[J], J]:
     @declares("A schedule")
     def put(job_type: J) -> J:
         if not isinstance(job_type, JobType):
@@ -241,7 +257,7 @@ def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]
     return put
 
 
-def _names_of(job_type: str | JobType[Any, Any]) -> Any:
+def _names_of(job_type: str | JobType[..., Any]) -> Any:
     found = held_as("job_type", job_type, str | JobType)
     return (found,) if isinstance(found, str) else found.handler.job_types
 

@@ -215,7 +215,7 @@ class Gantline(Declarations):
         """
         self._listen(DeclaredConsumer(consumer=consumer, from_start=from_start))
 
-    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+    def _declare(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         super()._declare(job_type)
         job_type.handler = job_type.handler.with_defaults(**self.defaults.of_types)
         self._take_in(job_type.handler)
@@ -227,7 +227,7 @@ class Gantline(Declarations):
         self.registry.add(handler)
         self.watching.know(handler.job_types)
 
-    def find_type(self, name: str) -> JobType[Any, Any] | None:
+    def find_type(self, name: str) -> JobType[..., Any] | None:
         """The declared type of this name or alias."""
         if found := self._declared.get(name):
             return found

@@ -1,8 +1,18 @@
-"""A job type: a declared job, typed by its payload and its result, that can be submitted."""
+"""A job type: a declared job, typed by its arguments and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+)
 from uuid import UUID
 
 import msgspec
@@ -24,13 +34,39 @@ from gantline.worker.handler import Handler
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 _OPTIONS: Final = SubmitOptions.__annotations__
 
 
-class JobType(Generic[T, R]):
+class OfOne(Protocol[T_contra, R_co]):
+    """A job type whose function takes one argument: its value is the payload."""
+
+    async def send(self, argument: T_contra, /) -> Handle[R_co]: ...
+
+
+class Sender(Generic[P, R]):
+    """A job type with the options of what it sends: `add.options(delay=60)`."""
+
+    def __init__(self, job_type: "JobType[P, R]", options: Mapping[str, Any]) -> None:
+        self._job_type = job_type
+        self._options = options
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a job with these arguments; it is durable when this returns."""
+        job_type = self._job_type
+        return await job_type.submit(job_type.payload(*args, **kwargs), **self._options)
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Send from code that is not async, in any thread, also after a fork."""
+        return SyncHandle(self._job_type.app.run_sync(lambda: self.send(*args, **kwargs)))
+
+
+class JobType(Generic[P, R]):
     """What `@jobs.job(…)` makes of a function. It stays callable as the function it was."""
 
     def __init__(
@@ -82,7 +118,7 @@ class JobType(Generic[T, R]):
         expression: str,
         *,
         timezone: str = "UTC",
-        payload: T | None = None,
+        payload: Any = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted by a cron expression: five or six fields, or @daily and the like.
@@ -98,16 +134,14 @@ class JobType(Generic[T, R]):
         interval: timedelta | float,
         *,
         anchor: datetime = EPOCH,
-        payload: T | None = None,
+        payload: Any = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
         seconds = held_as("interval", interval, timedelta).total_seconds()
         self._schedule(Every(seconds, anchor), payload, options)
 
-    def _schedule(
-        self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
-    ) -> None:
+    def _schedule(self, recurrence: Recurrence, payload: Any, options: ScheduleOptions) -> None:
         declared = declare_schedule(self, recurrence, payload, options)
         name = declared.schedule.name
         if any(name == other.schedule.name for other in self.schedules):
@@ -117,19 +151,50 @@ class JobType(Generic[T, R]):
             )
         self.schedules.append(declared)
 
-    def subject_of(self, payload: T) -> str:
+    def subject_of(self, payload: Any) -> str:
         """What a job with this payload is about."""
         return self._subject(payload)
 
     # -- submitting -------------------------------------------------------------------------------
 
-    async def submit(
-        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
-    ) -> Handle[R]:
-        """Submit a job; it is durable when this returns.
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a job that calls the function with these arguments; durable when this returns.
 
-        With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed.
+        The Context and the dependencies are left out. Raise InvalidInput where it takes others.
+        """
+        return await self.submit(self.payload(*args, **kwargs))
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Send from code that is not async, in any thread, also after a fork."""
+        return self.options().send_sync(*args, **kwargs)
+
+    def options(self, *, connection: Any = None, **options: Unpack[SubmitOptions]) -> Sender[P, R]:
+        """Choose the options of what is sent: `add.options(delay=60).send(1)`."""
+        return Sender(self, {"connection": connection, **held("A submit", _OPTIONS, options)})
+
+    def payload(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Make the payload of these arguments, as for `ctx.follow_up` and `submit_many`."""
+        return self.handler.signature.payload_of(*args, **kwargs)
+
+    @overload
+    async def submit(
+        self: OfOne[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]: ...
+    @overload
+    async def submit(
+        self,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Handle[R]: ...
+    async def submit(
+        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]:
+        """Submit a job with a ready payload: the value of its one argument, else their names.
+
+        It is durable when this returns. With `connection` it is written in the caller's own
+        transaction and exists if, and only if, that is committed.
         """
         app = self.app
         span = app.tracing.send(self.name)
@@ -144,8 +209,16 @@ class JobType(Generic[T, R]):
             if span is not None:
                 span.end()
 
+    @overload
     async def submit_many(
-        self, payloads: Iterable[T], **options: Unpack[SubmitOptions]
+        self: OfOne[T, R], payloads: Iterable[T], **options: Unpack[SubmitOptions]
+    ) -> list[Handle[R]]: ...
+    @overload
+    async def submit_many(
+        self, payloads: Iterable[Mapping[str, Any] | None], **options: Unpack[SubmitOptions]
+    ) -> list[Handle[R]]: ...
+    async def submit_many(
+        self, payloads: Iterable[Any], **options: Unpack[SubmitOptions]
     ) -> list[Handle[R]]:
         """Submit many jobs in few writes; the options are for all of them."""
         app = self.app
@@ -160,8 +233,20 @@ class JobType(Generic[T, R]):
             if span is not None:
                 span.end()
 
+    @overload
     def submit_sync(
-        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self: OfOne[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> SyncHandle[R]: ...
+    @overload
+    def submit_sync(
+        self,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[SubmitOptions],
+    ) -> SyncHandle[R]: ...
+    def submit_sync(
+        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]:
         """Submit from code that is not async, in any thread, also after a fork."""
         return SyncHandle(
@@ -192,7 +277,7 @@ class JobType(Generic[T, R]):
 
     def prepare(
         self,
-        payload: T,
+        payload: Any = None,
         *,
         attempt: int = 1,
         request_key: DedupeKey | None = None,
@@ -202,6 +287,7 @@ class JobType(Generic[T, R]):
         if options:
             options = held("A submit", _OPTIONS, options)
         app, handler = self.app, self.handler
+        payload = handler.signature.completed(payload)
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
         job_id = options.get("job_id") or new_job_id()

@@ -16,13 +16,13 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 from uuid import uuid4
 
 import msgspec
 
 from gantline.app.gantline import Gantline
-from gantline.app.job_type import JobType
+from gantline.app.job_type import JobType, OfOne
 from gantline.contract.query import Cursor, JobFilter, LaneRequest
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.contract.status import Event, JobStatus
@@ -143,7 +143,11 @@ class JobsTest:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def submitted(self, job_type: JobType[T, Any]) -> SubmittedJobs[T]:
+    @overload
+    async def submitted(self, job_type: OfOne[T, Any]) -> SubmittedJobs[T]: ...
+    @overload
+    async def submitted(self, job_type: JobType[..., Any]) -> SubmittedJobs[Any]: ...
+    async def submitted(self, job_type: Any) -> SubmittedJobs[Any]:
         """What was submitted of a type, committed and not rolled back."""
         job_filter = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
         found = reversed(await self._found(job_filter))

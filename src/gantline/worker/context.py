@@ -17,7 +17,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from gantline.contract.codec import Codec, encode_result
@@ -33,17 +33,23 @@ from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.runtime import monotonic
 from gantline.worker.run_log import labels_of
 
-P = TypeVar("P", contravariant=True)
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 ONCE_HELD_FOR = timedelta(days=7)
 
 
-class Preparable(Protocol[P]):
+class Preparable(Protocol):
     """A job type that can prepare a job without storing it."""
 
     @property
-    def prepare(self) -> Callable[Concatenate[P, ...], NewJob]: ...
+    def prepare(self) -> Callable[..., NewJob]: ...
+
+
+class PreparableOfOne(Preparable, Protocol[T_contra]):
+    """One whose function takes one argument: its value is the payload."""
+
+    def send(self, argument: T_contra, /) -> Any: ...
 
 
 class RunPort(Protocol):
@@ -220,8 +226,19 @@ class Context:
         asyncio.run_coroutine_threadsafe(written, self._loop)
         return _nothing_to_await()
 
+    @overload
     def follow_up(
-        self, job_type: Preparable[P], payload: P, **options: Unpack[SubmitOptions]
+        self, job_type: PreparableOfOne[T], payload: T, **options: Unpack[SubmitOptions]
+    ) -> UUID: ...
+    @overload
+    def follow_up(
+        self,
+        job_type: Preparable,
+        payload: Mapping[str, Any] | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> UUID: ...
+    def follow_up(
+        self, job_type: Preparable, payload: Any = None, **options: Unpack[SubmitOptions]
     ) -> UUID:
         """Submit a job if, and only if, this run completes; in the same atomic step.
 

@@ -130,6 +130,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
             return self.payload(**bound.arguments)
         return next(iter(bound.arguments.values()), None)
 
+    def completed(self, payload: Any) -> Any:
+        """Fill in the defaults where a payload is given by the names of several arguments."""
+        is_by_name = self.takes_several and isinstance(payload, Mapping)
+        return self.payload_of(**payload) if is_by_name else payload
+
     def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with, but for its dependencies."""
         names = self.call.parameters
@@ -144,10 +149,10 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     hints = get_type_hints(function, include_extras=True)
     arguments: list[inspect.Parameter] = []
     dependencies: dict[str, Dependency] = {}
-    positional, keywords, contexts = [], [], []
+    names: dict[bool, list[str]] = {False: [], True: []}
+    contexts: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         name, default = parameter.name, parameter.default
-        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         if why := _problem_of(parameter):
             cause, next_step = why
             raise InvalidInput(
@@ -156,7 +161,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         if isinstance(default, Dependency):
             dependencies[name] = default
             continue
-        (keywords if is_keyword else positional).append(name)
+        names[parameter.kind is parameter.KEYWORD_ONLY].append(name)
         hint = hints.get(name, Any)
         if hint is Context or Context in get_args(hint):
             contexts.append(name)
@@ -171,8 +176,8 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         call=inspect.Signature(arguments),
         payload=_payload_type(function, arguments),
         result=hints.get("return", Any),
-        positional=tuple(positional),
-        keywords=tuple(keywords),
+        positional=tuple(names[False]),
+        keywords=tuple(names[True]),
         context=contexts[0] if contexts else "",
         dependencies=dependencies,
         is_async=inspect.iscoroutinefunction(function),
