@@ -2,17 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 import msgspec
@@ -28,7 +18,7 @@ from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.manager.submitter import NO_DELAY, Submission
-from gantline.worker.context import current_job
+from gantline.worker.context import ByName, OfOne, current_job
 from gantline.worker.handler import Handler
 
 if TYPE_CHECKING:
@@ -37,16 +27,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
-T_contra = TypeVar("T_contra", contravariant=True)
-R_co = TypeVar("R_co", covariant=True)
+
+One = OfOne[T, Handle[R]]
 
 _OPTIONS: Final = SubmitOptions.__annotations__
-
-
-class OfOne(Protocol[T_contra, R_co]):
-    """A job type whose function takes one argument: its value is the payload."""
-
-    async def send(self, argument: T_contra, /) -> Handle[R_co]: ...
 
 
 class Sender(Generic[P, R]):
@@ -174,19 +158,15 @@ class JobType(Generic[P, R]):
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Make the payload of these arguments, as for `ctx.follow_up` and `submit_many`."""
-        return self.handler.signature.payload_of(*args, **kwargs)
+        return self.handler.signature.payload_of(args, kwargs)
 
     @overload
     async def submit(
-        self: OfOne[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self: One[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> Handle[R]: ...
     @overload
     async def submit(
-        self,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        connection: Any = None,
-        **options: Unpack[SubmitOptions],
+        self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> Handle[R]: ...
     async def submit(
         self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
@@ -211,11 +191,11 @@ class JobType(Generic[P, R]):
 
     @overload
     async def submit_many(
-        self: OfOne[T, R], payloads: Iterable[T], **options: Unpack[SubmitOptions]
+        self: One[T, R], payloads: Iterable[T], **options: Unpack[SubmitOptions]
     ) -> list[Handle[R]]: ...
     @overload
     async def submit_many(
-        self, payloads: Iterable[Mapping[str, Any] | None], **options: Unpack[SubmitOptions]
+        self, payloads: Iterable[ByName], **options: Unpack[SubmitOptions]
     ) -> list[Handle[R]]: ...
     async def submit_many(
         self, payloads: Iterable[Any], **options: Unpack[SubmitOptions]
@@ -235,15 +215,11 @@ class JobType(Generic[P, R]):
 
     @overload
     def submit_sync(
-        self: OfOne[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self: One[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]: ...
     @overload
     def submit_sync(
-        self,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        connection: Any = None,
-        **options: Unpack[SubmitOptions],
+        self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]: ...
     def submit_sync(
         self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]

@@ -22,7 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from gantline.app.gantline import Gantline
-from gantline.app.job_type import JobType, OfOne
+from gantline.app.job_type import JobType
 from gantline.contract.query import Cursor, JobFilter, LaneRequest
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.contract.status import Event, JobStatus
@@ -35,7 +35,7 @@ from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, Crash, intercepted
 from gantline.testing.listening import Listening
 from gantline.testing.schedules import DueSchedules
-from gantline.worker.context import StoreRunPort
+from gantline.worker.context import OfOne, StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
 from gantline.worker.processes import ProcessPool

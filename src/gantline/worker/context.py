@@ -35,6 +35,7 @@ from gantline.worker.run_log import labels_of
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 ONCE_HELD_FOR = timedelta(days=7)
 
@@ -46,10 +47,14 @@ class Preparable(Protocol):
     def prepare(self) -> Callable[..., NewJob]: ...
 
 
-class PreparableOfOne(Preparable, Protocol[T_contra]):
-    """One whose function takes one argument: its value is the payload."""
+class OfOne(Preparable, Protocol[T_contra, R_co]):
+    """A job type whose function takes one argument: its value is the payload."""
 
-    def send(self, argument: T_contra, /) -> Any: ...
+    async def send(self, argument: T_contra, /) -> R_co: ...
+
+
+ByName = Mapping[str, Any] | None
+"""The payload of any other: its arguments, if it has some."""
 
 
 class RunPort(Protocol):
@@ -228,14 +233,11 @@ class Context:
 
     @overload
     def follow_up(
-        self, job_type: PreparableOfOne[T], payload: T, **options: Unpack[SubmitOptions]
+        self, job_type: OfOne[T, Any], payload: T, **options: Unpack[SubmitOptions]
     ) -> UUID: ...
     @overload
     def follow_up(
-        self,
-        job_type: Preparable,
-        payload: Mapping[str, Any] | None = None,
-        **options: Unpack[SubmitOptions],
+        self, job_type: Preparable, payload: ByName = None, **options: Unpack[SubmitOptions]
     ) -> UUID: ...
     def follow_up(
         self, job_type: Preparable, payload: Any = None, **options: Unpack[SubmitOptions]

@@ -1,7 +1,7 @@
 """A handler: the function that runs a type of job, and all that the runtime must know about it."""
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from types import NoneType
@@ -103,8 +103,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     positional: tuple[str, ...]
     keywords: tuple[str, ...]
-    context: str
-    """The name of the parameter that takes it; empty where none does."""
+    contexts: tuple[str, ...]
+    """The parameters that take the Context."""
     dependencies: Mapping[str, Dependency]
     is_async: bool
 
@@ -116,15 +116,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     def takes_several(self) -> bool:
         return len(self.call.parameters) > 1
 
-    def payload_of(self, *args: Any, **keywords: Any) -> Any:
+    def payload_of(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Make the payload of what the function would be called with; raise InvalidInput."""
         try:
             bound = self.call.bind(*args, **keywords)
         except TypeError as error:
-            raise InvalidInput(
-                f"{self.name} cannot be called so: {error}.",
-                next_step=f"It takes {self.call}.",
-            ) from None
+            cause = f"{self.name} cannot be called with these arguments: {error}."
+            raise InvalidInput(cause, next_step=f"It takes {self.call}.") from None
         bound.apply_defaults()
         if self.takes_several:
             return self.payload(**bound.arguments)
@@ -133,14 +131,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     def completed(self, payload: Any) -> Any:
         """Fill in the defaults where a payload is given by the names of several arguments."""
         is_by_name = self.takes_several and isinstance(payload, Mapping)
-        return self.payload_of(**payload) if is_by_name else payload
+        return self.payload_of((), payload) if is_by_name else payload
 
     def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with, but for its dependencies."""
-        names = self.call.parameters
-        several = self.takes_several
+        names, several = self.call.parameters, self.takes_several
         given = {name: getattr(payload, name) if several else payload for name in names}
-        given[self.context] = context
+        given |= dict.fromkeys(self.contexts, context)
         return [given[name] for name in self.positional], {n: given[n] for n in self.keywords}
 
 
@@ -153,11 +150,9 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     contexts: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         name, default = parameter.name, parameter.default
-        if why := _problem_of(parameter):
-            cause, next_step = why
-            raise InvalidInput(
-                f"{function.__qualname__} cannot be a handler: {cause}.", next_step=next_step
-            )
+        if (problem := _problem_of(parameter)) is not None:
+            cause = f"{function.__qualname__} cannot be a handler: {problem[0]}."
+            raise InvalidInput(cause, next_step=problem[1])
         if isinstance(default, Dependency):
             dependencies[name] = default
             continue
@@ -169,8 +164,6 @@ def read_signature(function: Callable[..., Any]) -> Signature:
             # People write `b: int = None`.
             hint = hint | None if default is None and hint is not Any else hint
             arguments.append(parameter.replace(annotation=hint))
-    if len(contexts) > 1:
-        raise InvalidInput(f"{function.__qualname__} cannot be a handler: it takes two Contexts.")
     return Signature(
         name=function.__qualname__,
         call=inspect.Signature(arguments),
@@ -178,7 +171,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         result=hints.get("return", Any),
         positional=tuple(names[False]),
         keywords=tuple(names[True]),
-        context=contexts[0] if contexts else "",
+        contexts=tuple(contexts),
         dependencies=dependencies,
         is_async=inspect.iscoroutinefunction(function),
     )
@@ -188,7 +181,7 @@ def _problem_of(parameter: inspect.Parameter) -> tuple[str, str] | None:
     """Why a handler cannot have it, and what to do about it."""
     name, default = parameter.name, parameter.default
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        return f"a payload has no names for {parameter}", "Name each parameter, or take a list."
+        return f"a payload has no names for `{parameter}`", "Name each, or take a list or a dict."
     if isinstance(default, Dependency) and parameter.kind is not parameter.KEYWORD_ONLY:
         return f"{name} is provided, and positional", f"Make it keyword-only: `*, {name} = …`."
     if type(default).__hash__ is None:
@@ -203,19 +196,11 @@ def _payload_type(function: Callable[..., Any], arguments: list[inspect.Paramete
         return None
     if len(arguments) == 1:
         return arguments[0].annotation
+    required = {inspect.Parameter.empty: msgspec.NODEFAULT}
     fields = [
-        (one.name, one.annotation)
-        if one.default is one.empty
-        else (one.name, one.annotation, one.default)
-        for one in arguments
+        (one.name, one.annotation, required.get(one.default, one.default)) for one in arguments
     ]
-    return msgspec.defstruct(
-        function.__name__,
-        fields,
-        module=function.__module__,
-        forbid_unknown_fields=True,
-        kw_only=True,
-    )
+    return msgspec.defstruct(function.__name__, fields, forbid_unknown_fields=True, kw_only=True)
 
 
 def make_handler(
@@ -242,7 +227,7 @@ def make_handler(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS and (signature.context or signature.dependencies):
+    if where is RunIn.PROCESS and (signature.contexts or signature.dependencies):
         raise InvalidInput(
             f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
             next_step="Take the payload only; what else it needs, open it in the function.",
