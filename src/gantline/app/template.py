@@ -34,7 +34,7 @@ def _text_of(function: Callable[[Any], Any], payload: Any) -> str:
     text = function(payload)
     if not isinstance(text, str):
         name = getattr(function, "__qualname__", repr(function))
-        cause = f"{name} returned a {type(text).__name__}, as a job's subject or idempotency key."
+        cause = f"{name} returned {type(text).__name__}, as a job's subject or idempotency key."
         raise InvalidInput(cause, next_step="Return text.")
     return text
 
