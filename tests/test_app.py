@@ -456,13 +456,8 @@ async def test_dependencies_hooks_and_lifespan_surround_a_run(url: str) -> None:
     assert told == ["open", "before", "run", "connection closed", "after", "close"]
 
 
-def test_a_signature_that_nobody_could_call_is_refused() -> None:
+def test_a_template_over_what_the_payload_has_not_is_refused() -> None:
     jobs = Gantline("memory://")
-    with pytest.raises(InvalidInput, match="two Contexts"):
-
-        @jobs.job("a")
-        async def a(ctx: Context, value: int, other: Context) -> None: ...
-
     with pytest.raises(InvalidInput, match="names nope"):
 
         @jobs.job("c", subject="{nope}")

@@ -179,6 +179,11 @@ def test_json_of_several_arguments_may_leave_out_defaults_and_has_no_other_names
     }
 
 
+def test_names_are_enough_for_what_the_function_takes_by_position() -> None:
+    job = Gantline("memory://").job(sending_jobs.by_position)
+    assert job.prepare({"a": 1, "b": 2}).job.data() == {"a": 1, "b": 2, "c": 3}
+
+
 def test_templates_and_functions_see_the_arguments() -> None:
     jobs = Gantline("memory://")
     key: Callable[[Any], str] = lambda given: f"key-{given.b}"  # noqa: E731  # typed

@@ -86,26 +86,26 @@ async def hears_nothing() -> None: ...
 # -- what is refused ------------------------------------------------------------------------------
 
 JOBS: list[tuple[dict[str, Any], str]] = [
-    ({"retry": "x"}, r"retry is 'x'\. It must be a RetryStrategy"),
-    ({"retry": Backoff}, r"retry is <class .*Backoff'>\. It must be a RetryStrategy"),
-    ({"retry": 0}, r"attempts is 0\. It must be a whole number \(at least 1,"),
+    ({"retry": "x"}, r"retry is 'x'\. It must be RetryStrategy"),
+    ({"retry": Backoff}, r"retry is <class .*Backoff'>\. It must be RetryStrategy"),
+    ({"retry": 0}, r"attempts is 0\. It must be a whole number from 1 to"),
     ({"timeout": "long"}, r"timeout is 'long'\. It must be a timedelta or seconds"),
     ({"timeout": NAN}, r"timeout is nan\. It must be a timedelta or seconds"),
     ({"timeout": -1}, r"timeout is -1 s\. It must be from 0 s"),
     ({"timeout": 0}, r"timeout of 'ship' is 0 s\. It must be from 0\.001 s"),
     ({"hold_key": -SECOND}, r"hold_key is -1 s\. It must be from"),
-    ({"queue": 5}, r"queue is 5\. It must be text \("),
-    ({"queue": ""}, r"queue is ''\. It must be text \(at least 1 long,"),
-    ({"priority": 9}, r"priority is 9\. It must be a whole number \(at least 0, at most 3\)"),
+    ({"queue": 5}, r"queue is 5\. It must be text of 1 to 256 printable characters"),
+    ({"queue": ""}, r"queue is ''\. It must be text of 1 to 256 printable characters"),
+    ({"priority": 9}, r"priority is 9\. It must be a whole number from 0 to 3"),
     ({"classify": "x"}, r"classify is 'x'\. It must be a function"),
     ({"schedule": "x"}, r"schedule is 'x'\. It must be a function"),
     ({"upgrade": 1}, r"upgrade is 1\. It must be a function"),
-    ({"version": 0}, r"version is 0\. It must be a whole number \(at least 1,"),
+    ({"version": 0}, r"version is 0\. It must be a whole number from 1 to"),
     ({"run_in": "procss"}, r"run_in is 'procss'\. It must be .*'process'"),
     ({"aliases": "old"}, r"aliases is 'old'\. It must be a list, each text"),
     ({"events": ["done"]}, r"events is \['done'\]\. It must be .*'started'"),
-    ({"concurrency": 0}, r"concurrency is 0\. .* \(at least 1,"),
-    ({"max_depth": -1}, r"max_depth is -1\. .* \(at least 0,"),
+    ({"concurrency": 0}, r"concurrency is 0\. .* from 1 to"),
+    ({"max_depth": -1}, r"max_depth is -1\. .* from 0 to"),
     ({"subject": 5}, r"subject is 5\. It must be text or a function"),
     ({"subject": "{orderid}"}, r"names orderid, which the payload has not\. It has order_id"),
     ({"idempotency_key": "{orderid}"}, r"names orderid, .* It has order_id"),
@@ -139,8 +139,8 @@ CONSUMERS: list[tuple[dict[str, Any], Any, str]] = [
     ({"nam": "x"}, hears, r"@jobs\.on has no option 'nam'\. Is 'name' meant\?"),
     ({"name": 5}, hears, r"name is 5\. It must be text"),
     ({"from_start": "yes"}, hears, r"from_start is 'yes'\. It must be True or False"),
-    ({"job_type": 5}, hears, r"job_type is 5\. It must be text or a JobType"),
-    ({"job_type": [5]}, hears, r"job_type is 5\. It must be text or a JobType"),
+    ({"job_type": 5}, hears, r"job_type is 5\. It must be text or JobType"),
+    ({"job_type": [5]}, hears, r"job_type is 5\. It must be text or JobType"),
 ]
 SCHEDULES: list[tuple[Any, dict[str, Any], str]] = [
     (NAN, {}, r"interval is nan\. It must be a timedelta or seconds"),
@@ -179,7 +179,7 @@ GROUPS: list[tuple[Callable[[], Any], str]] = [
     (any_of(ApiSettings, cache_seconds="x"), r"cache_seconds is 'x'\. It must be a number\."),
     (any_of(JobDefaults, queue=5), r"queue is 5\. It must be text"),
     (any_of(JobDefaults, classify="x"), r"classify is 'x'\. It must be a function"),
-    (any_of(JobDefaults, retry="x"), r"retry is 'x'\. It must be a RetryStrategy"),
+    (any_of(JobDefaults, retry="x"), r"retry is 'x'\. It must be RetryStrategy"),
     (any_of(JobDefaults, timeout=NAN), r"timeout is nan\. It must be a timedelta or seconds\."),
     (any_of(JobDefaults, hooks=5), r"hooks is 5\. It must be a list, each a function"),
     (any_of(JobDefaults, hooks=[5]), r"hooks is \[5\]\. It must be a list, each a function"),
@@ -188,21 +188,21 @@ GROUPS: list[tuple[Callable[[], Any], str]] = [
     (any_of(WorkerSettings, lease=NAN), r"lease is nan\. It must be a timedelta or seconds\."),
     (
         any_of(WorkerSettings, queues={"a": 0}),
-        r"queues is \{'a': 0\}\. .* a dict, from text .* \(at",
+        r"queues is \{'a': 0\}\. .* a dict, from text .* from 1 to",
     ),
     (any_of(StorageSettings, durability="x"), r"durability is 'x'\. It must be .*'power_loss'"),
-    (any_of(StorageSettings, retention="x"), r"retention is 'x'\. It must be a Retention"),
-    (any_of(AuditSettings, sink=5), r"sink is 5\. It must be an AuditSink"),
+    (any_of(StorageSettings, retention="x"), r"retention is 'x'\. It must be Retention"),
+    (any_of(AuditSettings, sink=5), r"sink is 5\. It must be AuditSink"),
     (any_of(Backoff, attempts="5"), r"attempts is '5'\. It must be a whole number"),
-    (any_of(Backoff, base=NAN), r"base is nan\. It must be a number \(more than 0\)"),
+    (any_of(Backoff, base=NAN), r"base is nan\. It must be a number above 0"),
     (any_of(Fixed, every=NAN), r"every is nan\. It must be a timedelta or seconds\."),
     (any_of(Fixed, every=-5), r"every is -5 s\. It must be from"),
     (any_of(RetryTable, waits=[1, -1]), r"waits is -1 s\. It must be from"),
-    (any_of(RetryTable, waits=[]), r"waits is \[\]\. .* \(at least 1 long\)"),
-    (any_of(Gantline, 5), r"store is 5\. It must be a JobStore"),
-    (any_of(Gantline, "memory://", worker=True), r"worker is True\. It must be a WorkerSettings"),
-    (any_of(Gantline, "memory://", webhooks=True), r"webhooks is True\. It must be a Webhook"),
-    (any_of(Gantline, "memory://", include=[5]), r"include is 5\. It must be a JobGroup"),
+    (any_of(RetryTable, waits=[]), r"waits is \[\]\. .* of 1 to 1000 items"),
+    (any_of(Gantline, 5), r"store is 5\. It must be JobStore"),
+    (any_of(Gantline, "memory://", worker=True), r"worker is True\. It must be WorkerSettings"),
+    (any_of(Gantline, "memory://", webhooks=True), r"webhooks is True\. It must be Webhook"),
+    (any_of(Gantline, "memory://", include=[5]), r"include is 5\. It must be JobGroup"),
     (any_of(Gantline, "memory://", wroker=None), r"no option 'wroker'\. Is 'worker' meant\?"),
     (any_of(JobGroup, queue=5), r"queue is 5\. It must be text"),
     (any_of(JobGroup, name="x"), r"JobGroup has no option 'name'\. It has queue"),
@@ -210,7 +210,7 @@ GROUPS: list[tuple[Callable[[], Any], str]] = [
 SUBMITS: list[tuple[dict[str, Any], str]] = [
     ({"delay": NAN}, r"delay is nan\. It must be a timedelta or seconds"),
     ({"delay": -5}, r"delay is -5 s\. It must be from"),
-    ({"at": 5}, r"at is 5\. It must be a datetime"),
+    ({"at": 5}, r"at is 5\. It must be datetime"),
     ({"priority": "high"}, r"priority is 'high'\. It must be a whole number"),
     ({"tenant": 5}, r"tenant is 5\. It must be text"),
     ({"dealy": 5}, r"A submit has no option 'dealy'\. Is 'delay' meant\?"),
@@ -305,7 +305,7 @@ async def test_a_wrong_option_of_a_submit_is_refused(options: dict[str, Any], wh
 
 def test_a_text_that_is_no_id_is_refused() -> None:
     job = Gantline("memory://").job(ship)
-    with pytest.raises(InvalidInput, match=r"job_id is 'o-1'\. It must be a UUID"):
+    with pytest.raises(InvalidInput, match=r"job_id is 'o-1'\. It must be UUID"):
         job.handle("o-1")
     job_id = uuid4()
     assert job.handle(str(job_id)).job_id == job_id

@@ -3,27 +3,13 @@
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import (
-    Annotated,
-    Any,
-    Concatenate,
-    Final,
-    Literal,
-    ParamSpec,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
-
-import msgspec
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
-from gantline.contract.bounds import Count, CountOrZero, Name, declares, held_as
+from gantline.contract.bounds import Count, CountOrZero, Name, Priority, declares, held_as
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
@@ -55,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     idempotency_key: KeySource
     """As the subject."""
     queue: Name | None
-    priority: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    priority: Priority
     retry: RetryStrategy | int | None
     """A number is so many attempts with the default waits."""
     schedule: SchedulingStrategy
@@ -110,7 +96,9 @@ class JobDecorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, name: str | None = None, **options: Unpack[JobOptions]) -> Self: ...
+    def __call__(
+        self, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> "JobDecorator": ...
     @declares("A job")
     def __call__(self, name: Any = None, **options: Unpack[JobOptions]) -> Any:
         if name is None or isinstance(name, str):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -62,6 +63,7 @@ class JobType(Generic[P, R]):
         priority: int = DEFAULT_PRIORITY,
         max_depth: int | None = None,
     ) -> None:
+        update_wrapper(self, handler.function)
         self.handler = handler
         self.name = handler.job_type
         self.max_depth = max_depth
@@ -70,10 +72,6 @@ class JobType(Generic[P, R]):
         self.priority = priority
         self.schedules: list[DeclaredSchedule] = []
         self._app: Gantline | None = None
-        self.__wrapped__ = handler.function
-        self.__doc__ = handler.function.__doc__
-        self.__name__ = handler.function.__name__
-        self.__module__ = handler.function.__module__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as in a test; nothing is submitted."""

@@ -33,13 +33,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     timedelta: "a timedelta or seconds",
     NoneType: "None",
 }
-_BOUNDS: Final = {
-    "ge": "at least {}",
-    "gt": "more than {}",
-    "le": "at most {}",
-    "min_length": "at least {} long",
-    "max_length": "at most {} long",
-}
+_BOUNDS: Final = {"ge": "from", "gt": "above", "le": "to", "min_length": "of", "max_length": "to"}
 _ATTEMPTS: Final = ("max_attempts", "attempts", "max_retries", "retries")
 """What others call `retry`."""
 
@@ -47,6 +41,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 # Larger ones are mistakes, and beyond 32 bits PostgreSQL claims nothing.
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 CountOrZero = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=3)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_LIMIT, pattern=NAME_PATTERN)]
 
 
@@ -162,9 +157,16 @@ def _in_words(hint: Any) -> str:
     """What an annotation says, for people who do not read annotations."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        bounds = {text: getattr(args[1], name) for name, text in _BOUNDS.items()}
-        limits = [text.format(most) for text, most in bounds.items() if most is not None]
-        return f"{_in_words(args[0])} ({', '.join(limits)})"
+        bounds = [(word, getattr(args[1], name)) for name, word in _BOUNDS.items()]
+        limits = [f" {word} {bound}" for word, bound in bounds if bound is not None]
+        unit = (
+            ""
+            if args[1].max_length is None
+            else " printable characters"
+            if args[0] is str
+            else " items"
+        )
+        return _in_words(args[0]) + "".join(limits) + unit
     if origin in (Union, UnionType):
         return " or ".join(_in_words(kind) for kind, _ in _kinds(hint))
     if origin is Literal:
@@ -175,8 +177,7 @@ def _in_words(hint: Any) -> str:
         return f"a dict, from {_in_words(args[0])} to {_in_words(args[1])}"
     if args:
         return f"a list, each {_in_words(args[0])}"
-    article = "an" if hint.__name__[0] in "AEIO" else "a"
-    return _WORDS.get(hint, f"{article} {hint.__name__}")
+    return _WORDS.get(hint, hint.__name__)
 
 
 def _span(span: timedelta) -> str:
