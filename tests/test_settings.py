@@ -377,7 +377,9 @@ def test_a_classifier_that_a_child_could_not_import_is_refused(whose: str) -> No
     def local(error: BaseException) -> None: ...
 
     declare: dict[str, Callable[[], object]] = {
-        "type": lambda: JobGroup().job("x", run_in="process", classify=local)(prints.__wrapped__),
+        "type": lambda: JobGroup().job("x", run_in="process", classify=local)(
+            prints.handler.function
+        ),
         "application": lambda: Gantline(
             "memory://", include=[group], defaults=JobDefaults(classify=local)
         ),

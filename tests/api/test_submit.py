@@ -436,7 +436,7 @@ async def test_several_arguments_are_sent_by_their_names(ask: Asker, jobs: Gantl
     assert (accepted.status_code, accepted.json()["subjectId"]) == (202, "1")
     (job,) = await stored(jobs)
     assert job.job.data() == {"a": 1, "b": 2}
-    for payload, pointer in (({"b": 1}, "#/payload"), ({"a": "x"}, "#/payload/a")):
+    for payload, pointer in (({"b": 1}, "#/payload/a"), ({"a": "x"}, "#/payload/a")):
         refused = await submit(ask, {"jobType": "add", "payload": payload})
         assert refused.status_code == 422
         assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]

@@ -33,7 +33,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     timedelta: "a timedelta or seconds",
     NoneType: "None",
 }
-_BOUNDS: Final = {"ge": "from", "gt": "above", "le": "to", "min_length": "of", "max_length": "to"}
+_BOUNDS: Final = {"ge": "from", "gt": ">", "le": "to", "min_length": "of size", "max_length": "to"}
 _ATTEMPTS: Final = ("max_attempts", "attempts", "max_retries", "retries")
 """What others call `retry`."""
 
@@ -159,14 +159,7 @@ def _in_words(hint: Any) -> str:
     if origin is Annotated:
         bounds = [(word, getattr(args[1], name)) for name, word in _BOUNDS.items()]
         limits = [f" {word} {bound}" for word, bound in bounds if bound is not None]
-        unit = (
-            ""
-            if args[1].max_length is None
-            else " printable characters"
-            if args[0] is str
-            else " items"
-        )
-        return _in_words(args[0]) + "".join(limits) + unit
+        return _in_words(args[0]) + "".join(limits)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(kind) for kind, _ in _kinds(hint))
     if origin is Literal:
