@@ -30,11 +30,13 @@ SETTINGS = WorkerSettings(
 )
 
 
-def application(url: str, runs: list[tuple[int, int]]) -> tuple[Gantline, list[JobType[int, None]]]:
+def application(
+    url: str, runs: list[tuple[int, int]]
+) -> tuple[Gantline, list[JobType[[int], None]]]:
     """A type for each limit; every run is noted."""
     app = Gantline(url)
 
-    def declare(limit: int) -> JobType[int, None]:
+    def declare(limit: int) -> JobType[[int], None]:
         @app.job(f"limit-{limit}", concurrency=limit, timeout=timedelta(seconds=1))
         async def run(number: int) -> None:
             runs.append((limit, number))

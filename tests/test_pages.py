@@ -2,6 +2,7 @@
 
 import configparser
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it has no stubs
 
 import gantline
-from gantline import Backoff, WorkerSettings
+from gantline import Backoff, JobDefaults, SubmitOptions, WorkerSettings
 from gantline.api import ApiSettings
 from gantline.api.documents import ScaleDocument
 from gantline.contract.capabilities import NO_HANDLER_GRACE
+from gantline.contract.job import DEFAULT_PRIORITY
 from gantline.contract.payload import DEFAULT_RESULT_LIMIT
 from gantline.contract.policy import Policy
 from gantline.worker.handler import DEFAULT_TIMEOUT
@@ -42,6 +44,31 @@ def test_the_code_of_a_page_can_be_run(
     monkeypatch.chdir(tmp_path)
     for file, text in modules(page(name)).items():
         exec(compile(text, file, "exec"), {"__name__": file.removesuffix(".py")})  # noqa: S102  # our own
+
+
+def test_the_page_of_declarations_lists_every_option_with_its_default() -> None:
+    section = page("guides/declaring.md").partition("## All options")[2]
+    rows = re.findall(r"^\| `(\w+)`( \*)? \| (.+?) \|", section, re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == sorted(gantline.JobOptions.__annotations__)
+    shared = {name for name, is_shared, _ in rows if is_shared}
+    assert shared == JobDefaults().of_types.keys()
+    defaults = {name: default for name, _, default in rows}
+    rules = JobDefaults()
+    assert (rules.timeout, rules.hold_key) == (timedelta(minutes=10), timedelta(days=7))
+    assert (defaults["timeout"], defaults["hold_key"]) == ("10 minutes", "7 days")
+    for name, default in {
+        "queue": rules.queue,
+        "priority": DEFAULT_PRIORITY,
+        "classify": rules.classify,
+        "max_crashes": rules.max_crashes,
+        "max_snoozes": rules.max_snoozes,
+    }.items():
+        assert defaults[name] == f"`{default!r}`".replace("'", '"')
+
+
+def test_the_page_of_declarations_names_every_option_of_a_submit() -> None:
+    section = page("guides/declaring.md").partition("The options are")[2].partition("##")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == {*SubmitOptions.__annotations__, "connection"}
 
 
 def test_a_store_is_held_to_the_rules_as_is_told(tmp_path: Path) -> None:

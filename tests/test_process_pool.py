@@ -39,7 +39,7 @@ class Place:
             deadlines=Deadlines(),
         )
 
-    async def claimed(self, what: Any, job: JobType[Any, Any] = in_process) -> ActiveRun:
+    async def claimed(self, what: Any, job: JobType[..., Any] = in_process) -> ActiveRun:
         await job.submit(what)
         (run,) = await self.app.manager.claim(
             "test", uuid4(), lane_requests(job.name), lease=timedelta(minutes=5)

@@ -38,7 +38,7 @@ def in_a_transaction(function: Callable[[], Any]) -> Callable[..., Any]:
     return run
 
 
-def declare(jobs: Gantline, name: str, run_in: str, **options: Any) -> JobType[Any, Any]:
+def declare(jobs: Gantline, name: str, run_in: str, **options: Any) -> JobType[..., Any]:
     function: Callable[..., Any] = FUNCTIONS[name]
     if run_in == "transaction":
         function = in_a_transaction(function)

@@ -223,8 +223,8 @@ def test_a_schedule_is_put_on_a_job_by_a_decorator_or_a_call() -> None:
         ),
         ({"expression": "* * * * *", "payload": 1, "start": "soon"}, "start is 'soon'.*datetime"),
         ({"expression": "* * * * *", "payload": 1, "jiter": SECOND}, "no option 'jiter'.*'jitter'"),
-        ({"expression": 5, "payload": 1}, "expression is 5.*str"),
-        ({"expression": "* * * * *", "timezone": None, "payload": 1}, "timezone is None.*str"),
+        ({"expression": 5, "payload": 1}, "expression is 5.*text"),
+        ({"expression": "* * * * *", "timezone": None, "payload": 1}, "timezone is None.*text"),
         (
             {"expression": "* * * * *", "payload": 1, "start": datetime(2026, 1, 1)},  # noqa: DTZ001
             "#/start",

@@ -208,7 +208,7 @@ def test_a_retry_strategy_that_makes_no_sense_is_refused(make: Callable[[], obje
 # -- of jobs --------------------------------------------------------------------------------------
 
 
-def declared(place: Gantline | JobGroup) -> tuple[JobType[Any, Any], JobType[Any, Any]]:
+def declared(place: Gantline | JobGroup) -> tuple[JobType[..., Any], JobType[..., Any]]:
     @place.job("plain")
     async def plain() -> None: ...
 
@@ -359,7 +359,7 @@ async def test_a_classifier_holds_wherever_a_handler_runs(run_in: str) -> None:
     def in_thread(page: int) -> None:
         raise NoPaper
 
-    by_place: dict[str, JobType[int, Any]]
+    by_place: dict[str, JobType[[int], Any]]
     by_place = {"loop": on_loop, "thread": in_thread, "process": prints}
     job = by_place[run_in]
     async with at_work(jobs):
@@ -377,7 +377,9 @@ def test_a_classifier_that_a_child_could_not_import_is_refused(whose: str) -> No
     def local(error: BaseException) -> None: ...
 
     declare: dict[str, Callable[[], object]] = {
-        "type": lambda: JobGroup().job("x", run_in="process", classify=local)(prints.__wrapped__),
+        "type": lambda: JobGroup().job("x", run_in="process", classify=local)(
+            prints.handler.function
+        ),
         "application": lambda: Gantline(
             "memory://", include=[group], defaults=JobDefaults(classify=local)
         ),

@@ -14,7 +14,7 @@ from gantline.contract.errors import StoreMisconfigured
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> JobType[int, None]:
+def order(tmp_path: Path) -> JobType[[int], None]:
     jobs = Gantline(f"sqlite:///{tmp_path / 'gantline.db'}")
 
     @jobs.job("order")
@@ -33,7 +33,7 @@ def order(tmp_path: Path) -> JobType[int, None]:
     ids=["psycopg", "sqlalchemy", "nothing"],
 )
 async def test_what_is_no_connection_of_sqlite3_is_refused_with_the_next_step(
-    order: JobType[int, None], handed_in: object
+    order: JobType[[int], None], handed_in: object
 ) -> None:
     async with order.app:
         with pytest.raises(StoreMisconfigured, match=r"gantline\.db.*not a connection") as refused:
@@ -42,7 +42,7 @@ async def test_what_is_no_connection_of_sqlite3_is_refused_with_the_next_step(
 
 
 async def test_sqlalchemy_on_sqlite_carries_a_submit_as_the_refusal_says(
-    order: JobType[int, None], tmp_path: Path
+    order: JobType[[int], None], tmp_path: Path
 ) -> None:
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'gantline.db'}")
     async with order.app as jobs:
@@ -59,7 +59,7 @@ async def test_sqlalchemy_on_sqlite_carries_a_submit_as_the_refusal_says(
 
 
 async def test_a_connection_that_is_closed_or_of_another_thread_is_told(
-    order: JobType[int, None], tmp_path: Path
+    order: JobType[[int], None], tmp_path: Path
 ) -> None:
     async with order.app:
         with (
@@ -72,7 +72,7 @@ async def test_a_connection_that_is_closed_or_of_another_thread_is_told(
 
 
 async def test_a_transaction_of_one_s_own_may_be_the_first_use_of_a_store(
-    order: JobType[int, None], tmp_path: Path
+    order: JobType[[int], None], tmp_path: Path
 ) -> None:
     """Opening must not wait for the lock that the caller holds."""
     async with order.app:

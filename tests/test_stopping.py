@@ -82,7 +82,7 @@ class Begun:
     def __init__(self, folder: Path) -> None:
         self.files = Files(str(folder / "begun"), str(folder / "may_end"))
 
-    async def run(self, job: JobType[Files, None]) -> int:
+    async def run(self, job: JobType[[Files], None]) -> int:
         """Submit a job and wait until it runs; the number of the process that it runs in."""
         await job.submit(self.files)
         async with asyncio.timeout(60):

@@ -26,7 +26,7 @@ async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-def order(jobs: Gantline) -> JobType[int, int]:
+def order(jobs: Gantline) -> JobType[[int], int]:
     @jobs.job("order")
     async def order(number: int, ctx: Context) -> int:
         return number
@@ -43,7 +43,7 @@ async def execute(connection: Any, sql: str) -> None:
 
 
 async def test_what_is_submitted_in_it_runs_once_it_is_committed(
-    jobs: Gantline, order: JobType[int, int]
+    jobs: Gantline, order: JobType[[int], int]
 ) -> None:
     async with jobs.running():
         async with jobs.transaction() as connection:
@@ -54,7 +54,7 @@ async def test_what_is_submitted_in_it_runs_once_it_is_committed(
         assert (await handle.status()).job.parent_job_id == parent
 
 
-async def test_an_error_in_it_takes_all_back(jobs: Gantline, order: JobType[int, int]) -> None:
+async def test_an_error_in_it_takes_all_back(jobs: Gantline, order: JobType[[int], int]) -> None:
     job_id = uuid4()
 
     async def submit_and_fail() -> None:

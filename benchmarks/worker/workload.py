@@ -16,11 +16,11 @@ class Workload(NamedTuple):
     """An application, and its job types by where they run."""
 
     app: Gantline
-    loop: JobType[Invoice, None]
-    thread: JobType[Invoice, None]
-    process: JobType[Invoice, None]
-    sleeping: JobType[Invoice, None]
-    timed: JobType[int, None]
+    loop: JobType[[Invoice], None]
+    thread: JobType[[Invoice], None]
+    process: JobType[[Invoice], None]
+    sleeping: JobType[[Invoice], None]
+    timed: JobType[[int], None]
     busy: "BusyTime"
     delays_ns: list[int]
 

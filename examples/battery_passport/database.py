@@ -21,9 +21,9 @@ class Step:
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.followers: list[tuple[JobType[Any, Any], Any]] = []
+        self.followers: list[tuple[JobType[..., Any], Any]] = []
 
-    def follow_up(self, job_type: JobType[Any, Any], payload: Any) -> None:
+    def follow_up(self, job_type: JobType[..., Any], payload: Any) -> None:
         """Have another job done, if this step is."""
         self.followers.append((job_type, payload))
 

@@ -106,6 +106,11 @@ SECTIONS: Final = (
         "Guides",
         (
             Page(
+                "Declaring and sending jobs",
+                "guides/declaring.md",
+                "functions and their arguments, send and submit, every option of a job",
+            ),
+            Page(
                 "FastAPI",
                 "guides/fastapi.md",
                 "202 and a status URL in your own application, with your own login",

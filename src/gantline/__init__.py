@@ -31,8 +31,8 @@ from gantline.contract.store import JobStore
 from gantline.contract.submission import SubmitOptions
 from gantline.contract.version import __version__
 from gantline.worker.context import Context, RunStopped, current_job
-from gantline.worker.handler import provide
 from gantline.worker.settings import WorkerSettings
+from gantline.worker.signature import provide
 
 __all__ = [
     "AuditSettings",

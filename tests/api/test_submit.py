@@ -425,3 +425,20 @@ async def test_a_store_that_is_being_moved_is_503_for_whatever_would_change_it(
     await reopen(jobs.store)
     jobs.switches.invalidate()
     assert (await submit(ask, OTHER)).status_code == 202
+
+
+async def test_several_arguments_are_sent_by_their_names(ask: Asker, jobs: Gantline) -> None:
+    @jobs.job("add", subject="{a}")
+    def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    accepted = await submit(ask, {"jobType": "add", "payload": {"a": 1}})
+    assert (accepted.status_code, accepted.json()["subjectId"]) == (202, "1")
+    (job,) = await stored(jobs)
+    assert job.job.data() == {"a": 1, "b": 2}
+    for payload, pointer in (({"b": 1}, "#/payload/a"), ({"a": "x"}, "#/payload/a")):
+        refused = await submit(ask, {"jobType": "add", "payload": payload})
+        assert refused.status_code == 422
+        assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
+    unknown = await submit(ask, {"jobType": "add", "payload": {"a": 1, "c": 1}})
+    assert "unknown field `c`" in unknown.text

@@ -49,7 +49,7 @@ async def jobs(url: str) -> AsyncIterator[Gantline]:
 
 
 @pytest.fixture
-def order(jobs: Gantline) -> JobType[Any, None]:
+def order(jobs: Gantline) -> JobType[..., None]:
     @jobs.job("order")
     async def order(value: Any) -> None: ...
 
@@ -72,7 +72,7 @@ async def found(jobs: Gantline, *ids: Any) -> list[JobSnapshot | None]:
 
 @every_driver
 async def test_a_job_exists_once_its_transaction_is_committed_and_never_otherwise(
-    jobs: Gantline, order: JobType[Any, None], connected: Connected, schema: str
+    jobs: Gantline, order: JobType[..., None], connected: Connected, schema: str
 ) -> None:
     async with connected() as caller:
         await caller.run(f"CREATE TABLE {schema}.orders (n int)")
@@ -92,7 +92,7 @@ async def test_a_job_exists_once_its_transaction_is_committed_and_never_otherwis
 
 @every_driver
 async def test_a_payload_arrives_byte_for_byte(
-    jobs: Gantline, order: JobType[Any, None], connected: Connected
+    jobs: Gantline, order: JobType[..., None], connected: Connected
 ) -> None:
     here = await order.submit(AWKWARD)
     async with connected() as caller:
@@ -107,7 +107,7 @@ async def test_a_payload_arrives_byte_for_byte(
 
 @every_driver
 async def test_duplicates_and_conflicts_are_answered_and_leave_the_transaction_usable(
-    jobs: Gantline, order: JobType[Any, None], connected: Connected
+    jobs: Gantline, order: JobType[..., None], connected: Connected
 ) -> None:
     first = await order.submit({"a": 1, "b": 2}, idempotency_key="k")
     async with connected() as caller:
@@ -130,7 +130,7 @@ async def test_duplicates_and_conflicts_are_answered_and_leave_the_transaction_u
 @every_driver
 @pytest.mark.parametrize("first_commits", [True, False])
 async def test_of_two_open_transactions_with_one_key_the_second_waits_for_the_first(
-    order: JobType[Any, None], connected: Connected, first_commits: bool
+    order: JobType[..., None], connected: Connected, first_commits: bool
 ) -> None:
     async with connected() as one, connected() as other:
         first = await order.submit(1, idempotency_key="k", connection=one.connection)
@@ -165,7 +165,7 @@ async def until_somebody_waits(jobs: Gantline, blocked: int = 1) -> None:
 
 @pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
 async def test_the_first_job_of_a_type_in_an_open_transaction_keeps_nobody_waiting(
-    jobs: Gantline, order: JobType[Any, None], connected: Connected, url: str
+    jobs: Gantline, order: JobType[..., None], connected: Connected, url: str
 ) -> None:
     async with connected() as caller:
         await order.submit(1, connection=caller.connection)
@@ -178,7 +178,7 @@ async def test_the_first_job_of_a_type_in_an_open_transaction_keeps_nobody_waiti
 
 @pytest.mark.parametrize("connects", [drivers.psycopg_async], ids=["psycopg-async"])
 async def test_a_type_that_plain_sql_has_just_made_keeps_no_worker_waiting(
-    jobs: Gantline, order: JobType[Any, None], connected: Connected, url: str, schema: str
+    jobs: Gantline, order: JobType[..., None], connected: Connected, url: str, schema: str
 ) -> None:
     @jobs.job("known")
     async def known(value: int) -> int:
@@ -219,7 +219,7 @@ def test_submit_sync_joins_the_transaction_too(
 
 @pytest.mark.parametrize("connects", [drivers.psycopg_sync], ids=["psycopg"])
 async def test_one_thread_that_waits_for_a_key_does_not_hold_up_the_others(
-    order: JobType[Any, None], connected: Connected
+    order: JobType[..., None], connected: Connected
 ) -> None:
     async with connected() as one, connected() as other:
         await asyncio.to_thread(
@@ -239,7 +239,7 @@ async def test_one_thread_that_waits_for_a_key_does_not_hold_up_the_others(
 
 @pytest.mark.parametrize("connects", drivers.ALL.values(), ids=drivers.ALL)
 async def test_a_broken_transaction_is_told_in_our_words(
-    order: JobType[Any, None], connected: Connected
+    order: JobType[..., None], connected: Connected
 ) -> None:
     async with connected() as caller:
         with pytest.raises(Exception, match="division by zero"):
@@ -252,7 +252,7 @@ async def test_a_broken_transaction_is_told_in_our_words(
 
 
 @every_driver
-async def test_no_error_shows_the_payload(order: JobType[Any, None], connected: Connected) -> None:
+async def test_no_error_shows_the_payload(order: JobType[..., None], connected: Connected) -> None:
     """SQLAlchemy's own repeat all parameters of the statement."""
     async with connected() as caller:
         with pytest.raises(Exception, match="division by zero"):
@@ -269,7 +269,7 @@ async def test_no_error_shows_the_payload(order: JobType[Any, None], connected: 
 
 
 async def test_a_connection_to_a_database_without_our_schema_is_told(
-    jobs: Gantline, order: JobType[Any, None], postgres: PostgresServer
+    jobs: Gantline, order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     async with await psycopg.AsyncConnection.connect(postgres.url("template1")) as connection:
         with pytest.raises(StoreError, match="does not exist"):
@@ -277,7 +277,7 @@ async def test_a_connection_to_a_database_without_our_schema_is_told(
 
 
 async def test_a_connection_that_joins_no_transaction_is_refused(
-    order: JobType[Any, None], postgres: PostgresServer
+    order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     async with await psycopg.AsyncConnection.connect(postgres.url(), autocommit=True) as alone:
         with pytest.raises(StoreMisconfigured, match="no transaction to join"):
@@ -292,7 +292,7 @@ async def test_a_connection_that_joins_no_transaction_is_refused(
 
 
 async def test_a_closed_connection_is_told(
-    order: JobType[Any, None], postgres: PostgresServer
+    order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     connection = await psycopg.AsyncConnection.connect(postgres.url())
     await connection.close()
@@ -301,7 +301,7 @@ async def test_a_closed_connection_is_told(
 
 
 async def test_a_connection_to_another_database_is_refused_before_anything_is_sent(
-    order: JobType[Any, None],
+    order: JobType[..., None],
 ) -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.begin() as connection, Session(engine) as session:
@@ -312,7 +312,7 @@ async def test_a_connection_to_another_database_is_refused_before_anything_is_se
 
 
 async def test_what_has_connections_or_belongs_to_one_is_none(
-    order: JobType[Any, None], postgres: PostgresServer
+    order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     engine = sqlalchemy.create_engine(drivers._via(postgres.url(), "psycopg"))
     pool = asyncpg.create_pool(postgres.url())
@@ -324,7 +324,7 @@ async def test_what_has_connections_or_belongs_to_one_is_none(
 
 
 async def test_what_is_no_connection_to_postgresql_is_refused(
-    order: JobType[Any, None], postgres: PostgresServer
+    order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     with pytest.raises(StoreMisconfigured, match="psycopg, asyncpg or SQLAlchemy"):
         await order.submit(1, connection=object())
@@ -345,7 +345,7 @@ async def test_what_is_no_connection_to_postgresql_is_refused(
 
 
 async def test_all_that_a_submit_can_say_arrives_through_a_connection(
-    jobs: Gantline, order: JobType[Any, None], postgres: PostgresServer
+    jobs: Gantline, order: JobType[..., None], postgres: PostgresServer
 ) -> None:
     """The same envelope, whichever way it took."""
     options: dict[str, Any] = {
@@ -421,7 +421,7 @@ async def test_plain_sql_submits_many_and_says_what_became_of_each(submit_sql: S
 
 
 async def test_python_and_plain_sql_agree_on_what_is_the_same_job(
-    order: JobType[Any, None], submit_sql: SubmitSql
+    order: JobType[..., None], submit_sql: SubmitSql
 ) -> None:
     payload = {"b": [1, True, None, "ß"], "a": {"z": "", "y": "\\"}}
     handle = await order.submit(payload, idempotency_key="k")

@@ -8,12 +8,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
 from gantline.auth.stream_tokens import LONGEST
+from gantline.contract.bounds import Priority
 from gantline.contract.retry import MAX_DELAY
 from gantline.contract.webhook import DeliveryStatus, ReplayRequest, WebhookSpec
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
-Priority = Annotated[int, Meta(ge=0, le=3)]
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=64)]
 IdempotencyKey = Annotated[str, Meta(max_length=512)]

@@ -1,13 +1,12 @@
 """Settings of the API, each with its default and unit."""
 
-import msgspec
-
 from gantline.api.rate_limits import RateLimits
 from gantline.api.streams.settings import StreamSettings
+from gantline.contract.bounds import CheckedStruct
 from gantline.contract.errors import InvalidInput
 
 
-class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """Limits and choices of the API; the defaults are safe."""
 
     max_body_bytes: int = 1024 * 1024
@@ -47,6 +46,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether / is a page with links to what there is; `gantline dev` has it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if "*" in self.cors_origins:
             raise InvalidInput(
                 "cors_origins may not be `*`.", next_step="Name the origins that may call the API."

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overload
-
-import msgspec
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
-from gantline.contract.bounds import Count, CountOrZero, Name, declares, held_as
+from gantline.contract.bounds import Count, CountOrZero, Name, Priority, declares, held_as
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY
@@ -25,10 +23,12 @@ from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of
 from gantline.worker.context import Context
 from gantline.worker.handler import RunIn, check_function, make_handler
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=EventFunction)
-J = TypeVar("J", bound=JobType[Any, Any])
+J = TypeVar("J", bound=JobType[..., Any])
 Later = Coroutine[Any, Any, R]
 """What an `async def` gives."""
 
@@ -41,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     idempotency_key: KeySource
     """As the subject."""
     queue: Name | None
-    priority: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    priority: Priority
     retry: RetryStrategy | int | None
     """A number is so many attempts with the default waits."""
     schedule: SchedulingStrategy
@@ -74,27 +74,31 @@ class JobDecorator:
     Its overloads give payload and result their types.
     """
 
-    def __init__(self, make: Callable[..., JobType[Any, Any]]) -> None:
+    def __init__(self, make: Callable[..., JobType[..., Any]]) -> None:
         self._make = make
 
     @overload
-    def __call__(self, function: Callable[[], Later[R]], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[T, Context], Later[R]], /) -> JobType[[T], R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], Later[R]], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[T, Context], R], /) -> JobType[[T], R]: ...
     @overload
-    def __call__(self, function: Callable[[], R], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[S, T, Context], Later[R]], /) -> JobType[[S, T], R]: ...
     @overload
-    def __call__(self, function: Callable[[Context], R], /) -> JobType[None, R]: ...
+    def __call__(self, function: Callable[[S, T, Context], R], /) -> JobType[[S, T], R]: ...
     @overload
-    def __call__(self, function: Callable[[T], Later[R]], /) -> JobType[T, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Later[R]], /
+    ) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], Later[R]], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T], R], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[P, Later[R]], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[T, Context], R], /) -> JobType[T, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> JobType[P, R]: ...
     @overload
-    def __call__(self, name: str | None = None, **options: Unpack[JobOptions]) -> Self: ...
+    def __call__(
+        self, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> "JobDecorator": ...
     @declares("A job")
     def __call__(self, name: Any = None, **options: Unpack[JobOptions]) -> Any:
         if name is None or isinstance(name, str):
@@ -108,11 +112,11 @@ class Declarations:
     @declares("JobGroup")
     def __init__(self, *, queue: str | None = None) -> None:
         self._queue = queue
-        self._declared: dict[str, JobType[Any, Any]] = {}
+        self._declared: dict[str, JobType[..., Any]] = {}
         self._consumers: dict[str, DeclaredConsumer] = {}
 
     @property
-    def job_types(self) -> tuple[JobType[Any, Any], ...]:
+    def job_types(self) -> tuple[JobType[..., Any], ...]:
         return tuple(self._declared.values())
 
     @property
@@ -131,7 +135,7 @@ class Declarations:
 
     def _make(
         self, function: Any, *, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> JobType[Any, Any]:
+    ) -> JobType[..., Any]:
         check_function(function, "a handler")
         name = function.__name__ if name is None else name
         aliases = tuple(options.get("aliases", ()))
@@ -183,7 +187,7 @@ class Declarations:
     def on(
         self,
         *event_types: str,
-        job_type: str | JobType[Any, Any] | Sequence[str | JobType[Any, Any]] = (),
+        job_type: str | JobType[..., Any] | Sequence[str | JobType[..., Any]] = (),
         name: str = "",
         from_start: bool = False,
     ) -> Callable[[F], F]:
@@ -209,7 +213,7 @@ class Declarations:
 
         return listen
 
-    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+    def _declare(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         if job_type.name in self._declared:
             raise InvalidInput(f"The job type {job_type.name!r} is declared twice.")
         self._declared[job_type.name] = job_type
@@ -227,7 +231,7 @@ class Declarations:
         self._consumers[name] = declared
 
 
-def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]:
+def _scheduling(put_on: Callable[[JobType[..., Any]], None]) -> Callable[[J], J]:
     @declares("A schedule")
     def put(job_type: J) -> J:
         if not isinstance(job_type, JobType):
@@ -241,7 +245,7 @@ def _scheduling(put_on: Callable[[JobType[Any, Any]], None]) -> Callable[[J], J]
     return put
 
 
-def _names_of(job_type: str | JobType[Any, Any]) -> Any:
+def _names_of(job_type: str | JobType[..., Any]) -> Any:
     found = held_as("job_type", job_type, str | JobType)
     return (found,) if isinstance(found, str) else found.handler.job_types
 

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -204,7 +205,8 @@ class Gantline(Declarations):
     def include(self, group: JobGroup) -> None:
         """Take the jobs of a group in, and what listens to events there."""
         for job_type in held_as("include", group, JobGroup).job_types:
-            job_type.handler = self._declare(job_type.unbound()).handler
+            # A copy, for another application may include the group too.
+            job_type.handler = self._declare(copy(job_type)).handler
             job_type.bind(self)
         for declared in group.consumers:
             self._listen(declared)
@@ -217,7 +219,7 @@ class Gantline(Declarations):
         """
         self._listen(DeclaredConsumer(consumer=consumer, from_start=from_start))
 
-    def _declare(self, job_type: JobType[Any, Any]) -> JobType[Any, Any]:
+    def _declare(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         super()._declare(job_type)
         job_type.handler = job_type.handler.with_defaults(**self.defaults.of_types)
         self._take_in(job_type.handler)
@@ -229,7 +231,7 @@ class Gantline(Declarations):
         self.registry.add(handler)
         self.watching.know(handler.job_types)
 
-    def find_type(self, name: str) -> JobType[Any, Any] | None:
+    def find_type(self, name: str) -> JobType[..., Any] | None:
         """The declared type of this name or alias."""
         if found := self._declared.get(name):
             return found

@@ -1,9 +1,9 @@
-"""A job type: a declared job, typed by its payload and its result, that can be submitted."""
+"""A job type: a declared job, typed by its arguments and its result, that can be submitted."""
 
-from collections.abc import Callable, Iterable
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 import msgspec
@@ -19,19 +19,39 @@ from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.manager.submitter import NO_DELAY, Submission
-from gantline.worker.context import current_job
+from gantline.worker.context import ByName, OfOne, current_job
 from gantline.worker.handler import Handler
 
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+One = OfOne[T, Handle[R]]
 
 _OPTIONS: Final = SubmitOptions.__annotations__
 
 
-class JobType(Generic[T, R]):
+class Sender(Generic[P, R]):
+    """A job type with the options of what it sends: `add.options(delay=60)`."""
+
+    def __init__(self, job_type: "JobType[P, R]", options: Mapping[str, Any]) -> None:
+        self._job_type = job_type
+        self._options = options
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a job with these arguments; it is durable when this returns."""
+        job_type = self._job_type
+        return await job_type.submit(job_type.payload(*args, **kwargs), **self._options)
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Send from code that is not async, in any thread, also after a fork."""
+        return SyncHandle(self._job_type.app.run_sync(lambda: self.send(*args, **kwargs)))
+
+
+class JobType(Generic[P, R]):
     """What `@jobs.job(…)` makes of a function. It stays callable as the function it was."""
 
     def __init__(
@@ -43,6 +63,7 @@ class JobType(Generic[T, R]):
         priority: int = DEFAULT_PRIORITY,
         max_depth: int | None = None,
     ) -> None:
+        update_wrapper(self, handler.function)
         self.handler = handler
         self.name = handler.job_type
         self.max_depth = max_depth
@@ -50,11 +71,7 @@ class JobType(Generic[T, R]):
         self._idempotency_key = idempotency_key
         self.priority = priority
         self.schedules: list[DeclaredSchedule] = []
-        self._apps: tuple[Gantline, ...] = ()
-        self.__wrapped__ = handler.function
-        self.__doc__ = handler.function.__doc__
-        self.__name__ = handler.function.__name__
-        self.__module__ = handler.function.__module__
+        self._app: Gantline | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as in a test; nothing is submitted."""
@@ -64,34 +81,27 @@ class JobType(Generic[T, R]):
         return f"<JobType {self.name!r}>"
 
     def bind(self, app: "Gantline") -> None:
-        self._apps = (*self._apps, app)
-
-    def unbound(self) -> "JobType[T, R]":
-        """The same in no application yet: each that includes a group has its own."""
-        own = copy(self)
-        own._apps = ()
-        return own
+        self._app = app
 
     @property
     def app(self) -> "Gantline":
-        if len(self._apps) == 1:
-            return self._apps[0]
-        raise GantlineError(
-            f"The job type {self.name!r} belongs to {len(self._apps) or 'no'} applications.",
-            next_step=f"Say which is meant: {self.__name__}.of(jobs)."
-            if self._apps
-            else "Include its group: Gantline(include=[group]).",
-        )
+        """Its application; of those that include its group, the last to do so."""
+        if self._app is None:
+            raise GantlineError(
+                f"The job type {self.name!r} belongs to no application yet.",
+                next_step="Include its group: Gantline(include=[group]).",
+            )
+        return self._app
 
-    def of(self, app: "Gantline") -> "JobType[T, R]":
-        """This job type in one of the applications that include its group."""
+    def of(self, app: "Gantline") -> "JobType[P, R]":
+        """This job type in one of several applications that include its group."""
         found = app.find_type(self.name)
-        if app not in self._apps or found is None:
+        if found is None or found.handler.function is not self.handler.function:
             raise InvalidInput(
                 f"The job type {self.name!r} is not in this application.",
                 next_step="Include its group: Gantline(include=[group]).",
             )
-        return found
+        return cast("JobType[P, R]", found)
 
     # -- schedules --------------------------------------------------------------------------------
 
@@ -101,7 +111,7 @@ class JobType(Generic[T, R]):
         expression: str,
         *,
         timezone: str = "UTC",
-        payload: T | None = None,
+        payload: Any = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted by a cron expression: five or six fields, or @daily and the like.
@@ -117,16 +127,14 @@ class JobType(Generic[T, R]):
         interval: timedelta | float,
         *,
         anchor: datetime = EPOCH,
-        payload: T | None = None,
+        payload: Any = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
         seconds = held_as("interval", interval, timedelta).total_seconds()
         self._schedule(Every(seconds, anchor), payload, options)
 
-    def _schedule(
-        self, recurrence: Recurrence, payload: T | None, options: ScheduleOptions
-    ) -> None:
+    def _schedule(self, recurrence: Recurrence, payload: Any, options: ScheduleOptions) -> None:
         declared = declare_schedule(self, recurrence, payload, options)
         name = declared.schedule.name
         if any(name == other.schedule.name for other in self.schedules):
@@ -136,19 +144,46 @@ class JobType(Generic[T, R]):
             )
         self.schedules.append(declared)
 
-    def subject_of(self, payload: T) -> str:
+    def subject_of(self, payload: Any) -> str:
         """What a job with this payload is about."""
         return self._subject(payload)
 
     # -- submitting -------------------------------------------------------------------------------
 
-    async def submit(
-        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
-    ) -> Handle[R]:
-        """Submit a job; it is durable when this returns.
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a job that calls the function with these arguments; durable when this returns.
 
-        With `connection` it is written in the caller's own transaction and exists if, and only if,
-        that is committed.
+        The Context and the dependencies are left out. Raise InvalidInput where it takes others.
+        """
+        return await self.submit(self.payload(*args, **kwargs))
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Send from code that is not async, in any thread, also after a fork."""
+        return self.options().send_sync(*args, **kwargs)
+
+    def options(self, *, connection: Any = None, **options: Unpack[SubmitOptions]) -> Sender[P, R]:
+        """Choose the options of what is sent: `add.options(delay=60).send(1)`."""
+        return Sender(self, {"connection": connection, **held("A submit", _OPTIONS, options)})
+
+    def payload(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Make the payload of these arguments, as for `ctx.follow_up` and `submit_many`."""
+        return self.handler.signature.payload_of(args, kwargs)
+
+    @overload
+    async def submit(
+        self: One[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]: ...
+    @overload
+    async def submit(
+        self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]: ...
+    async def submit(
+        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]:
+        """Submit a job with a ready payload: the value of its one argument, else their names.
+
+        It is durable when this returns. With `connection` it is written in the caller's own
+        transaction and exists if, and only if, that is committed.
         """
         app = self.app
         span = app.tracing.send(self.name)
@@ -163,8 +198,16 @@ class JobType(Generic[T, R]):
             if span is not None:
                 span.end()
 
+    @overload
     async def submit_many(
-        self, payloads: Iterable[T], **options: Unpack[SubmitOptions]
+        self: One[T, R], payloads: Iterable[T], **options: Unpack[SubmitOptions]
+    ) -> list[Handle[R]]: ...
+    @overload
+    async def submit_many(
+        self, payloads: Iterable[ByName], **options: Unpack[SubmitOptions]
+    ) -> list[Handle[R]]: ...
+    async def submit_many(
+        self, payloads: Iterable[Any], **options: Unpack[SubmitOptions]
     ) -> list[Handle[R]]:
         """Submit many jobs in few writes; the options are for all of them."""
         app = self.app
@@ -179,8 +222,16 @@ class JobType(Generic[T, R]):
             if span is not None:
                 span.end()
 
+    @overload
     def submit_sync(
-        self, payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self: One[T, R], payload: T, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> SyncHandle[R]: ...
+    @overload
+    def submit_sync(
+        self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> SyncHandle[R]: ...
+    def submit_sync(
+        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]:
         """Submit from code that is not async, in any thread, also after a fork."""
         return SyncHandle(
@@ -211,7 +262,7 @@ class JobType(Generic[T, R]):
 
     def prepare(
         self,
-        payload: T,
+        payload: Any = None,
         *,
         attempt: int = 1,
         request_key: DedupeKey | None = None,
@@ -221,6 +272,7 @@ class JobType(Generic[T, R]):
         if options:
             options = held("A submit", _OPTIONS, options)
         app, handler = self.app, self.handler
+        payload = handler.signature.completed(payload)
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
         job_id = options.get("job_id") or new_job_id()

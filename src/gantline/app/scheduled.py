@@ -72,10 +72,11 @@ class DeclaredSchedule(NamedTuple):
 
 
 def declare_schedule(
-    job_type: "JobType[Any, Any]", recurrence: Recurrence, payload: Any, options: ScheduleOptions
+    job_type: "JobType[..., Any]", recurrence: Recurrence, payload: Any, options: ScheduleOptions
 ) -> DeclaredSchedule:
     """Make a schedule of a job; raise InvalidInput for whatever is wrong with it."""
     handler = job_type.handler
+    payload = handler.signature.completed(payload)
     body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT).body
     grace = held_as("grace", options.get("grace", DEFAULT_GRACE), timedelta)
     schedule = Schedule(
@@ -103,7 +104,7 @@ def declare_schedule(
 
 
 def gathered(
-    job_types: "Iterable[JobType[Any, Any]]", *, default_tenant: str
+    job_types: "Iterable[JobType[..., Any]]", *, default_tenant: str
 ) -> tuple[Schedule, ...]:
     """The schedules of all these jobs; raise InvalidInput where two have one name."""
     found: dict[tuple[str, str], Schedule] = {}

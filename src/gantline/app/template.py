@@ -1,6 +1,7 @@
 """Templates for subjects and idempotency keys: `doc-{document_id}-v{row_version}`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from string import Formatter
 from typing import Any
 
@@ -12,18 +13,14 @@ KeySource = str | Callable[[Any], str]
 def compile_template(source: KeySource, fields: frozenset[str] | None) -> Callable[[Any], str]:
     """Turn a template, or a function, into a function of the payload; refuse unknown fields."""
     if callable(source):
-        return source
+        return partial(_text_of, source)
     parts = _parse(source)
     names = [name for _, name in parts if name is not None]
-    if fields is None and names:
-        raise InvalidInput(
-            f"The template {source!r} needs fields, but the payload's type declares none.",
-            next_step="Give the payload a type, or pass a function instead of a template.",
-        )
-    if fields is not None and (unknown := [name for name in names if name not in fields]):
+    if unknown := [name for name in names if name not in (fields or ())]:
+        next_step = "Give the payload a type with fields, or pass a function."
         raise InvalidInput(
             f"The template {source!r} names {', '.join(unknown)}, which the payload has not.",
-            next_step=f"It has {', '.join(sorted(fields))}.",
+            next_step=f"It has {', '.join(sorted(fields))}." if fields else next_step,
         )
     if not names:
         constant = "".join(text for text, _ in parts)
@@ -31,6 +28,15 @@ def compile_template(source: KeySource, fields: frozenset[str] | None) -> Callab
     return lambda payload: "".join(
         text if name is None else text + str(_value(payload, name)) for text, name in parts
     )
+
+
+def _text_of(function: Callable[[Any], Any], payload: Any) -> str:
+    text = function(payload)
+    if not isinstance(text, str):
+        name = getattr(function, "__qualname__", repr(function))
+        cause = f"{name} returned {type(text).__name__}, as a job's subject or idempotency key."
+        raise InvalidInput(cause, next_step="Return text.")
+    return text
 
 
 def _parse(source: str) -> list[tuple[str, str | None]]:

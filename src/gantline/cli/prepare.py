@@ -56,7 +56,7 @@ def _undeclared(
     return Submission(job, delay)
 
 
-def _decoded(declared: JobType[Any, Any], body: bytes) -> Any:
+def _decoded(declared: JobType[..., Any], body: bytes) -> Any:
     codec = declared.handler.codec
     try:
         return codec.decode(body)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import (
+    Annotated,
     Any,
     Final,
     Generic,
@@ -279,6 +280,8 @@ def _not_valid(error: Exception) -> InvalidPayload:
 
 def _typed_fields(annotation: Any) -> dict[str, tuple[str, Any]] | None:
     """Fields by their names, with the name in JSON and the type."""
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
     if (models := getattr(annotation, "__pydantic_fields__", None)) is not None:
         return {name: (field.alias or name, field.annotation) for name, field in models.items()}
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):

@@ -105,8 +105,10 @@ def _refuse_what_json_cannot_say(value: Any, path: tuple[Any, ...]) -> None:
     # In the order of how often they come; a match over classes takes twice as long.
     if isinstance(value, dict):
         for key, item in value.items():
-            if type(key) not in _HARMLESS:
+            if type(key) is not str:
                 _refuse_what_json_cannot_say(key, path)
+                if str(key) in value:
+                    raise _refused(pointer_to(path), f"has the key {key!r} twice in JSON")
             if type(item) not in _HARMLESS:
                 _refuse_what_json_cannot_say(item, (*path, key))
     elif isinstance(value, (list, tuple)):

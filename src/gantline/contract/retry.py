@@ -78,7 +78,7 @@ class Linear(_Strategy, frozen=True, kw_only=True):
 class RetryTable(_Strategy, frozen=True, kw_only=True):
     """The waits one by one; the last of them repeats."""
 
-    waits: Annotated[Sequence[timedelta], msgspec.Meta(min_length=1)]
+    waits: Annotated[Sequence[timedelta], msgspec.Meta(min_length=1, max_length=1000)]
 
     def seconds(self, attempt: int) -> float:
         return self.waits[min(attempt, len(self.waits)) - 1].total_seconds()

@@ -20,7 +20,7 @@ __all__ = ["Accepted", "enqueue"]
 def enqueue(
     routes: Routes,
     path: str,
-    job_type: JobType[Any, Any],
+    job_type: JobType[..., Any],
     *,
     api: Api | None = None,
     principal: Any = None,

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -41,24 +41,23 @@ from gantline.worker.executor import Executor
 from gantline.worker.processes import ProcessPool
 from gantline.worker.threads import HandlerThreads
 
-T = TypeVar("T")
-
 _SESSION: Final = "jobs-test"
 _LEASE: Final = timedelta(seconds=60)
 _PAGE: Final = 200
 
 
-class SubmittedJob(msgspec.Struct, Generic[T], frozen=True):
-    """A job that was submitted: its payload, typed, and the job as it stands."""
+class SubmittedJob(msgspec.Struct, frozen=True):
+    """A job that was submitted: its payload, as its type has it, and the job as it stands."""
 
-    payload: T
+    payload: Any
+    """Several arguments are its attributes."""
     status: JobSnapshot
 
 
-class SubmittedJobs(Generic[T]):
+class SubmittedJobs:
     """The jobs of one type, in the order in which they were submitted."""
 
-    def __init__(self, job_type: str, jobs: Sequence[SubmittedJob[T]]) -> None:
+    def __init__(self, job_type: str, jobs: Sequence[SubmittedJob]) -> None:
         self._job_type = job_type
         self.all = tuple(jobs)
 
@@ -66,10 +65,10 @@ class SubmittedJobs(Generic[T]):
         return len(self.all)
 
     @property
-    def payloads(self) -> list[T]:
+    def payloads(self) -> list[Any]:
         return [job.payload for job in self.all]
 
-    def one(self) -> SubmittedJob[T]:
+    def one(self) -> SubmittedJob:
         """The only one; an AssertionError says what was there instead."""
         if len(self.all) != 1:
             raise AssertionError(
@@ -143,7 +142,7 @@ class JobsTest:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def submitted(self, job_type: JobType[T, Any]) -> SubmittedJobs[T]:
+    async def submitted(self, job_type: JobType[..., Any]) -> SubmittedJobs:
         """What was submitted of a type, committed and not rolled back."""
         job_filter = JobFilter(tenant_id=None, job_types=frozenset({job_type.name}))
         found = reversed(await self._found(job_filter))

@@ -17,7 +17,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Final, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from gantline.contract.codec import Codec, encode_result
@@ -33,17 +33,28 @@ from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.runtime import monotonic
 from gantline.worker.run_log import labels_of
 
-P = TypeVar("P", contravariant=True)
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 ONCE_HELD_FOR = timedelta(days=7)
 
 
-class Preparable(Protocol[P]):
+class Preparable(Protocol):
     """A job type that can prepare a job without storing it."""
 
     @property
-    def prepare(self) -> Callable[Concatenate[P, ...], NewJob]: ...
+    def prepare(self) -> Callable[..., NewJob]: ...
+
+
+class OfOne(Preparable, Protocol[T_contra, R_co]):
+    """A job type whose function takes one argument: its value is the payload."""
+
+    async def send(self, argument: T_contra, /) -> R_co: ...
+
+
+ByName = Mapping[str, Any] | None
+"""The payload of any other: its arguments, if it has some."""
 
 
 class RunPort(Protocol):
@@ -220,8 +231,16 @@ class Context:
         asyncio.run_coroutine_threadsafe(written, self._loop)
         return _nothing_to_await()
 
+    @overload
     def follow_up(
-        self, job_type: Preparable[P], payload: P, **options: Unpack[SubmitOptions]
+        self, job_type: OfOne[T, Any], payload: T, **options: Unpack[SubmitOptions]
+    ) -> UUID: ...
+    @overload
+    def follow_up(
+        self, job_type: Preparable, payload: ByName = None, **options: Unpack[SubmitOptions]
+    ) -> UUID: ...
+    def follow_up(
+        self, job_type: Preparable, payload: Any = None, **options: Unpack[SubmitOptions]
     ) -> UUID:
         """Submit a job if, and only if, this run completes; in the same atomic step.
 

@@ -14,6 +14,7 @@ from contextlib import (
     contextmanager,
 )
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -121,7 +122,7 @@ class Executor:
             return await self._in_process(active)
         token = enter(active.context)
         try:
-            if self._hooks or handler.dependencies:
+            if self._hooks or handler.signature.dependencies:
                 result = await self._with_surroundings(active, decoded)
             else:
                 result = await self._call(active, decoded, {})
@@ -135,20 +136,16 @@ class Executor:
                 await stack.enter_async_context(hook(active.context))
             provided = {
                 name: await _provided(stack, dependency.provider, active.context)
-                for name, dependency in active.handler.dependencies.items()
+                for name, dependency in active.handler.signature.dependencies.items()
             }
             return await self._call(active, payload, provided)
 
     async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
         handler, context = active.handler, active.context
-        arguments = [payload] if handler.takes_payload else []
-        if handler.takes_context:
-            arguments.append(context)
-        if handler.run_in is RunIn.LOOP:
-            result = await handler.function(*arguments, **provided)
-        else:
-            # The job stays Running as long as its function does: a thread cannot be cancelled.
-            result = await self._threads.call(lambda: handler.function(*arguments, **provided))
+        arguments, keywords = handler.signature.arguments(payload, context)
+        call = partial(handler.function, *arguments, **keywords, **provided)
+        # The job stays Running as long as its function does: a thread cannot be cancelled.
+        result = await (call() if handler.run_in is RunIn.LOOP else self._threads.call(call))
         if context.saw_stop and not context.is_settled:
             # It may be a part only. Raised here, so that dependencies do not commit it either.
             raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
@@ -188,7 +185,7 @@ def _decode(handler: Handler, run: Run) -> Any:
     job = run.job
     if job.payload_version > handler.version:
         return Snoozed(_WAIT_FOR_NEWER_WORKER)
-    if not handler.takes_payload:
+    if not handler.signature.takes_payload:
         return None
     try:
         if job.payload_version < handler.version and handler.upgrade is not None:

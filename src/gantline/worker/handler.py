@@ -1,11 +1,11 @@
 """A handler: the function that runs a type of job, and all that the runtime must know about it."""
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, TypeVar, get_type_hints, overload
+from typing import Any, Final
 
 import msgspec
 
@@ -15,11 +15,9 @@ from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_QUEUE
 from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.status import Event
-from gantline.worker.context import Context
+from gantline.worker.signature import Signature, read_signature
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
-
-T = TypeVar("T")
 
 
 class RunIn(StrEnum):
@@ -30,29 +28,6 @@ class RunIn(StrEnum):
     PROCESS = "process"
 
 
-class Dependency(msgspec.Struct, frozen=True):
-    """Marks a keyword-only parameter of a handler whose value is provided for each run."""
-
-    provider: Callable[..., Any]
-
-
-@overload
-def provide(provider: Callable[..., AsyncIterator[T]]) -> T: ...
-@overload
-def provide(provider: Callable[..., Iterator[T]]) -> T: ...
-@overload
-def provide(provider: Callable[..., Awaitable[T]]) -> T: ...
-@overload
-def provide(provider: Callable[..., T]) -> T: ...
-def provide(provider: Callable[..., Any]) -> Any:
-    """Give a handler's keyword-only parameter its value: `*, db: Database = provide(open_db)`.
-
-    The provider may be a function or a generator that cleans up after its `yield`, plain or
-    async, and may take the Context.
-    """
-    return Dependency(provider)
-
-
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """One handler, as declared."""
 
@@ -61,9 +36,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec[Any]
     result_codec: Codec[Any] | None
     """None where its results are omitted."""
-    takes_payload: bool
-    takes_context: bool
-    dependencies: Mapping[str, Dependency]
+    signature: Signature
     run_in: RunIn
     queue: str = DEFAULT_QUEUE
     aliases: tuple[str, ...] = ()
@@ -94,55 +67,6 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, queue=queue, timeout=timeout, policy=policy)
 
 
-class Signature(msgspec.Struct, frozen=True):
-    """What a handler's signature says."""
-
-    payload: Any
-    result: Any
-    takes_payload: bool
-    takes_context: bool
-    dependencies: dict[str, Dependency]
-    is_async: bool
-
-
-def read_signature(function: Callable[..., Any]) -> Signature:
-    """Read payload, context and dependencies off a handler; refuse what could not be called."""
-    hints = _hints(function)
-    positional: list[inspect.Parameter] = []
-    dependencies: dict[str, Dependency] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if type(parameter.default).__hash__ is None:
-            cause = (
-                f"{function.__qualname__} cannot be a handler: its runs would share {parameter}."
-            )
-            raise InvalidInput(cause, next_step="Use None as the default, or `= provide(...)`.")
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            positional.append(parameter)
-        elif isinstance(parameter.default, Dependency):
-            dependencies[parameter.name] = parameter.default
-        elif parameter.default is parameter.empty:
-            raise InvalidInput(
-                f"{function.__qualname__} cannot be a handler: nothing gives {parameter} a value.",
-                next_step="Use `= provide(...)`, or a default.",
-            )
-    context = [one for one in positional if hints.get(one.name) is Context]
-    payload = [one for one in positional if one not in context]
-    if len(payload) > 1 or len(context) > 1 or (context and positional[-1] is not context[0]):
-        raise InvalidInput(
-            f"{function.__qualname__} cannot be a handler: it takes "
-            f"({', '.join(map(str, positional))}).",
-            next_step="Take the payload, then the Context if it is needed.",
-        )
-    return Signature(
-        payload=hints.get(payload[0].name, Any) if payload else None,
-        result=hints.get("return", Any),
-        takes_payload=bool(payload),
-        takes_context=bool(context),
-        dependencies=dependencies,
-        is_async=inspect.iscoroutinefunction(function),
-    )
-
-
 def make_handler(
     job_type: str,
     function: Callable[..., Any],
@@ -152,14 +76,22 @@ def make_handler(
     **options: Any,
 ) -> Handler:
     """Make a handler of a function: `async def` runs on the loop, `def` in a thread."""
-    signature = read_signature(function)
+    try:
+        signature = read_signature(function)
+        codec = codec_for(signature.payload)
+        result_codec = result_codec_for(signature) if keeps_result else None
+    except (NameError, TypeError) as error:
+        raise InvalidInput(
+            f"The types of {function.__qualname__} cannot be read: {error}.",
+            next_step="Define them before the handler, at the top level of a module.",
+        ) from None
     where = RunIn(run_in) if run_in else (RunIn.LOOP if signature.is_async else RunIn.THREAD)
     if (where is RunIn.LOOP) != signature.is_async and where is not RunIn.PROCESS:
         raise InvalidInput(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS and (signature.takes_context or signature.dependencies):
+    if where is RunIn.PROCESS and (signature.contexts or signature.dependencies):
         raise InvalidInput(
             f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
             next_step="Take the payload only; what else it needs, open it in the function.",
@@ -167,11 +99,9 @@ def make_handler(
     return Handler(
         job_type=job_type,
         function=function,
-        codec=codec_for(signature.payload),
-        result_codec=result_codec_for(signature) if keeps_result else None,
-        takes_payload=signature.takes_payload,
-        takes_context=signature.takes_context,
-        dependencies=signature.dependencies,
+        codec=codec,
+        result_codec=result_codec,
+        signature=signature,
         run_in=where,
         **options,
     )
@@ -190,16 +120,6 @@ def check_function(function: Any, what: str, *arguments: object) -> None:
         name = getattr(function, "__qualname__", repr(function))
         next_step = "Write a `def` or an `async def` that returns."
         raise InvalidInput(f"{name} cannot be {what}: {error}.", next_step=next_step) from None
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function)
-    except (NameError, TypeError) as error:
-        raise InvalidInput(
-            f"The annotations of {function.__qualname__} cannot be read: {error}.",
-            next_step="Define the payload's type before the handler, at module level.",
-        ) from None
 
 
 def result_codec_for(signature: Signature) -> Codec[Any]:

@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -23,14 +24,16 @@ from gantline.contract.classify import ErrorClassifier, classify
 from gantline.contract.codec import codec_for, encode_result
 from gantline.contract.outcome import Success
 from gantline.contract.text import storable
-from gantline.worker.handler import read_signature, result_codec_for
+from gantline.worker.handler import result_codec_for
 from gantline.worker.processes import Answer, LogLine, Request, framed
 from gantline.worker.run_log import plain_extras
+from gantline.worker.signature import read_signature
 
 _LENGTH: Final = struct.Struct("!I")
 _PR_SET_PDEATHSIG: Final = 1
 _LINE_LIMIT: Final = 65_536
 _FORMATTER: Final = logging.Formatter()
+_signature_of = cache(read_signature)
 
 
 def serve(descriptor: int) -> None:
@@ -105,11 +108,12 @@ def _run(request: Request) -> Answer:
         _continue_trace(request.trace_context)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(function)
-        signature, arguments = read_signature(function), []
+        signature, payload = _signature_of(function), None
         if request.takes_payload:
-            arguments = [codec_for(signature.payload).decode(bytes(request.payload))]
+            payload = codec_for(signature.payload).decode(bytes(request.payload))
+        arguments, keywords = signature.arguments(payload, None)
         codec = result_codec_for(signature) if request.keeps_result else None
-        return Success(*encode_result(_call(function, arguments), codec))
+        return Success(*encode_result(_call(function, arguments, keywords), codec))
     except BaseException as error:
         return classify(error, classifier)
 
@@ -118,8 +122,8 @@ def _imported(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _call(function: Any, arguments: list[Any]) -> Any:
-    result = function(*arguments)
+def _call(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    result = function(*arguments, **keywords)
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 

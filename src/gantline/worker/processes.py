@@ -118,7 +118,7 @@ class Child:
         classifier = handler.policy.classify
         request = Request(
             _import_path(handler.function),
-            handler.takes_payload,
+            handler.signature.takes_payload,
             run.job.payload,
             None if classifier is None else _import_path(classifier),
             handler.result_codec is not None,

@@ -1,9 +1,9 @@
 """Settings of event streams, each with its default and unit."""
 
-import msgspec
+from gantline.contract.bounds import CheckedStruct
 
 
-class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+class StreamSettings(CheckedStruct, frozen=True, kw_only=True):
     """How many streams there may be, and how long one goes on."""
 
     most: int = 1000
