@@ -431,7 +431,7 @@ async def test_what_is_not_known_is_told_with_what_is(ask: Asker) -> None:
     assert "is not known here; there are jobType, " in body.json()["detail"]
     query = await ask("alice", "GET", "/api/jobs?stats=Queued")
     assert query.json()["errors"][0]["parameter"] == "stats"
-    assert "is not known here; there are status, " in query.json()["detail"]
+    assert "is not known here; there are jobType, queue, " in query.json()["detail"]
     job_type = await ask("alice", "POST", "/api/jobs", {"jobType": "mial"})
     assert "GET /api/job-types" in job_type.json()["detail"]
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from gantline.contract.query import JobFilter, Visibility
+from gantline.contract.query import Cursor, JobFilter, Visibility
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import NewJob
 from gantline.testing.conformance.bench import Bench
@@ -145,11 +145,12 @@ async def test_a_page_passes_over_a_bounded_number_of_jobs(
     begun = {run.job.job_id for run in await bench.claim("a")}
     later = CREATED_AT + timedelta(hours=1)
     await bench.store.insert([make_new(number, created_at=later) for number in range(250)])
-    pages, after = [], None
+    pages: list[set[UUID]] = []
+    after: Cursor | None = None
     while not pages or after:
-        page = await bench.store.find(JobFilter(min_attempts=1), limit=3, after=after)
-        pages.append({job.job.job_id for job in page.items})
-        after = page.next
+        found = await bench.store.find(JobFilter(min_attempts=1), limit=3, after=after)
+        pages.append({job.job.job_id for job in found.items})
+        after = found.next
     assert [len(page) for page in pages] == [0, 0, 3, 2]
-    assert set().union(*pages) == begun
+    assert {job_id for page in pages for job_id in page} == begun
     await bench.close()

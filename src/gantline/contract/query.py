@@ -75,7 +75,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     reasons: frozenset[str] = frozenset()
     """Of the last log row; for dead letters."""
     error_codes: frozenset[str] = frozenset()
-    """Of the last log row, which a Completed job's is never."""
+    """Of the last log row."""
     min_attempts: int = 0
     """Jobs of which so many attempts have begun."""
     internal: bool = True
@@ -117,10 +117,6 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
         if any(some and not possible[name] for name, some in choices.items()):
             return None
-        if self.error_codes:  # those that completed, which are most, are not even looked at
-            possible["statuses"] = (self.statuses or frozenset(JobStatus)) - {JobStatus.COMPLETED}
-            if not possible["statuses"]:
-                return None
         return msgspec.structs.replace(self, **possible)
 
     def admits(self, job: Job) -> bool:

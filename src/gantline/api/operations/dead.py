@@ -20,6 +20,7 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
+from gantline.api.searching import filter_of
 from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import Code, GantlineError, JobNotFound
@@ -66,17 +67,7 @@ class DeadLetters:
     async def listed(self, call: Call) -> Response:
         query: DeadQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
-        job_filter = JobFilter(
-            tenant_id=tenant_id,
-            statuses=DEAD,
-            job_types=frozenset(query.job_type),
-            queues=frozenset(query.queue),
-            reasons=frozenset(query.reason),
-            subject_id=query.subject_id,
-            created_from=query.created_from,
-            created_before=query.created_before,
-            visible_to=visible_to,
-        )
+        job_filter = filter_of(query, tenant_id, visible_to, statuses=DEAD, reasons=query.reason)
         return await self._reading.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def get(self, call: Call) -> Response:
