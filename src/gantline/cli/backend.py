@@ -7,6 +7,7 @@ workers) is None from a server.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Unpack
 from uuid import UUID
 
@@ -109,7 +110,9 @@ class Known(NamedTuple):
         """A switch may be changed before the first job comes; but it may be a typing error too."""
         if name in self.seen:
             return
-        names = _listed(kind, self.seen | (self.served or frozenset()))
+        known = self.seen | (self.served or frozenset())
+        alike = get_close_matches(name, known, n=1)
+        names = f"Is {alike[0]!r} meant?" if alike else _listed(kind, known)
         if self.served is None:
             say(f"There is no job of the {kind} {name!r} that can be seen here. {names}")
             return

@@ -101,17 +101,15 @@ async def get(cli: Cli, job_id: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @pass_cli
 @command
-async def list_(
-    cli: Cli, /, status: tuple[str, ...], limit: int, **options: Unpack[FindOptions]
-) -> None:
+async def list_(cli: Cli, /, limit: int, **options: Unpack[FindOptions]) -> None:
     """List jobs, newest first.
 
     What every option asks for must hold. --code and --attempts are compared job by job: give
     --since where there are millions.
     """
-    chosen: FindOptions = {**options, "status": [JobStatus.parse(name) for name in status]}
+    options["status"] = [JobStatus.parse(name) for name in options["status"] or ()]
     async with cli.backend() as backend:
-        found = await backend.find(limit, **chosen)
+        found = await backend.find(limit, **options)
         show_jobs(cli, backend, found, COLUMNS)
 
 

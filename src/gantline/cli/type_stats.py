@@ -82,9 +82,7 @@ def measure(ended: Sequence[ListedJob]) -> dict[str, Any]:
         "slowestJobId": slowest,
         _WAIT: _joined(wait),
         _RUN: _joined(ran),
-        "slowest": None
-        if slowest is None
-        else f"the slowest ran {_text(run_seconds)} s: {slowest}",
+        "slowest": slowest and f"the slowest ran {_text(run_seconds)} s: {slowest}",
     }
 
 
