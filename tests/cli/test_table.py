@@ -45,6 +45,13 @@ def test_what_can_be_done_without_goes_in_its_order() -> None:
     assert table_of([ROW], COLUMNS, 60).lines[0].split() == ["jobId", "jobType"]
 
 
+def test_what_gave_way_is_named() -> None:
+    assert table_of([ROW], COLUMNS, 200).left_out == []
+    assert table_of([ROW], COLUMNS, 60).left_out == ["state", "age"]
+    empty = ROW | {"age": ""}
+    assert table_of([empty], COLUMNS, 60).left_out == ["state"], "it says nothing anyway"
+
+
 def test_the_last_to_give_way_folds_and_nothing_is_cut() -> None:
     lines = table_of([ROW], COLUMNS, 48).lines
     assert lines[1].startswith(ID)
