@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
 
-R = TypeVar("R")
 A = TypeVar("A")
 Lifespan = Callable[["Gantline"], AbstractAsyncContextManager[Any]]
 
