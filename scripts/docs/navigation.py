@@ -136,6 +136,11 @@ SECTIONS: Final = (
                 "pydantic models and other types, from the submit to the result",
             ),
             Page(
+                "Find a job again",
+                "guides/finding.md",
+                "handles and snapshots by id, and a search by what is known of a job",
+            ),
+            Page(
                 "Transactions",
                 "guides/transactions.md",
                 "submit and complete together with your own writes",

@@ -245,6 +245,13 @@ async def test_two_correlation_ids_are_none(api: Api) -> None:
         "?createdFrom=yesterday",
         "?createdFrom=2020-01-01T00:00:00",
         "?parentJobId=nope",
+        "?errorCode=",
+        "?minAttempts=-1",
+        "?minAttempts=1001",
+        "?internal=1",
+        "?internal=True",
+        "?internal=true&internal=true",
+        "?allTenants=",
         "?cursor=",
         "?cursor=nonsense",
         "?cursor=AQ",
@@ -431,7 +438,7 @@ async def test_what_is_not_known_is_told_with_what_is(ask: Asker) -> None:
     assert "is not known here; there are jobType, " in body.json()["detail"]
     query = await ask("alice", "GET", "/api/jobs?stats=Queued")
     assert query.json()["errors"][0]["parameter"] == "stats"
-    assert "is not known here; there are status, " in query.json()["detail"]
+    assert "is not known here; there are jobType, queue, " in query.json()["detail"]
     job_type = await ask("alice", "POST", "/api/jobs", {"jobType": "mial"})
     assert "GET /api/job-types" in job_type.json()["detail"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from gantline import Gantline
 from gantline.contract.classify import classify
-from gantline.contract.outcome import Failure
+from gantline.contract.outcome import ErrorInfo, Failure
 from gantline.contract.query import PruneRule
 from gantline.contract.snapshot import Progress
 from gantline.contract.status import JobStatus
@@ -278,6 +278,31 @@ async def test_filters_narrow_a_list(ask: Asker, jobs: Gantline, clock: FakeCloc
     assert await listed(ask, "?createdBy=user:alice") == [mail, document]
     assert await listed(ask, "?createdBy=user:bob") == []
     assert await listed(ask, f"?parentJobId={uuid4()}") == []
+    assert await listed(ask, "?minAttempts=1") == [document]
+    assert await listed(ask, "?minAttempts=2") == []
+
+
+async def test_jobs_are_found_by_the_code_of_their_error(ask: Asker, jobs: Gantline) -> None:
+    dead = await submitted(ask)
+    await run_all(jobs, Failure(ErrorInfo("BROKEN", "It is broken."), retryable=False))
+    await submitted(ask, MAIL)
+    assert await listed(ask, "?errorCode=BROKEN&errorCode=OTHER") == [dead]
+    assert await listed(ask, "?errorCode=BROKEN&status=Queued") == []
+    letters = await ask("alice", "GET", "/api/dead-letters?errorCode=BROKEN&createdBy=user:alice")
+    assert [item["jobId"] for item in letters.json()["items"]] == [dead]
+    none = await ask("alice", "GET", "/api/dead-letters?errorCode=OTHER")
+    assert none.json()["items"] == []
+
+
+async def test_all_tenants_are_those_that_the_caller_may_see(ask: Asker) -> None:
+    mine = await submitted(ask, MAIL)
+    theirs = (await ask("system", "POST", "/api/jobs", {**MAIL, "tenantId": "evil"})).json()[
+        "jobId"
+    ]
+    assert set(await listed(ask, "?allTenants=true", "system")) == {mine, theirs}
+    assert await listed(ask, "?allTenants=true") == [mine]
+    assert await listed(ask, "?allTenants=true", "operator") == [mine]
+    assert theirs not in await listed(ask, "?allTenants=false", "system")
 
 
 async def test_the_mount_and_the_proxy_are_in_every_url(jobs: Gantline) -> None:

@@ -239,7 +239,7 @@ async def test_what_the_receiver_said_is_only_for_who_manages_webhooks(
             shown = await ask("viewer", "GET", f"/api/jobs/{tested['deliveryId']}{path}")
             assert shown.status_code == 200
             assert "hunter2" not in shown.text
-        listed = await ask("viewer", "GET", "/api/jobs")
+        listed = await ask("viewer", "GET", "/api/jobs?internal=true")
         assert tested["deliveryId"] in listed.text
         assert "hunter2" not in listed.text
         where = f"/api/webhooks/{webhook_id}/deliveries/{tested['deliveryId']}"

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -169,7 +170,13 @@ def test_at_any_width_a_list_shows_id_type_status_and_why(
     assert lines[1].startswith(dead)
     assert "Failed" in lines[1]
     assert "document-indexing" in lines[1]
-    assert " ".join(" ".join(lines).split()).endswith(f"BROKEN: {message}")
+    text = " ".join(" ".join(lines).split())
+    assert f"BROKEN: {message}" in text
+    note = re.search("Too narrow for (.*); -o json shows everything.", text)
+    left_out = note[1].split(", ") if note else []
+    assert {*lines[0].split(), *left_out} >= {"jobId", "age", "jobType"}
+    assert ("subjectId" if words == "job list" else "reason") in text
+    assert (columns == 80) == bool(left_out)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -185,7 +192,8 @@ def test_at_any_width_every_setting_and_its_value_are_whole(place: Place, column
 def test_at_80_columns_a_queue_shows_whether_it_is_paused(place: Place) -> None:
     place.submit("index", "1")
     place.run("queue", "pause", "default")
-    header, row = shown(place, "queue", "list")
+    header, row, note = shown(place, "queue", "list")
+    assert note == "Too narrow for cancelled; -o json shows everything."
     assert header.split()[-1] == "paused"
     assert row.split()[-1] == "yes"
 

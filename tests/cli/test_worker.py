@@ -206,6 +206,11 @@ def test_a_development_worker_waits_for_broken_code_to_be_mended(shop: Place) ->
         stop(program)
 
 
+@pytest.mark.parametrize("word", ["list", "status", "stop"])
+def test_who_looks_for_workers_learns_where_they_are_listed(place: Place, word: str) -> None:
+    assert_refused(place.run("worker", word), 2, repr(word), "gantline sessions", "module:app")
+
+
 @pytest.mark.parametrize("words", [("worker",), ("dev", "--no-reload")], ids=" ".join)
 @pytest.mark.parametrize(
     ("target", "why"),

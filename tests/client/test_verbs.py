@@ -148,9 +148,12 @@ async def test_jobs_are_listed_by_what_is_asked_for(ask: Asker) -> None:
         "job_type": ["document-indexing"],
         "queue": ["documents"],
         "subject": accepted.subject_id,
-        "created_by": "user:operator",
-        "created_from": datetime.now(UTC) - timedelta(minutes=5),
-        "created_before": datetime.now(UTC) + timedelta(minutes=5),
+        "owner": "user:operator",
+        "since": timedelta(minutes=5),
+        "until": datetime.now(UTC) + timedelta(minutes=5),
+        "min_attempts": 0,
+        "internal": True,
+        "all_tenants": True,
     }
     assert [one.job_id for one in await ask.listed("jobs", **wanted)] == [accepted.job_id]
     wanted["status"] = ["Failed"]
@@ -336,7 +339,7 @@ async def test_an_instant_needs_its_time_zone(ask: Asker) -> None:
     with pytest.raises(InvalidInput, match="time zone"):
         await ask("submit", "sweep", at=naive)
     with pytest.raises(InvalidInput, match="time zone"):
-        await ask.listed("jobs", created_from=naive)
+        await ask.listed("jobs", since=naive)
 
 
 @pytest.mark.parametrize("key", ["", "ä", "x" * 201, "a\nb"])

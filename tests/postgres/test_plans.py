@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from gantline.api.searching import filter_of
+from gantline.api.sent import JobQuery
 from gantline.contract.clock import from_micros
 from gantline.contract.outcome import Success
 from gantline.contract.query import Cursor, JobFilter, PruneRule, Visibility
@@ -227,6 +229,18 @@ FILTERS = {
     "one's own that are dead": own("small-26", "subject-6", status=JobStatus.FAILED),
     "the dead of one who has many": own("big", status=JobStatus.FAILED),
     "the dead of one who has none": own("nobody", status=JobStatus.COMPLETED),
+    "a span of time": JobFilter(
+        tenant_id="tenant-1",
+        created_from=from_micros(1700000000000000 + MILLION - 50),
+        min_attempts=5,
+    ),
+    "a span of time, of those that have finished": JobFilter(
+        tenant_id="tenant-2",
+        statuses=frozenset({JobStatus.COMPLETED}),
+        created_from=from_micros(1700000000000000 + MILLION - 50),
+        min_attempts=5,
+    ),
+    "the errors of a tenant that has none": filter_of(JobQuery(error_code=["BROKEN"]), "tenant-2"),
     "those that somebody submitted": JobFilter(tenant_id="large", created_by="small-26"),
 }
 

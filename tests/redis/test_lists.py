@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from gantline.contract.query import JobFilter, Visibility
+from gantline.contract.query import Cursor, JobFilter, Visibility
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import NewJob
 from gantline.testing.conformance.bench import Bench
@@ -42,6 +42,7 @@ FILTERS = {
         visible_to=Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1", "s2"})),
     ),
     "a subject of every tenant": JobFilter(tenant_id=None, subject_id="s3"),
+    "what was begun": JobFilter(tenant_id=None, min_attempts=1),
     "Running": JobFilter(tenant_id=None, statuses=frozenset({JobStatus.RUNNING})),
 }
 
@@ -131,4 +132,25 @@ async def test_a_claim_over_many_types_takes_the_oldest_of_all(
             for one in (oracle, bench)
         ]
         assert started == expected
+    await bench.close()
+
+
+async def test_a_page_passes_over_a_bounded_number_of_jobs(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no list of its own is looked for in steps, and nothing is lost between them."""
+    monkeypatch.setattr("gantline.stores.redis.query._MOST_PASSED_OVER", 100)
+    bench = await Bench.on(RedisHarness(redis))
+    await bench.store.insert([make_new(number, job_type="a") for number in range(5)])
+    begun = {run.job.job_id for run in await bench.claim("a")}
+    later = CREATED_AT + timedelta(hours=1)
+    await bench.store.insert([make_new(number, created_at=later) for number in range(250)])
+    pages: list[set[UUID]] = []
+    after: Cursor | None = None
+    while not pages or after:
+        found = await bench.store.find(JobFilter(min_attempts=1), limit=3, after=after)
+        pages.append({job.job.job_id for job in found.items})
+        after = found.next
+    assert [len(page) for page in pages] == [0, 0, 3, 2]
+    assert {job_id for page in pages for job_id in page} == begun
     await bench.close()

@@ -16,6 +16,7 @@ from gantline.contract.pointer import UNKNOWN, problem_from
 
 _MOST_PARAMETERS: Final = 500
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_FLAGS: Final = {"true": True, "false": False}
 _CHARSETS: Final = frozenset({"", "charset=utf-8", 'charset="utf-8"'})
 
 
@@ -42,6 +43,7 @@ class _Fields(NamedTuple):
     known: list[str]
     lists: set[str]
     numbers: set[str]
+    flags: set[str]
     default: Sent
 
 
@@ -51,7 +53,8 @@ def _fields(query: type[Sent]) -> _Fields:
     return _Fields(
         known=_names_of(query),
         lists={one.encode_name for one in fields if one.default_factory is list},
-        numbers={one.encode_name for one in fields if isinstance(one.default, int)},
+        numbers={one.encode_name for one in fields if type(one.default) is int},
+        flags={one.encode_name for one in fields if type(one.default) is bool},
         default=query(),
     )
 
@@ -72,8 +75,7 @@ def read_query(call: Call, query: type[Sent]) -> Any:
         elif name in values:
             raise invalid_parameter(name, "is there twice")
         else:
-            is_number = name in fields.numbers and _NUMBER.fullmatch(value)
-            values[name] = int(value) if is_number else value
+            values[name] = _parsed(name, value, fields)
     try:
         # Strictly, or a number would be an instant too.
         return msgspec.convert(values, query)
@@ -82,6 +84,13 @@ def read_query(call: Call, query: type[Sent]) -> Any:
         name = pointer.removeprefix("#/").split("/")[0] or "query"
         found = ErrorDetail(parameter=name, detail=detail)
         raise Refused(ApiCode.INVALID_REQUEST, f"{name}: {detail}.", errors=[found]) from None
+
+
+def _parsed(name: str, value: str, fields: _Fields) -> Any:
+    """What has the look of a number or a flag; the rest is refused where it is converted."""
+    if name in fields.flags:
+        return _FLAGS.get(value, value)
+    return int(value) if name in fields.numbers and _NUMBER.fullmatch(value) else value
 
 
 # -- the body -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=64)]
+ErrorCode = Annotated[str, Meta(min_length=1, max_length=128)]
 IdempotencyKey = Annotated[str, Meta(max_length=512)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 Limit = Annotated[int, Meta(ge=1, le=200)]
@@ -103,35 +104,42 @@ class DeliveriesToReplay(ReplayRequest, frozen=True, kw_only=True, forbid_unknow
 # -- queries ------------------------------------------------------------------------------------
 
 
-class JobQuery(Sent, frozen=True, kw_only=True):
-    """Which jobs to list."""
+class Search(Sent, frozen=True, kw_only=True):
+    """What can be asked of any list of jobs: every given field must match."""
 
-    status: Annotated[list[str], Meta(max_length=20)] = msgspec.field(default_factory=list)
     job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    error_code: Annotated[list[ErrorCode], Meta(max_length=100)] = msgspec.field(
+        default_factory=list
+    )
+    """Of the last error of a job that has not completed."""
     subject_id: Subject | None = None
     created_by: Annotated[str, Meta(max_length=256)] | None = None
     correlation_id: Annotated[str, Meta(max_length=256)] | None = None
     parent_job_id: UUID | None = None
     created_from: Instant | None = None
     created_before: Instant | None = None
+    min_attempts: Annotated[int, Meta(ge=0, le=1000)] = 0
+    """Jobs of which so many attempts have begun."""
+    internal: bool = False
+    """Gantline's own jobs, deliveries of webhooks, too. They are also found by their type."""
     tenant_id: Name | None = None
+    all_tenants: bool = False
+    """Of every tenant that the caller may see; only an operator of the installation sees others."""
     limit: Limit = 50
     cursor: CursorText | None = None
 
 
-class DeadQuery(Sent, frozen=True, kw_only=True):
+class JobQuery(Search, frozen=True, kw_only=True):
+    """Which jobs to list."""
+
+    status: Annotated[list[str], Meta(max_length=20)] = msgspec.field(default_factory=list)
+
+
+class DeadQuery(Search, frozen=True, kw_only=True):
     """Which dead letters to list."""
 
     reason: Annotated[list[Reason], Meta(max_length=100)] = msgspec.field(default_factory=list)
-    job_type: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
-    queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
-    subject_id: Subject | None = None
-    created_from: Instant | None = None
-    created_before: Instant | None = None
-    tenant_id: Name | None = None
-    limit: Limit = 50
-    cursor: CursorText | None = None
 
 
 class AuditQuery(Sent, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Views: a job as documents show it. Never more than the contract says, never operator's detail."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -8,6 +9,8 @@ import msgspec
 
 from gantline.api.documents import (
     AttemptDocument,
+    DeadCountDocument,
+    DeadSummary,
     HistoryEntry,
     JobDocument,
     ListedJob,
@@ -15,8 +18,9 @@ from gantline.api.documents import (
 )
 from gantline.contract.classify import exception_name
 from gantline.contract.identity import uuid_text
+from gantline.contract.query import DeadCount
 from gantline.contract.snapshot import JobSnapshot, LogEntry
-from gantline.contract.status import ON_REQUEST, Event, JobStatus
+from gantline.contract.status import DEAD, ON_REQUEST, Event, JobStatus
 from gantline.contract.webhook import RESERVED_TYPES
 
 _DURING_A_RUN: Final = ON_REQUEST | {Event.CANCEL_REQUESTED}
@@ -180,3 +184,24 @@ def attempts_of(
             )
         )
     return attempts
+
+
+def dead_summary(counted: Sequence[DeadCount]) -> DeadSummary:
+    by_status = {
+        status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
+    }
+    return DeadSummary(
+        total=sum(by_status.values()),
+        failed=by_status[JobStatus.FAILED],
+        poisoned=by_status[JobStatus.POISONED],
+        reasons=[
+            DeadCountDocument(
+                status=one.status,
+                reason=one.reason,
+                job_type=one.job_type,
+                jobs=one.jobs,
+                newest_at=one.newest_at,
+            )
+            for one in counted
+        ],
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
+from gantline.app.finding import Finding
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
@@ -27,11 +28,7 @@ from gantline.contract.audit import AuditSink
 from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
-from gantline.contract.errors import (
-    GantlineError,
-    InvalidInput,
-    StoreMisconfigured,
-)
+from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
 from gantline.contract.schedule import Schedule
@@ -70,12 +67,11 @@ if TYPE_CHECKING:
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
 
-R = TypeVar("R")
 A = TypeVar("A")
 Lifespan = Callable[["Gantline"], AbstractAsyncContextManager[Any]]
 
 
-class Gantline(Declarations):
+class Gantline(Finding, Declarations):
     """An application's jobs: declare them, submit them, run them. Connects at first use.
 
     A store or a trigger that is named here is used, whatever the settings say; where none is, they

@@ -244,6 +244,10 @@ class JobType(Generic[P, R]):
         tenant_id = app.default_tenant if tenant is None else tenant
         return Handle(app, found, tenant_id, codec=self.handler.result_codec)
 
+    def handle_sync(self, job_id: UUID | str, *, tenant: str | None = None) -> SyncHandle[R]:
+        """As `handle`, for code that is not async."""
+        return SyncHandle(self.handle(job_id, tenant=tenant))
+
     def _handle_of(
         self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
     ) -> Handle[R]:

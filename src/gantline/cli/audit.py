@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +23,11 @@ from gantline.audit.verification import (
 )
 from gantline.cli.backend import Backend
 from gantline.cli.command import FAILED, command, confirm
-from gantline.cli.options import span
+from gantline.cli.options import instant_or_span
 from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import InvalidInput
-from gantline.runtime import now
 
 _COLUMNS: Final = Columns(
     ("version", "happenedAt", "actor", "type", "aggregate", "outcome", "count"),
@@ -44,15 +43,6 @@ everywhere_option = click.option(
     is_flag=True,
     help="The chains of all tenants, and the installation's own; only on a store.",
 )
-
-
-def instant_or_span(text: str) -> datetime:
-    """An instant, or how long ago."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return now() - span(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 @click.group()

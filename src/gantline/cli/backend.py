@@ -6,11 +6,13 @@ workers) is None from a server.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Unpack
 from uuid import UUID
 
 from gantline.api.documents import (
+    DeadSummary,
     HistoryEntry,
     JobDocument,
     JobTypeState,
@@ -21,11 +23,11 @@ from gantline.api.documents import (
     StatusDocument,
 )
 from gantline.api.schedule_documents import NewSchedule, RunsToCome, ScheduleDocument
+from gantline.api.searching import FindOptions
 from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
 from gantline.audit.chain import AuditEvent, AuditFilter, UnreadableEntry
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
-from gantline.contract.query import JobFilter
 from gantline.contract.status import JobStatus
 from gantline.contract.webhook import (
     DeliveryStatus,
@@ -65,6 +67,22 @@ class Found(NamedTuple):
     has_more: bool
 
 
+class SeenEvent(NamedTuple):
+    """Something that happened to a job, and how the job stood then."""
+
+    at: datetime
+    event: str
+    job_id: UUID
+    job_type: str
+    status: JobStatus
+    reason: str | None
+    attempt: int
+    error_code: str | None
+    error_message: str | None
+    tenant_id: str | None = None
+    """None from a server: of the tenant that is asked for."""
+
+
 class Acted(NamedTuple):
     """Where an action left a job; `changed` is False when it was there already."""
 
@@ -92,7 +110,9 @@ class Known(NamedTuple):
         """A switch may be changed before the first job comes; but it may be a typing error too."""
         if name in self.seen:
             return
-        names = _listed(kind, self.seen | (self.served or frozenset()))
+        known = self.seen | (self.served or frozenset())
+        alike = get_close_matches(name, known, n=1)
+        names = f"Is {alike[0]!r} meant?" if alike else _listed(kind, known)
         if self.served is None:
             say(f"There is no job of the {kind} {name!r} that can be seen here. {names}")
             return
@@ -140,8 +160,22 @@ class Backend(Protocol):
 
     async def status(self, job_id: UUID, /) -> StatusDocument: ...
 
-    async def find(self, job_filter: JobFilter, limit: int) -> Found:
-        """The newest jobs that match. Whose they are is the backend's, not the filter's."""
+    async def find(self, limit: int, **options: Unpack[FindOptions]) -> Found:
+        """The newest jobs that match. Whose they are, the backend knows."""
+        ...
+
+    async def find_dead(
+        self, limit: int, reason: Sequence[str] = (), **options: Unpack[FindOptions]
+    ) -> Found:
+        """The newest dead letters that match."""
+        ...
+
+    async def dead_summary(self) -> DeadSummary:
+        """How many dead letters there are, by type and reason."""
+        ...
+
+    def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
+        """What happened to jobs: the last so many events, then all that come, if followed."""
         ...
 
     async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]: ...
@@ -152,8 +186,8 @@ class Backend(Protocol):
         """Queue dead letters again; return how many could be. `chosen_by` is for the audit."""
         ...
 
-    async def delete_each(self, job_ids: Sequence[UUID]) -> int:
-        """Remove jobs that have ended; return how many could be."""
+    async def delete_each(self, job_ids: Sequence[UUID]) -> list[UUID | GantlineError]:
+        """Remove jobs that have ended, and all that is known of them."""
         ...
 
     # -- queues and types -------------------------------------------------------------------------

@@ -1,26 +1,36 @@
 """gantline dead: the dead letters, jobs that failed or were poisoned."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 from uuid import UUID
 
 import click
 
+from gantline.api.documents import DeadCountDocument
+from gantline.api.searching import FindOptions
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
 from gantline.cli.jobs import get, show_jobs
 from gantline.cli.options import parse_id
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.output import instant_text, job_row
+from gantline.cli.searching import internal_option, search_options
+from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import IllegalTransition, InvalidInput
-from gantline.contract.query import JobFilter
 from gantline.contract.status import DEAD, JobStatus
+from gantline.contract.webhook import RESERVED_TYPES
 
 COLUMNS: Final = Columns(
     ("jobId", "status", "age", "jobType", "reason", "why"),
     prose="why",
     expendable=("reason", "age"),
+)
+_NEWEST: Final = ("jobId", "errorCode", "errorType", "errorMessage", "why")
+_SUMMARY: Final = Columns(
+    ("jobs", "jobType", "reason", "newestAt", "jobId", "status", "why"),
+    prose="why",
+    expendable=("status", "newestAt", "reason"),
 )
 _PAGE = 200
 
@@ -30,23 +40,55 @@ def dead() -> None:
     """Look at dead letters, run them again or delete them."""
 
 
-def _filtered(job_types: tuple[str, ...], reasons: tuple[str, ...]) -> JobFilter:
-    return JobFilter(
-        statuses=DEAD,
-        job_types=frozenset(job_types),
-        reasons=frozenset(reasons),
-    )
-
-
 @dead.command(name="list")
-@click.option("--type", "job_types", multiple=True)
-@click.option("--reason", "reasons", multiple=True, help="Such as AttemptsExhausted.")
+@click.option("--reason", multiple=True, help="Such as AttemptsExhausted.")
+@search_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @pass_cli
 @command
-async def list_(cli: Cli, job_types: tuple[str, ...], reasons: tuple[str, ...], limit: int) -> None:
+async def list_(
+    cli: Cli, /, reason: tuple[str, ...], limit: int, **options: Unpack[FindOptions]
+) -> None:
     """List dead letters, newest first."""
-    await show_jobs(cli, _filtered(job_types, reasons), limit, COLUMNS)
+    async with cli.backend() as backend:
+        found = await backend.find_dead(limit, reason, **options)
+        show_jobs(cli, backend, found, COLUMNS)
+
+
+@dead.command()
+@internal_option
+@all_tenants_option
+@pass_cli
+@command
+async def summary(cli: Cli, internal: bool) -> None:
+    """Count dead letters by type and reason, the most first, with the newest of each.
+
+    The error, why, is that of the newest.
+    """
+    rows = []
+    async with cli.backend() as backend:
+        counts = (await backend.dead_summary()).reasons
+        shown = [one for one in counts if internal or not one.job_type.startswith(RESERVED_TYPES)]
+        shown.sort(key=lambda one: (-one.jobs, one.job_type, one.reason))
+        for one in shown:
+            of_reason = await backend.find_dead(1, [one.reason], job_type=one.job_type)
+            newest = [job_row(job, cli.clock.now()) for job in of_reason.jobs]
+            rows.append({**_counted(one), **{name: newest[0][name] for name in _NEWEST if newest}})
+        empty = f"There are no dead letters of {backend.whose}."
+    cli.output.rows(rows, _SUMMARY, empty=empty)
+    if shown:
+        redrive = f"gantline dead redrive --type {shown[0].job_type}"
+        say(f"Look at one: gantline dead show ID. Run those of a type again: {redrive}")
+
+
+def _counted(one: DeadCountDocument) -> dict[str, Any]:
+    return {
+        "jobType": one.job_type,
+        "status": one.status.value,
+        "reason": one.reason,
+        "jobs": one.jobs,
+        "newestAt": instant_text(one.newest_at),
+    }
 
 
 dead.add_command(get, name="show")
@@ -104,7 +146,8 @@ async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
         chosen = await selection.find(backend)
         if not await _confirmed(cli, "discard", chosen, dry_run=dry_run, yes=yes):
             return
-        discarded = await backend.delete_each(chosen)
+        answers = await backend.delete_each(chosen)
+        discarded = sum(isinstance(answer, UUID) for answer in answers)
         cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
 
 
@@ -112,7 +155,8 @@ class _Selection(NamedTuple):
     """Which dead letters are meant: those named, else the first of those that a filter finds."""
 
     job_ids: tuple[UUID, ...]
-    filter: JobFilter
+    job_types: tuple[str, ...]
+    reasons: tuple[str, ...]
     limit: int
 
     @property
@@ -124,14 +168,15 @@ class _Selection(NamedTuple):
         """How they were chosen, for the audit."""
         if self.by_id:
             return {"jobIds": len(self.job_ids)}
-        types, reasons = sorted(self.filter.job_types), sorted(self.filter.reasons)
-        named = {"jobTypes": types, "reasons": reasons}
+        named = {"jobTypes": sorted(self.job_types), "reasons": sorted(self.reasons)}
         return {name: value for name, value in named.items() if value} or {"all": True}
 
     async def find(self, backend: Backend) -> list[UUID]:
         if self.by_id:
             return [await _dead(backend, job_id) for job_id in self.job_ids]
-        found = await backend.find(self.filter, self.limit)
+        found = await backend.find_dead(
+            self.limit, self.reasons, job_type=self.job_types, internal=True
+        )
         return [job.job_id for job in found.jobs]
 
 
@@ -158,7 +203,7 @@ def _selection(
     if not (job_ids or has_filter):
         raise InvalidInput("Nothing is chosen.", next_step="Name ids, --type, --reason or --all.")
     ids = tuple(dict.fromkeys(parse_id(one) for one in job_ids))
-    return _Selection(ids, _filtered(job_types, reasons), limit)
+    return _Selection(ids, job_types, reasons, limit)
 
 
 async def _confirmed(cli: Cli, verb: str, chosen: list[UUID], *, dry_run: bool, yes: bool) -> bool:

@@ -20,6 +20,7 @@ from gantline.cli.session import Cli, pass_cli
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
+from gantline.cli.webhooks import NO_KEY
 from gantline.contract.errors import GantlineError
 from gantline.contract.query import LaneCounts
 from gantline.contract.retention import Retention
@@ -32,6 +33,8 @@ from gantline.manager.sessions import Session, live_sessions
 from gantline.manager.switches import Closed, Switches
 from gantline.stores.diagnostics import advice_of, software_of
 from gantline.telemetry.health_server import parse_address
+from gantline.webhooks.endpoints import ENDPOINTS
+from gantline.webhooks.fan_out import CONSUMER as WEBHOOKS
 from gantline.worker.settings import WorkerSettings
 
 _COLUMNS: Final = Columns(("result", "found", "advice"), prose="advice")
@@ -229,8 +232,11 @@ async def _retention(cli: Cli, store: JobStore) -> Check:
 
 async def _consumers(store: JobStore) -> list[Check]:
     found = await consumers(store)
-    left = [one.name for one in found if not one.run_by]
-    failing = [one for one in found if one.is_failing]
+    # Those of webhooks must not be forgotten: there is something to deliver.
+    has_webhooks = bool(await store.read_records(ENDPOINTS, limit=1))
+    kept = {WEBHOOKS} if has_webhooks else set()
+    unread = {one.name for one in found if not one.run_by}
+    left, failing = sorted(unread - kept), [one for one in found if one.is_failing]
     if not found:
         return []
     return [
@@ -240,6 +246,13 @@ async def _consumers(store: JobStore) -> list[Check]:
             f"{counted(len(left), 'consumer')} of events without a worker",
             f"No live worker runs {_first(left)}: nothing that they have not read is removed. "
             "Start a worker that does, or: gantline consumer delete NAME.",
+            result="warn",
+        ),
+        _check(
+            "webhooks have a worker",
+            not unread & kept,
+            "webhooks are NOT delivered",
+            NO_KEY,
             result="warn",
         ),
         _check(

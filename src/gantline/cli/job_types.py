@@ -8,9 +8,10 @@ from gantline.api.documents import JobTypeState
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
 from gantline.cli.options import check_name
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted
+from gantline.cli.type_stats import stats
 
 _COLUMNS: Final = Columns(
     ("jobType", "queued", "running", "workers", "paused", "disabled"), expendable=("running",)
@@ -22,7 +23,11 @@ def type_() -> None:
     """Look at job types, pause them or switch them off."""
 
 
+type_.add_command(stats)
+
+
 @type_.command(name="list")
+@all_tenants_option
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:

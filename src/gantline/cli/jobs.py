@@ -1,21 +1,24 @@
-"""gantline job: submit, look at, list, cancel, redrive, prune and watch jobs."""
+"""gantline job: submit, look at, list, cancel, redrive, delete, prune and watch jobs."""
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from uuid import UUID
 
 import click
 import msgspec
 
+from gantline.api.searching import FindOptions
 from gantline.app.settings import FLAG
 from gantline.auth.action import Action
-from gantline.cli.backend import Acted, Backend
+from gantline.cli.backend import Acted, Backend, Found
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.searching import search_options
+from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError, InvalidInput
@@ -73,6 +76,7 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
 
 @job.command()
 @click.argument("job_id")
+@all_tenants_option
 @pass_cli
 @command
 async def get(cli: Cli, job_id: str) -> None:
@@ -90,43 +94,33 @@ async def get(cli: Cli, job_id: str) -> None:
 @job.command(name="list")
 @click.option(
     "--status",
-    "statuses",
     multiple=True,
     help="Queued, Running, Completed, Failed, Poisoned or Cancelled.",
 )
-@click.option("--type", "job_types", multiple=True)
-@click.option("--queue", "queues", multiple=True)
-@click.option("--subject", "subject_id")
+@search_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @pass_cli
 @command
-async def list_(
-    cli: Cli,
-    statuses: tuple[str, ...],
-    job_types: tuple[str, ...],
-    queues: tuple[str, ...],
-    subject_id: str | None,
-    limit: int,
-) -> None:
-    """List jobs, newest first."""
-    job_filter = JobFilter(
-        statuses=frozenset(JobStatus.parse(name) for name in statuses),
-        job_types=frozenset(job_types),
-        queues=frozenset(queues),
-        subject_id=subject_id,
-    )
-    await show_jobs(cli, job_filter, limit, COLUMNS)
+async def list_(cli: Cli, /, limit: int, **options: Unpack[FindOptions]) -> None:
+    """List jobs, newest first.
 
-
-async def show_jobs(cli: Cli, job_filter: JobFilter, limit: int, columns: Columns) -> None:
+    What every option asks for must hold. --code and --attempts are compared job by job: give
+    --since where there are millions.
+    """
+    options["status"] = [JobStatus.parse(name) for name in options["status"] or ()]
     async with cli.backend() as backend:
-        jobs, has_more = await backend.find(job_filter, limit)
-        empty = f"No jobs found for {backend.whose}.{backend.unseen}"
+        found = await backend.find(limit, **options)
+        show_jobs(cli, backend, found, COLUMNS)
+
+
+def show_jobs(cli: Cli, backend: Backend, found: Found, columns: Columns) -> None:
+    if cli.all_tenants:
+        columns = columns._replace(names=(columns.names[0], "tenantId", *columns.names[1:]))
     now = cli.clock.now()
-    rows = [job_row(job, now) for job in jobs]
-    cli.output.rows(rows, columns, empty=empty)
-    if has_more:
-        say(f"There are more; these are the newest {limit}. Use --limit for more.")
+    rows = [job_row(job, now) for job in found.jobs]
+    cli.output.rows(rows, columns, empty=f"No jobs found for {backend.whose}.{backend.unseen}")
+    if found.has_more:
+        say(f"There are more; these are the newest {len(rows)}. Use --limit for more.")
 
 
 @job.command()
@@ -149,6 +143,23 @@ async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
     ids = [parse_id(job_id) for job_id in job_ids]
     async with cli.backend() as backend:
         report(cli, await backend.redrive_each(ids))
+
+
+@job.command()
+@click.argument("job_ids", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_cli
+@command
+async def delete(cli: Cli, job_ids: tuple[str, ...], yes: bool) -> None:
+    """Remove jobs that have ended, and all that is known of them.
+
+    One that waits or runs is refused: cancel it first.
+    """
+    ids = list(dict.fromkeys(parse_id(job_id) for job_id in job_ids))
+    async with cli.backend() as backend:
+        if not yes:
+            await confirm(f"delete {counted(len(ids), 'job')} with all that is known of them")
+        report(cli, await backend.delete_each(ids))
 
 
 @job.command()
@@ -260,17 +271,23 @@ async def _follow(cli: Cli, backend: Backend, job_id: UUID, *, is_once: bool) ->
         await asyncio.sleep(backend.look_again_seconds)
 
 
-def report(cli: Cli, answers: list[Acted | GantlineError]) -> None:
+def report(cli: Cli, answers: Sequence[Acted | UUID | GantlineError]) -> None:
     """Print what was done to each; fail with the first error once all are printed."""
-    done = [answer for answer in answers if isinstance(answer, Acted)]
-    rows = [
-        {"jobId": str(one.job_id), "status": one.status.value, "changed": one.changed}
-        for one in done
-    ]
+    rows = [_done(answer) for answer in answers if not isinstance(answer, GantlineError)]
     if rows:
-        cli.output.rows(rows, Columns(("jobId", "status", "changed")), empty="")
+        cli.output.rows(rows, Columns(("jobId", "status", "changed", "deleted")), empty="")
     errors = [answer for answer in answers if isinstance(answer, GantlineError)]
     for error in errors[1:]:
         say(f"Error: {error}")
     if errors:
         raise errors[0]
+
+
+def _done(answer: Acted | UUID) -> dict[str, Any]:
+    if isinstance(answer, UUID):
+        return {"jobId": str(answer), "deleted": True}
+    return {
+        "jobId": str(answer.job_id),
+        "status": answer.status.value,
+        "changed": answer.changed,
+    }

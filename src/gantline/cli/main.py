@@ -13,6 +13,7 @@ from gantline.cli.consumers import consumer
 from gantline.cli.db import db
 from gantline.cli.dead import dead
 from gantline.cli.doctor import doctor
+from gantline.cli.events import events
 from gantline.cli.job_types import type_
 from gantline.cli.jobs import job
 from gantline.cli.keys import key
@@ -82,8 +83,8 @@ def main(
 
 
 for part in (
-    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, job, key, queue, schedule),
-    *(sessions, stats, store_group, type_, webhook, worker),
+    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, events, job, key, queue),
+    *(schedule, sessions, stats, store_group, type_, webhook, worker),
 ):
     main.add_command(part)
 

@@ -11,7 +11,7 @@ from gantline.app.settings import CODE, DEFAULT, FLAG, SETTINGS, Value
 from gantline.cli.command import command
 from gantline.cli.options import OF_WORKERS
 from gantline.cli.queues import COUNTED, RARELY_ASKED
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
@@ -31,6 +31,7 @@ _CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", e
 
 
 @click.command()
+@all_tenants_option
 @pass_cli
 @command
 async def stats(cli: Cli) -> None:

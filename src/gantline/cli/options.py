@@ -2,7 +2,7 @@
 
 import math
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -10,8 +10,10 @@ import click
 
 from gantline.app.settings import DEFAULT, Settings
 from gantline.auth.rate_limit import RateLimit, read_rate_limit
+from gantline.contract.clock import as_utc
 from gantline.contract.errors import InvalidInput
 from gantline.contract.text import name_problem
+from gantline.runtime import now
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 
 _SPAN: Final = re.compile(r"(\d{1,6})([dhms])", re.ASCII)
@@ -44,6 +46,17 @@ def span(text: str) -> timedelta:
     if found is None:
         raise click.BadParameter(f"{text!r} is no span of time; write 90d, 12h, 30m or 45s.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def instant_or_span(text: str) -> datetime:
+    """Read an instant, or how long ago; an instant without a zone is in UTC."""
+    try:
+        return as_utc(datetime.fromisoformat(text))
+    except ValueError:
+        pass
+    if not _SPAN.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is no instant; write 2h, 30d or 2026-11-01T12:00.")
+    return now() - span(text)
 
 
 def span_text(length: timedelta) -> str:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,7 +13,7 @@ import click
 import msgspec
 
 from gantline.api.documents import HistoryEntry, ListedJob
-from gantline.cli.table import Columns, table_lines
+from gantline.cli.table import Columns, table_of
 from gantline.cli.talk import say
 from gantline.contract.clock import as_utc
 
@@ -45,6 +46,14 @@ class Output:
             case _:
                 say(empty)
 
+    def line(self, row: Row, columns: Columns) -> None:
+        """Print one of many as it comes: what would be a row of the table, or a line of JSON."""
+        if self._format == "table":
+            cells = [_cell(name, row) for name in columns.names]
+            click.echo("  ".join(filter(None, cells)))
+        else:
+            click.echo(msgspec.json.encode(_data(row)).decode())
+
     def one(self, row: Row) -> None:
         """Print one thing: as lines of name and value, or as JSON."""
         if self._format == "table":
@@ -76,7 +85,10 @@ class Output:
                 click.echo("\n" + "\n".join(lines))
 
 
-_FOR_TABLES_ONLY: Final = frozenset({"attempts", "age", "why", "serves", "happenedAt", "versions"})
+_FOR_TABLES_ONLY: Final = frozenset(
+    {"attempts", "age", "why", "serves", "happenedAt", "versions"}
+    | {"time", "slowest", "waited p50/p95", "ran p50/p95"}
+)
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -92,11 +104,15 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else _PIPE_WIDTH
     cells = [{name: _cell(name, row) for name in columns.names} for row in rows]
-    header, *lines = table_lines(cells, columns, width)
+    table = table_of(cells, columns, width)
+    header, *lines = table.lines
     if is_terminal and not os.environ.get("NO_COLOR"):
         header = click.style(header, bold=True)
     for line in (header, *lines):
         click.echo(line)
+    if table.left_out:
+        note = f"Too narrow for {', '.join(table.left_out)}; -o json shows everything."
+        say(textwrap.fill(note, width))
 
 
 def _cell(column: str, row: Row) -> str:
@@ -137,14 +153,14 @@ def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:
         "tenantId": job.tenant_id,
         "subjectId": job.subject_id,
         "correlationId": job.correlation_id,
-        "createdAt": _instant(job.created_at),
-        "scheduledAt": _instant(job.scheduled_at),
-        "startedAt": _instant(job.started_at),
-        "completedAt": _instant(job.completed_at),
+        "createdAt": instant_text(job.created_at),
+        "scheduledAt": instant_text(job.scheduled_at),
+        "startedAt": instant_text(job.started_at),
+        "completedAt": instant_text(job.completed_at),
         "progress": job.progress,
         "phase": job.phase,
         "reason": job.reason,
-        **_error_fields(job.error_code, job.error_message, job.error_type),
+        **error_fields(job.error_code, job.error_message, job.error_type),
         "version": job.version,
     }
 
@@ -156,17 +172,17 @@ def log_row(entry: HistoryEntry, error_detail: str | None) -> dict[str, Any]:
         "event": entry.event.value,
         "status": entry.status.value,
         "reason": entry.reason,
-        "endedAt": _instant(entry.at),
+        "endedAt": instant_text(entry.at),
         "attempt": entry.attempt,
         "session": entry.session,
-        "startedAt": _instant(entry.started_at),
-        **_error_fields(entry.error_code, entry.error_message, entry.error_type),
+        "startedAt": instant_text(entry.started_at),
+        **error_fields(entry.error_code, entry.error_message, entry.error_type),
         "errorDetail": error_detail,
         "actor": entry.actor,
     }
 
 
-def _error_fields(code: str | None, message: str | None, kind: str | None) -> dict[str, str | None]:
+def error_fields(code: str | None, message: str | None, kind: str | None) -> dict[str, str | None]:
     """What went wrong, without what the exception said: that may be anybody's data."""
     what = f"{code} ({kind})" if kind else code
     return {
@@ -177,7 +193,7 @@ def _error_fields(code: str | None, message: str | None, kind: str | None) -> di
     }
 
 
-def _instant(value: Any) -> str | None:
+def instant_text(value: Any) -> str | None:
     return None if value is None else as_utc(value).isoformat().replace("+00:00", "Z")
 
 

@@ -10,7 +10,7 @@ from gantline.api.documents import QueueState
 from gantline.cli.backend import Backend
 from gantline.cli.command import command
 from gantline.cli.options import check_name
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 
@@ -44,6 +44,7 @@ def queue() -> None:
 
 
 @queue.command(name="list")
+@all_tenants_option
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:

@@ -3,12 +3,19 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from uuid import UUID
 
-from gantline.api.documents import LaneDocument, QueuesDocument, StatusDocument
+from gantline.api.documents import (
+    DeadSummary,
+    LaneDocument,
+    ListedJob,
+    QueuesDocument,
+    StatusDocument,
+)
+from gantline.api.searching import FindOptions
 from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
-from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, TypeSeen
+from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.talk import notice_when_slow, say
 from gantline.client import RedriveByFilter
 from gantline.client.async_client import AsyncClient
@@ -21,8 +28,6 @@ from gantline.contract.errors import (
     NotAuthenticated,
     ServerError,
 )
-from gantline.contract.query import JobFilter
-from gantline.contract.status import DEAD
 
 _TIMEOUT_SECONDS: Final = 15.0
 # Where a server asks for a longer pause, the user gets the error at once.
@@ -43,8 +48,9 @@ class ServerBackend(AsyncClient):
     look_again_seconds = _LOOK_AGAIN_SECONDS
     unseen = " A key without a role sees only its own jobs, and those of its subjects."
 
-    def __init__(self, url: str, *, tenant: str | None) -> None:
+    def __init__(self, url: str, *, tenant: str | None, all_tenants: bool = False) -> None:
         super().__init__(url, tenant=tenant, timeout_seconds=_TIMEOUT_SECONDS, retries=_RETRIES)
+        self._all_tenants = all_tenants
         self._label = url
 
     async def _reply_to(self, request: Request) -> Reply:
@@ -54,6 +60,8 @@ class ServerBackend(AsyncClient):
 
     @property
     def whose(self) -> str:
+        if self._all_tenants:
+            return "all tenants"
         return f"the tenant {self._tenant!r}" if self._tenant else "the tenant of the API key"
 
     # -- jobs -------------------------------------------------------------------------------------
@@ -61,27 +69,49 @@ class ServerBackend(AsyncClient):
     async def log(self, job_id: UUID) -> list[LoggedEntry]:
         return [LoggedEntry(entry) for entry in await self.history(job_id)]
 
-    async def find(self, job_filter: JobFilter, limit: int) -> Found:
-        """One more than asked for shows whether there are more."""
-        types, queues = sorted(job_filter.job_types), sorted(job_filter.queues)
-        if job_filter.statuses == DEAD:  # a list of its own there, which knows reasons
-            found = self.dead_letters(
-                job_type=types,
-                queue=queues,
-                subject=job_filter.subject_id,
-                reason=sorted(job_filter.reasons),
-                limit=limit + 1,
+    async def find(self, limit: int, **options: Unpack[FindOptions]) -> Found:
+        options = {**options, "all_tenants": self._all_tenants}
+        return await _found(self.jobs(limit=limit + 1, **options), limit)
+
+    async def find_dead(
+        self, limit: int, reason: Sequence[str] = (), **options: Unpack[FindOptions]
+    ) -> Found:
+        options = {**options, "all_tenants": self._all_tenants}
+        return await _found(self.dead_letters(reason=reason, limit=limit + 1, **options), limit)
+
+    async def dead_summary(self) -> DeadSummary:
+        self._refuse_all_tenants()
+        return await super().dead_summary()
+
+    async def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
+        self._refuse_all_tenants()
+        if not follow:
+            raise InvalidInput(
+                "A server shows events as they come, and not those that were.",
+                next_step="Give --follow, or name the store by --store.",
             )
-        else:
-            found = self.jobs(
-                job_type=types,
-                queue=queues,
-                subject=job_filter.subject_id,
-                status=sorted(job_filter.statuses),
-                limit=limit + 1,
+        async for event in self.follow_jobs():
+            if (job := event.status) is None:
+                say("Some events were missed: the server does not know them any more.")
+                continue
+            yield SeenEvent(
+                at=job.updated_at,
+                event=event.event,
+                job_id=job.job_id,
+                job_type=job.job_type,
+                status=job.status,
+                reason=job.reason,
+                attempt=job.attempt,
+                error_code=job.error_code,
+                error_message=job.error_message,
             )
-        jobs = [job async for job in found]
-        return Found(jobs[:limit], len(jobs) > limit)
+
+    def _refuse_all_tenants(self) -> None:
+        if self._all_tenants:
+            raise InvalidInput(
+                "A server shows this of one tenant at a time.",
+                next_step="Name it by --tenant, or name the store by --store.",
+            )
 
     async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         return await self._each(job_ids, self.cancel)
@@ -120,23 +150,25 @@ class ServerBackend(AsyncClient):
             redriven += (await self.redrive_dead_letters(chosen)).redriven
         return redriven
 
-    async def delete_each(self, job_ids: Sequence[UUID]) -> int:
-        deleted = 0
+    async def delete_each(self, job_ids: Sequence[UUID]) -> list[UUID | GantlineError]:
+        answers: list[UUID | GantlineError] = []
         for job_id in job_ids:
             try:
                 await self.delete(job_id)
             except (ServerError, NotAuthenticated):
                 raise
-            except GantlineError:
-                continue
-            deleted += 1
-        return deleted
+            except GantlineError as error:
+                answers.append(error)
+            else:
+                answers.append(job_id)
+        return answers
 
     # -- queues and types -------------------------------------------------------------------------
 
     async def queues(
         self, *, queue: Sequence[str] = (), limit: int = _MOST_COUNTED
     ) -> QueuesDocument:
+        self._refuse_all_tenants()
         return await super().queues(queue=queue, limit=limit)
 
     async def types(self) -> list[TypeSeen]:
@@ -166,6 +198,7 @@ class ServerBackend(AsyncClient):
         return Known(frozenset(names), served=None)
 
     async def lanes(self) -> list[LaneDocument]:
+        self._refuse_all_tenants()
         counted = await self.statistics(limit=_MOST_COUNTED)
         if omitted := counted.lanes_omitted:
             say(f"There are {omitted} more pairs of queue and type; these are the fullest.")
@@ -193,3 +226,9 @@ class ServerBackend(AsyncClient):
             action=audit_filter.action,
             since=audit_filter.since,
         )
+
+
+async def _found(listed: AsyncIterator[ListedJob], limit: int) -> Found:
+    """One more than asked for shows whether there are more."""
+    jobs = [job async for job in listed]
+    return Found(jobs[:limit], len(jobs) > limit)

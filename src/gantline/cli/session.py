@@ -87,6 +87,7 @@ class Cli:
         self.settings = settings
         self.output = output
         self.clock = SystemClock()
+        self.all_tenants = False
 
     @cached_property
     def tenant(self) -> str:
@@ -100,6 +101,11 @@ class Cli:
                 raise
             say(f"Warning: the tenant that the application names is not known: {error}")
             return self.settings["tenant"]
+
+    @property
+    def scope(self) -> str | None:
+        """Whose jobs are looked at; None for those of every tenant."""
+        return None if self.all_tenants else self.tenant
 
     def tenant_of(self, app: Gantline) -> str:
         named = self.settings.value("tenant")
@@ -131,7 +137,8 @@ class Cli:
         if server := self._server():
             named = self.settings.value("tenant")
             tenant = None if named.source == DEFAULT else named.text
-            async with _server_backend()(server, tenant=tenant) as backend:
+            make = _server_backend()
+            async with make(server, tenant=tenant, all_tenants=self.all_tenants) as backend:
                 yield backend
             return
         async with self.store_backend(create=create) as backend:
@@ -324,3 +331,21 @@ def _only_app(module: Any) -> Gantline | None:
 
 
 pass_cli = click.make_pass_decorator(Cli)
+
+
+def _look_everywhere(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    cli = context.find_object(Cli)
+    if is_set and cli is not None:
+        if cli.settings.value("tenant").source == FLAG:
+            raise click.UsageError("Both --tenant and --all-tenants are given; name one of them.")
+        cli.all_tenants = True
+
+
+all_tenants_option = click.option(
+    "--all-tenants",
+    is_flag=True,
+    expose_value=False,
+    callback=_look_everywhere,
+    help="Of every tenant.",
+)
+"""For commands that only look; `cli.scope` says it."""

@@ -1,34 +1,54 @@
 """The store as the backend, for users who can reach it: jobs, queues, types, audit."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from gantline.api.documents import (
+    DeadSummary,
     JobDocument,
     JobTypeState,
     LaneDocument,
-    ListedJob,
     QueueDocument,
     QueuesDocument,
     QueueState,
     StatusDocument,
 )
+from gantline.api.searching import FindOptions, find_each, make_filter
 from gantline.api.tallies import summed
-from gantline.api.views import history_entry, job_document, listed_job, status_document
+from gantline.api.views import (
+    dead_summary,
+    history_entry,
+    job_document,
+    listed_job,
+    status_document,
+)
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
-from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, Submitted, TypeSeen
+from gantline.cli.backend import (
+    Acted,
+    Found,
+    Kind,
+    Known,
+    LoggedEntry,
+    SeenEvent,
+    Submitted,
+    TypeSeen,
+)
 from gantline.cli.prepare import prepare
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
 from gantline.contract.errors import GantlineError, JobNotFound
-from gantline.contract.query import Cursor, JobFilter, LaneCounts
-from gantline.contract.snapshot import JobSnapshot, LogEntry
+from gantline.contract.query import JobFilter, LaneCounts
+from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
+from gantline.contract.status import DEAD
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import Acted as ManagerActed
@@ -58,7 +78,12 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     @property
     def whose(self) -> str:
-        return f"the tenant {self._cli.tenant!r}"
+        scope = self._cli.scope
+        return "all tenants" if scope is None else f"the tenant {scope!r}"
+
+    @property
+    def _now(self) -> datetime:
+        return self._cli.clock.now()
 
     def _max_depth_of(self, job_type: str) -> int | None:
         """Only what submits asks for it: the application is not imported for anything else."""
@@ -79,7 +104,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return job_document(found, now, with_payload=True, with_error_type=True)
 
     async def log(self, job_id: UUID) -> list[LoggedEntry]:
-        history = await self._store.history(job_id, tenant_id=self._cli.tenant)
+        history = await self._store.history(job_id, tenant_id=self._cli.scope)
         return [_logged(row) for row in history]
 
     async def status(self, job_id: UUID, /) -> StatusDocument:
@@ -87,24 +112,47 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
     async def _get(self, job_id: UUID) -> JobSnapshot:
-        (found,) = await self._store.get([job_id], tenant_id=self._cli.tenant)
+        (found,) = await self._store.get([job_id], tenant_id=self._cli.scope)
         if found is None:
             raise JobNotFound(job_id)
         return found
 
-    async def find(self, job_filter: JobFilter, limit: int) -> Found:
-        job_filter = msgspec.structs.replace(job_filter, tenant_id=self._cli.tenant)
-        now = self._cli.clock.now()
-        jobs: list[ListedJob] = []
-        after: Cursor | None = None
-        while len(jobs) < limit:
-            size = min(_PAGE, limit - len(jobs))
-            page = await self._store.find(job_filter, limit=size, after=after)
-            jobs += [listed_job(job, now, with_error_type=True) for job in page.items]
-            after = page.next
-            if after is None:
-                break
-        return Found(jobs, after is not None)
+    async def find(self, limit: int, **options: Unpack[FindOptions]) -> Found:
+        return await self._find(limit, make_filter(options, self._cli.tenant, self._now))
+
+    async def find_dead(
+        self, limit: int, reason: Sequence[str] = (), **options: Unpack[FindOptions]
+    ) -> Found:
+        dead: FindOptions = {**options, "status": DEAD}
+        job_filter = make_filter(dead, self._cli.tenant, self._now)
+        return await self._find(limit, replace(job_filter, reasons=frozenset(reason)))
+
+    async def _find(self, limit: int, job_filter: JobFilter) -> Found:
+        """One more than asked for shows whether there are more."""
+        if self._cli.all_tenants:
+            job_filter = replace(job_filter, tenant_id=None)
+        now = self._now
+        jobs = [
+            listed_job(job, now, with_error_type=True)
+            async for job in find_each(self._store, job_filter, limit + 1)
+        ]
+        return Found(jobs[:limit], len(jobs) > limit)
+
+    async def dead_summary(self) -> DeadSummary:
+        return dead_summary(await self._store.dead_counts(tenant_id=self._cli.scope))
+
+    async def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
+        position = max(0, await self._store.last_event() - last)
+        while True:
+            page = await self._store.events(after=position, limit=_PAGE)
+            for event in page:
+                position = event.sequence
+                if self._cli.scope in (None, event.tenant_id):
+                    yield _seen(event)
+            if not page and not follow:
+                return
+            if not page:
+                await asyncio.sleep(self.look_again_seconds)
 
     async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         await self._audit.jobs("cancelJob", Action.CANCEL, job_ids)
@@ -132,17 +180,20 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         await self._audit.jobs(operation, Action.REDRIVE, job_ids)
         return sum(isinstance(answer, Acted) for answer in await self._redriven(job_ids))
 
-    async def delete_each(self, job_ids: Sequence[UUID]) -> int:
+    async def delete_each(self, job_ids: Sequence[UUID]) -> list[UUID | GantlineError]:
         await self._audit.jobs("deleteJob", Action.DELETE, job_ids)
         answers = await self._manager.delete(job_ids, tenant_id=self._cli.tenant)
-        return sum(not isinstance(answer, GantlineError) for answer in answers)
+        return [
+            answer if isinstance(answer, GantlineError) else job_id
+            for job_id, answer in zip(job_ids, answers, strict=True)
+        ]
 
     # -- queues and types -------------------------------------------------------------------------
 
     async def queues(self) -> QueuesDocument:
         await self._switches.refresh()
         lanes: dict[str, list[LaneCounts]] = {}
-        for lane in await self._store.counts(tenant_id=self._cli.tenant):
+        for lane in await self._store.counts(tenant_id=self._cli.scope):
             lanes.setdefault(lane.queue, []).append(lane)
         for queue in sorted({*self._switches.paused_queues, *self._switches.depth_caps}):
             lanes.setdefault(queue, [])
@@ -186,7 +237,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         await self._switches.refresh()
         queued: Counter[str] = Counter()
         running: Counter[str] = Counter()
-        for lane in await self._store.counts(tenant_id=self._cli.tenant):
+        for lane in await self._store.counts(tenant_id=self._cli.scope):
             queued[lane.job_type] += lane.queued
             running[lane.job_type] += lane.running
         sessions = await live_sessions(self._store)
@@ -260,7 +311,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         now = await self._store.ping()
         return [
             LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-            for lane in await self._store.counts(tenant_id=self._cli.tenant)
+            for lane in await self._store.counts(tenant_id=self._cli.scope)
         ]
 
 
@@ -273,3 +324,19 @@ def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:
 def _logged(row: LogEntry) -> LoggedEntry:
     detail = row.error.detail if row.error else None
     return LoggedEntry(history_entry(row, with_session=True, with_error_type=True), detail)
+
+
+def _seen(event: LoggedEvent) -> SeenEvent:
+    entry = event.entry
+    return SeenEvent(
+        at=entry.at,
+        event=entry.event.value,
+        job_id=entry.job_id,
+        job_type=event.job_type,
+        status=entry.status,
+        reason=entry.reason,
+        attempt=entry.attempt,
+        error_code=entry.error.code if entry.error else None,
+        error_message=entry.error.message if entry.error else None,
+        tenant_id=event.tenant_id,
+    )

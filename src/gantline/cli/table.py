@@ -12,7 +12,8 @@ _NARROWEST_PROSE: Final = 40
 _NARROWEST: Final = 8
 # What people copy or compare.
 _WHOLE: Final = frozenset(
-    {"jobId", "sessionId", "state", "status", "attempts", "age", "event", "endedAt", "completedAt"}
+    {"jobId", "sessionId", "webhookId", "deliveryId", "keyId", "state", "status", "attempts"}
+    | {"age", "event", "time", "endedAt", "newestAt", "completedAt"}
 )
 
 Cells = Mapping[str, str]
@@ -37,13 +38,23 @@ class _Layout(NamedTuple):
         return width - sum(self.widths.values()) - len(_GAP) * (len(self.widths) - 1)
 
 
-def table_lines(rows: Sequence[Cells], columns: Columns, width: int) -> list[str]:
-    """Lay rows out in so many columns of characters; the first line is the header."""
-    layout = _fitted(_natural(rows, columns), columns, width)
+class Table(NamedTuple):
+    lines: list[str]
+    """The first is the header."""
+    left_out: list[str]
+    """The columns that have something to say, and no room."""
+
+
+def table_of(rows: Sequence[Cells], columns: Columns, width: int) -> Table:
+    """Lay rows out in so many columns of characters."""
+    natural = _natural(rows, columns)
+    layout = _fitted(natural, columns, width)
     lines = [_joined({name: name for name in layout.widths}, layout)]
     for row in rows:
         lines += _row_lines(row, layout, width)
-    return [line.rstrip() for line in lines]
+    shown = {*layout.widths, layout.below}
+    left_out = [name for name in natural.widths if name not in shown]
+    return Table([line.rstrip() for line in lines], left_out)
 
 
 def _natural(rows: Sequence[Cells], columns: Columns) -> _Layout:
@@ -57,7 +68,7 @@ def _natural(rows: Sequence[Cells], columns: Columns) -> _Layout:
 
 
 def _fitted(layout: _Layout, columns: Columns, width: int) -> _Layout:
-    layout = _with_prose_folded(layout, columns, width)
+    layout = _with_prose_folded(_Layout(dict(layout.widths)), columns, width)
     for name in columns.expendable:
         if layout.room(width) < 0:
             layout.widths.pop(name, None)

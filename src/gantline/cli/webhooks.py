@@ -18,17 +18,25 @@ from gantline.cli.options import parse_id, span
 from gantline.cli.session import Cli, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
-from gantline.contract.errors import InvalidInput
+from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.webhook import (
     ALL_EVENTS,
+    DELIVERY_TYPE,
     EVENT_TYPES,
     OUTCOMES,
     BodyFormat,
     DeliveryStatus,
     IssuedWebhook,
+    WebhookDelivery,
 )
 
+# A worker that has just been started takes a moment.
+_SOON: Final = timedelta(seconds=2)
 SECRET_VARIABLE: Final = "GANTLINE_WEBHOOK_SECRET"  # noqa: S105  # the name of a variable
+NO_KEY: Final = (
+    "No live worker delivers webhooks: start the workers with GANTLINE_WEBHOOK_KEY, as it is where "
+    "webhooks are made."
+)
 _COLUMNS: Final = Columns(
     ("webhookId", "status", "url", "eventTypes", "failingSince", "description"),
     expendable=("description", "failingSince", "eventTypes"),
@@ -100,7 +108,14 @@ async def add(
         concurrency=concurrency,
     )
     async with cli.backend(create=True) as backend:
-        _show_issued(cli, await backend.create_webhook(_checked(webhook)))
+        issued = await backend.create_webhook(_checked(webhook))
+        known = await backend.known("type") if job_types else None
+        _show_issued(cli, issued)
+        for name in job_types:
+            if name in (*EVENT_TYPES, ALL_EVENTS):
+                say(f"Warning: {name} is an event, and no type of job: --event {name}.")
+            elif known is not None:
+                known.say_if_unseen("type", name)
 
 
 @webhook.command(name="list")
@@ -138,20 +153,43 @@ async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
         sys.exit(FAILED)
 
 
+async def _ended(
+    backend: Backend, webhook_id: UUID, delivery_id: UUID, within: timedelta
+) -> WebhookDelivery:
+    async with asyncio.timeout(within.total_seconds()):
+        while True:
+            found = await backend.delivery(webhook_id, delivery_id)
+            if found.status is not DeliveryStatus.PENDING:
+                return found
+            await asyncio.sleep(backend.look_again_seconds)
+
+
+async def _undeliverable(cli: Cli, backend: Backend) -> str:
+    """Why no live worker delivers, with the next step; empty where one does or nobody knows."""
+    served = (await backend.known("type")).served
+    if served is None or DELIVERY_TYPE in served:
+        return ""
+    if not served:
+        return f"No worker is alive to make it. Start one: {cli.worker_command}"
+    return NO_KEY
+
+
 async def _watch(
     cli: Cli, backend: Backend, webhook_id: UUID, delivery_id: UUID, wait: timedelta
 ) -> bool:
     """Wait until a delivery has ended; a worker makes it, so there must be one."""
+    pending = f"The delivery {delivery_id} is still pending."
+    soon = min(wait, _SOON)
     try:
-        async with asyncio.timeout(wait.total_seconds()):
-            while True:
-                found = await backend.delivery(webhook_id, delivery_id)
-                if found.status is not DeliveryStatus.PENDING:
-                    break
-                await asyncio.sleep(backend.look_again_seconds)
+        found = await _ended(backend, webhook_id, delivery_id, soon)
     except TimeoutError:
-        say(f"The delivery {delivery_id} is still pending. Does a worker run, with its key?")
-        raise
+        if problem := await _undeliverable(cli, backend):
+            raise GantlineError(f"{pending} {problem}") from None
+        try:
+            found = await _ended(backend, webhook_id, delivery_id, wait - soon)
+        except TimeoutError:
+            say(f"{pending} Does a worker run, and was it started with GANTLINE_WEBHOOK_KEY?")
+            raise
     row = msgspec.to_builtins(found)
     tries = row.pop("tries")
     cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)

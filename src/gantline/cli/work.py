@@ -33,11 +33,15 @@ from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
 from gantline.cli.supervision.reloader import Reloader
 from gantline.cli.talk import Say, log_as, notice_when_slow
+from gantline.contract.errors import InvalidInput
 from gantline.telemetry.health import require_broker
 from gantline.telemetry.health_server import ListenAddress, parse_address
+from gantline.webhooks.endpoints import ENDPOINTS
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.worker import Worker
 
+# What people type who look for workers.
+_NO_MODULES: Final = frozenset({"list", "ls", "status", "show", "start", "stop"})
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)
 _THREADS_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 3.0
@@ -86,6 +90,11 @@ def worker(
     """Run jobs of the application MODULE:APP until stopped."""
 
     def run() -> int:
+        if target in _NO_MODULES:
+            raise InvalidInput(
+                f"`gantline worker` runs jobs, and {target!r} is no application.",
+                next_step="`gantline sessions` lists workers; `gantline worker module:app` is one.",
+            )
         report = log_as(cli.settings, log_format, log_level.upper())
         asked = None if drain_seconds is None else timedelta(seconds=drain_seconds)
         # As far as it is known before the application is.
@@ -156,7 +165,10 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
+        has_webhooks = bool(await app.store.read_records(ENDPOINTS, limit=1))
     report(f"Jobs are kept in {label} ({choice.why}).")
+    if has_webhooks and app.webhooks is None:
+        report("Warning: GANTLINE_WEBHOOK_KEY is not set, so this worker delivers no webhooks.")
 
 
 async def _work(

@@ -5,6 +5,7 @@ Its answers are the API's own documents (`gantline.api.documents`), its errors t
 """
 
 from gantline.api.schedule_documents import NewSchedule, ScheduleSent
+from gantline.api.searching import FindOptions
 from gantline.api.sent import DeliveriesToReplay, JobToSubmit, RedriveByFilter, WebhookToKeep
 from gantline.client.submission import JobOptions, new_job
 from gantline.importing import extra
@@ -19,6 +20,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "DeliveriesToReplay",
+    "FindOptions",
     "JobOptions",
     "JobToSubmit",
     "NewSchedule",

@@ -260,7 +260,7 @@ def _query(values: Values) -> tuple[tuple[str, str], ...]:
         elif isinstance(value, Sequence) and not isinstance(value, str):
             pairs += [(name, str(one)) for one in value]
         elif value is not None:
-            pairs.append((name, str(value)))
+            pairs.append((name, "true" if value is True else str(value)))
     return tuple(pairs)
 
 

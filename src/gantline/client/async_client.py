@@ -33,6 +33,7 @@ from gantline.api.documents import (
     StatisticsDocument,
     StatusDocument,
 )
+from gantline.api.searching import FindOptions, query_of
 from gantline.api.sent import DepthCap, JobToSubmit, RedriveByFilter
 from gantline.audit.chain import AuditEvent
 from gantline.client.address import setup
@@ -55,7 +56,6 @@ from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.codec import codec_for
 from gantline.contract.errors import InvalidInput, InvalidPayload
 from gantline.contract.not_completed import NOT_COMPLETED
-from gantline.contract.status import JobStatus
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -254,33 +254,9 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
             why = " ".join(invalid.problems[0])
             raise InvalidInput(f"The result is not of the type that you named: {why}.") from None
 
-    def jobs(
-        self,
-        *,
-        status: Sequence[JobStatus | str] = (),
-        job_type: Sequence[str] = (),
-        queue: Sequence[str] = (),
-        subject: str | None = None,
-        created_by: str | None = None,
-        correlation_id: str | None = None,
-        parent_job_id: JobId | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
-        limit: int | None = None,
-    ) -> Items[ListedJob]:
+    def jobs(self, *, limit: int | None = None, **options: Unpack[FindOptions]) -> Items[ListedJob]:
         """List jobs, newest first, a page at a time; all, or the first `limit`."""
-        values = {
-            "status": status,
-            "jobType": job_type,
-            "queue": queue,
-            "subjectId": subject,
-            "createdBy": created_by,
-            "correlationId": correlation_id,
-            "parentJobId": parent_job_id,
-            "createdFrom": created_from,
-            "createdBefore": created_before,
-        }
-        return self._list("/api/jobs", values, limit, page_of=JobPage)
+        return self._list("/api/jobs", self._search(options), limit, page_of=JobPage)
 
     def follow(self, job_id: JobId, *, last_event_id: str = "") -> Items[StreamEvent]:
         """Follow a job to its end: how it stands, then its progress and all that happens to it.
@@ -351,22 +327,11 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         self,
         *,
         reason: Sequence[str] = (),
-        job_type: Sequence[str] = (),
-        queue: Sequence[str] = (),
-        subject: str | None = None,
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
         limit: int | None = None,
+        **options: Unpack[FindOptions],
     ) -> Items[ListedJob]:
         """List dead letters, newest first; all, or the first `limit`."""
-        values = {
-            "reason": reason,
-            "jobType": job_type,
-            "queue": queue,
-            "subjectId": subject,
-            "createdFrom": created_from,
-            "createdBefore": created_before,
-        }
+        values = {**self._search(options), "reason": reason}
         return self._list("/api/dead-letters", values, limit, page_of=JobPage)
 
     async def dead_letter(self, job_id: JobId) -> JobDocument:
@@ -464,6 +429,11 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         return await self._read("/api/stats/scale", ScaleDocument, values)
 
     # -- what they share --------------------------------------------------------------------------
+
+    def _search(self, options: FindOptions) -> dict[str, Any]:
+        """The parameters that say which jobs are meant."""
+        query = msgspec.to_builtins(query_of(options, self._clock.now()))
+        return {name: value for name, value in query.items() if value not in (None, [], 0)}
 
     async def _act(
         self, job_id: JobId, verb: str, only_if: StatusDocument | None

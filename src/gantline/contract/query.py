@@ -74,6 +74,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     reasons: frozenset[str] = frozenset()
     """Of the last log row; for dead letters."""
+    error_codes: frozenset[str] = frozenset()
+    """Of the last log row."""
+    min_attempts: int = 0
+    """Jobs of which so many attempts have begun."""
+    internal: bool = True
+    """Whether Gantline's own jobs, deliveries of webhooks, are among them."""
     subject_id: str | None = None
     created_by: str | None = None
     correlation_id: str | None = None
@@ -106,11 +112,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         texts = (self.tenant_id, self.subject_id, self.created_by, self.correlation_id)
         if not all(text is None or is_storable(text) for text in texts):
             return None
-        choices = {"job_types": self.job_types, "queues": self.queues, "reasons": self.reasons}
+        names = ("job_types", "queues", "reasons", "error_codes")
+        choices = {name: getattr(self, name) for name in names}
         possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
         if any(some and not possible[name] for name, some in choices.items()):
             return None
-        return self if possible == choices else msgspec.structs.replace(self, **possible)
+        return msgspec.structs.replace(self, **possible)
 
     def admits(self, job: Job) -> bool:
         """Whether the caller may see this job at all, whatever else the filter asks for."""

@@ -122,22 +122,32 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it stands. `version` grows with every change that a client could see."""
+    """A job as it stands."""
 
     job: Job
+    """What was submitted."""
     status: JobStatus
     version: int
+    """Grows with every change that a client could see."""
     attempt: int
+    """How many attempts have begun."""
     crashes: int
+    """In how many crashes of a worker it was."""
     snoozes: int
+    """How often its handler asked to be run later."""
     fence: int
+    """How many runs have begun, attempts or not."""
     priority: int
+    """0 to 3, the most urgent first."""
     run_at: datetime | None = None
+    """While it is Queued: the instant from which it is due."""
     run: CurrentRun | None = None
+    """The run that a Running job is in."""
     last: LogEntry | None = None
     """The newest row of the log that is not one of ON_REQUEST."""
 
     def derived(self, now: datetime) -> DerivedState | None:
+        """Say what the status means right now."""
         if self.run and self.run.cancel_requested:
             return DerivedState.CANCELLING
         if self.status is not JobStatus.QUEUED or self.run_at is None:
@@ -155,6 +165,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def completed_at(self) -> datetime | None:
+        """When it ended, however."""
         return self.last.at if self.last and self.status.is_terminal else None
 
     @property

@@ -63,7 +63,10 @@ class JobReader(Protocol):
         ...
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        """Read a page of jobs, newest first by (created_at, job_id)."""
+        """Read a page of jobs, newest first by (created_at, job_id).
+
+        It may have fewer than `limit` and still lead on, where what was asked for is rare.
+        """
         ...
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:

@@ -2,10 +2,15 @@
 
 from gantline.contract.job import Job
 from gantline.contract.query import JobFilter
+from gantline.contract.snapshot import LogEntry
 from gantline.contract.status import JobStatus
+from gantline.contract.webhook import RESERVED_TYPES
 
 
-def matches(filter: JobFilter, job: Job, status: JobStatus, last_reason: str) -> bool:
+def matches(
+    filter: JobFilter, job: Job, *, status: JobStatus, attempt: int, last: LogEntry | None
+) -> bool:
+    """`last` is the newest row of the log that is an outcome."""
     equal = (
         (filter.tenant_id, job.tenant_id),
         (filter.subject_id, job.subject_id),
@@ -17,12 +22,15 @@ def matches(filter: JobFilter, job: Job, status: JobStatus, last_reason: str) ->
         (filter.statuses, status),
         (filter.job_types, job.job_type),
         (filter.queues, job.queue),
-        (filter.reasons, last_reason),
+        (filter.reasons, last.reason if last else ""),
+        (filter.error_codes, last.error.code if last and last.error else None),
     )
     return (
         all(expected is None or expected == actual for expected, actual in equal)
         and all(not choices or actual in choices for choices, actual in among)
+        and attempt >= filter.min_attempts
         and not (filter.created_from and job.created_at < filter.created_from)
         and not (filter.created_before and job.created_at >= filter.created_before)
+        and (filter.internal or not job.job_type.startswith(RESERVED_TYPES))
         and filter.admits(job)
     )

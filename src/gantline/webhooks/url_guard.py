@@ -32,6 +32,7 @@ _URL: Final = re.compile(
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # What ends in a number is an IPv4 address to some parsers: 2130706433, 0177.1, 0x7f.1.
 _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_UNLESS_ALLOWED: Final = ", unless an operator allows its network: GANTLINE_WEBHOOK_ALLOW"
 _MOST_LOOKUPS: Final = 200
 _MOST_LOOKUPS_OF_A_TENANT: Final = 10
 
@@ -116,11 +117,11 @@ class UrlGuard:
         if all(is_within(address, self._allow) for address in found):
             return found
         if target.scheme != "https":
-            raise TargetRefused("must start with https://")
+            raise TargetRefused(f"must start with https://{_UNLESS_ALLOWED}")
         if target.port not in self._ports:
-            raise TargetRefused(f"must use the port {_join_ports(self._ports)}")
+            raise TargetRefused(f"must use the port {_join_ports(self._ports)}{_UNLESS_ALLOWED}")
         if not all(is_public(one) or is_within(one, self._allow) for one in found):
-            raise TargetRefused("leads to an address that is not public")
+            raise TargetRefused(f"leads to an address that is not public{_UNLESS_ALLOWED}")
         return found
 
     async def check(self, url: str, *, tenant_id: str) -> None:

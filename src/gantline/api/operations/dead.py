@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 from gantline.api.call import Call
 from gantline.api.documents import (
-    DeadCountDocument,
-    DeadSummary,
     ErrorDetail,
     RedrivenItem,
     RedriveReport,
@@ -20,12 +18,14 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
+from gantline.api.searching import filter_of
 from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
+from gantline.api.views import dead_summary
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import Code, GantlineError, JobNotFound
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import DEAD, JobStatus
+from gantline.contract.status import DEAD
 from gantline.manager.manager import Acted
 
 _PAGE: Final = 200
@@ -43,40 +43,12 @@ class DeadLetters:
         tenant_id = await self._access.tenant(call, query.tenant_id)
         every = await self._jobs.store.dead_counts(tenant_id=tenant_id)
         counted = await self._access.visible_rows(call, tenant_id, every)
-        by_status = {
-            status: sum(one.jobs for one in counted if one.status is status) for status in DEAD
-        }
-        document = DeadSummary(
-            total=sum(by_status.values()),
-            failed=by_status[JobStatus.FAILED],
-            poisoned=by_status[JobStatus.POISONED],
-            reasons=[
-                DeadCountDocument(
-                    status=one.status,
-                    reason=one.reason,
-                    job_type=one.job_type,
-                    jobs=one.jobs,
-                    newest_at=one.newest_at,
-                )
-                for one in counted
-            ],
-        )
-        return JsonResponse(200, document)
+        return JsonResponse(200, dead_summary(counted))
 
     async def listed(self, call: Call) -> Response:
         query: DeadQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
-        job_filter = JobFilter(
-            tenant_id=tenant_id,
-            statuses=DEAD,
-            job_types=frozenset(query.job_type),
-            queues=frozenset(query.queue),
-            reasons=frozenset(query.reason),
-            subject_id=query.subject_id,
-            created_from=query.created_from,
-            created_before=query.created_before,
-            visible_to=visible_to,
-        )
+        job_filter = filter_of(query, tenant_id, visible_to, statuses=DEAD, reasons=query.reason)
         return await self._reading.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def get(self, call: Call) -> Response:

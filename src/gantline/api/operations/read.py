@@ -15,6 +15,7 @@ from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.paging import cursor_text, page_response, read_cursor
 from gantline.api.problems import invalid_parameter
+from gantline.api.searching import filter_of
 from gantline.api.sent import JobQuery
 from gantline.api.views import (
     attempts_of,
@@ -75,19 +76,8 @@ class JobReading:
     async def listed(self, call: Call) -> Response:
         query: JobQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
-        job_filter = JobFilter(
-            tenant_id=tenant_id,
-            statuses=_statuses(query.status),
-            job_types=frozenset(query.job_type),
-            queues=frozenset(query.queue),
-            subject_id=query.subject_id,
-            created_by=query.created_by,
-            correlation_id=query.correlation_id,
-            parent_job_id=query.parent_job_id,
-            created_from=query.created_from,
-            created_before=query.created_before,
-            visible_to=visible_to,
-        )
+        statuses = _statuses(query.status)
+        job_filter = filter_of(query, tenant_id, visible_to, statuses=statuses)
         return await self.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def page(

@@ -187,7 +187,7 @@ class Entry:
         )
 
     def matches(self, filter: JobFilter) -> bool:
-        return matches(filter, self.job, self.status, self.last_reason)
+        return matches(filter, self.job, status=self.status, attempt=self.attempt, last=self.last)
 
 
 def _current_run(lease: Lease) -> CurrentRun:

@@ -78,10 +78,19 @@ _IS_THEIRS: Final = "(job.created_by = %s AND job.created_by <> '' OR job.subjec
 # Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
 # finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
-_LAST_REASON: Final = (
-    "(SELECT last.reason FROM gantline.log AS last "  # noqa: S608  # constants only
-    f"WHERE last.job_id = job.id AND last.{IS_OUTCOME} ORDER BY last.version DESC LIMIT 1)"
-)
+
+
+def _of_last(column: str) -> str:
+    return (
+        f"(SELECT last.{column} FROM gantline.log AS last "  # noqa: S608  # constants only
+        f"WHERE last.job_id = job.id AND last.{IS_OUTCOME} ORDER BY last.version DESC LIMIT 1)"
+    )
+
+
+_ATTEMPT: Final = f"""coalesce(
+    (SELECT waiting.attempt FROM gantline.ready AS waiting WHERE waiting.job_id = job.id),
+    (SELECT running.attempt FROM gantline.lease AS running WHERE running.job_id = job.id),
+    {_of_last("attempt")})"""  # noqa: S608  # constants only
 
 
 async def get(sql: Sql, job_ids: Sequence[UUID], tenant_id: str | None) -> list[JobSnapshot | None]:
@@ -181,7 +190,7 @@ def _scan(
 ) -> tuple[str, list[object]]:
     """Make the query for the (created_at, id) of matching jobs in one status, newest first."""
     source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)
-    conditions, values = _conditions(filter, way)
+    conditions, values = _conditions(filter, way, created_at)
     if way and status:
         conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
         values += [] if status in _HAS_STATUS else [str(status)]
@@ -209,12 +218,14 @@ def _scan(
     return by_name, [Texts(way.names), *values, limit, limit]
 
 
-def _conditions(filter: JobFilter, way: _Way | None) -> Terms:
+def _conditions(filter: JobFilter, way: _Way | None, created_at: str) -> Terms:
     conditions, values = make_terms(
         filter,
         placeholder="%s",
+        created_at=created_at,
         parent=filter.parent_job_id,
-        last_reason=_LAST_REASON,
+        of_last=_of_last,
+        attempt=_ATTEMPT,
         among=lambda column, some: ([f"{column} = ANY (%s)"], [Texts(some)]),
     )
     if way:

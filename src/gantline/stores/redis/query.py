@@ -17,6 +17,7 @@ from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.contract.webhook import RESERVED_TYPES
 from gantline.stores.filters import matches
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls, in_batches
@@ -35,6 +36,8 @@ _LISTS_AT_ONCE: Final = 200
 _TENANTS_AT_ONCE: Final = 200
 _LEAST_OF_A_LIST: Final = 8
 _MOST_OF_A_LIST: Final = 400
+# What has no list of its own is looked for job by job; then a page may be short.
+_MOST_PASSED_OVER: Final = 20_000
 
 
 async def get(
@@ -61,15 +64,21 @@ async def find(calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | N
     jobs = _iterate_newest_first(calls, narrowed, limit, after)
     if (first := await _find_by_own_id(calls, narrowed, after)) is not None:
         jobs = _merge_one(first, jobs)
+    passed_over = 0
     async for job in jobs:
-        if matches(narrowed, job.job, job.status, job.last.reason if job.last else ""):
+        if matches(narrowed, job.job, status=job.status, attempt=job.attempt, last=job.last):
             found.append(job)
             if len(found) > limit:
-                break
-    items = tuple(found[:limit])
-    is_more = len(found) > limit
-    last = items[-1].job if items else None
-    return Page(items, Cursor(last.created_at, last.job_id) if last and is_more else None)
+                return Page(tuple(found[:limit]), _cursor_at(found[limit - 1]))
+            continue
+        passed_over += 1
+        if passed_over == _MOST_PASSED_OVER:
+            return Page(tuple(found[:limit]), _cursor_at(job))
+    return Page(tuple(found), None)
+
+
+def _cursor_at(job: JobSnapshot) -> Cursor:
+    return Cursor(job.job.created_at, job.job.job_id)
 
 
 async def _find_by_own_id(
@@ -192,6 +201,7 @@ async def find_lists(calls: Calls, filter: JobFilter) -> list[str]:
         if (not filter.statuses or status in filter.statuses)
         and (not filter.job_types or lanes[lane].job_type in filter.job_types)
         and (not filter.queues or lanes[lane].queue in filter.queues)
+        and (filter.internal or not lanes[lane].job_type.startswith(RESERVED_TYPES))
     ]
 
 

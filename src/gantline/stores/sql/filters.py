@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from gantline.contract.clock import to_micros
-from gantline.contract.query import JobFilter
+from gantline.contract.query import JobFilter, in_64_bits
+from gantline.contract.webhook import RESERVED_TYPES
 
 Terms = tuple[list[str], list[object]]
 """Conditions, and their values in order."""
@@ -13,27 +14,38 @@ def make_terms(
     filter: JobFilter,
     *,
     placeholder: str,
+    created_at: str,
     parent: object,
-    last_reason: str,
+    of_last: Callable[[str], str],
+    attempt: str,
     among: Callable[[str, Sequence[str]], Terms],
 ) -> Terms:
     """Write all but the conditions for the tenant and for the caller.
 
-    `parent` is the encoded id; `last_reason` selects the reason of the last outcome; `among` writes
-    the condition that a column has one of several values.
+    `created_at` is the column in whose order the list is; `parent` is the encoded id; `of_last`
+    selects a column of the last outcome; `attempt` selects which attempt the job is in; `among`
+    writes the condition that a column has one of several values.
     """
     equal = {
         "job.subject =": filter.subject_id,
         "job.created_by =": filter.created_by,
         "job.correlation =": filter.correlation_id,
         "job.parent =": parent,
-        "job.created_at >=": filter.created_from and to_micros(filter.created_from),
-        "job.created_at <": filter.created_before and to_micros(filter.created_before),
+        f"{created_at} >=": filter.created_from and to_micros(filter.created_from),
+        f"{created_at} <": filter.created_before and to_micros(filter.created_before),
+        f"{attempt} >=": in_64_bits(filter.min_attempts) or None,
+        f"substr(lane.job_type, 1, {len(RESERVED_TYPES)}) <>": (
+            None if filter.internal else RESERVED_TYPES
+        ),
     }
     conditions = [f"{term} {placeholder}" for term, value in equal.items() if value is not None]
     values: list[object] = [value for value in equal.values() if value is not None]
-    choices = ("lane.job_type", filter.job_types), ("lane.queue", filter.queues)
-    for column, some in (*choices, (last_reason, filter.reasons)):
+    for column, some in (
+        ("lane.job_type", filter.job_types),
+        ("lane.queue", filter.queues),
+        (of_last("reason"), filter.reasons),
+        (of_last("error_code"), filter.error_codes),
+    ):
         if some:
             more_conditions, more_values = among(column, sorted(some))
             conditions += more_conditions

@@ -64,10 +64,19 @@ _IS_OF_SUBJECT: Final = "(job.subject = ? AND job.subject <> '')"
 # Up to so many jobs of a status are checked one by one. With more, an index of owners or subjects
 # finds the jobs of a caller who may see only his own.
 _FEW: Final = 200
-_LAST_REASON: Final = (
-    "(SELECT reason FROM gantline_log AS last "  # noqa: S608  # constants only
-    f"WHERE last.job_id = job.id AND {IS_OUTCOME} ORDER BY version DESC LIMIT 1)"
-)
+
+
+def _of_last(column: str) -> str:
+    return (
+        f"(SELECT {column} FROM gantline_log AS last "  # noqa: S608  # constants only
+        f"WHERE last.job_id = job.id AND {IS_OUTCOME} ORDER BY version DESC LIMIT 1)"
+    )
+
+
+_ATTEMPT: Final = f"""coalesce(
+    (SELECT attempt FROM gantline_ready WHERE job_id = job.id),
+    (SELECT attempt FROM gantline_lease WHERE job_id = job.id),
+    {_of_last("attempt")})"""  # noqa: S608  # constants only
 
 
 def get(
@@ -163,7 +172,7 @@ def _scan(
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one status, newest first."""
     source, order = _SOURCES.get(status, _ENDED), "job"
-    conditions, values = _conditions(filter, way)
+    conditions, values = list[str](), list[object]()
     if way:
         source = _SOURCES[None]
         if status:
@@ -180,6 +189,9 @@ def _scan(
             conditions.append("log.tenant = ?")
             values.append(filter.tenant_id)
     created_at, job_id = f"{order}.created_at", f"{order}.{'job_id' if order == 'log' else 'id'}"
+    of_filter, of_values = _conditions(filter, way, created_at)
+    conditions += of_filter
+    values += of_values
     if after:
         conditions.append(f"({created_at}, {job_id}) < (?, ?)")
         values += [to_micros(after.created_at), after.job_id.bytes]
@@ -192,12 +204,14 @@ def _scan(
     return connection.execute(statement, (*values, limit)).fetchall()
 
 
-def _conditions(filter: JobFilter, way: _Way | None) -> Terms:
+def _conditions(filter: JobFilter, way: _Way | None, created_at: str) -> Terms:
     conditions, values = make_terms(
         filter,
         placeholder="?",
+        created_at=created_at,
         parent=filter.parent_job_id and filter.parent_job_id.bytes,
-        last_reason=_LAST_REASON,
+        of_last=_of_last,
+        attempt=_ATTEMPT,
         among=lambda column, some: ([f"{column} IN {placeholders(len(some))}"], [*some]),
     )
     if filter.tenant_id is not None:

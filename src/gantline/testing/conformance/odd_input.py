@@ -31,6 +31,8 @@ async def no_job_has_a_text_that_cannot_be_kept(bench: Bench, case: str) -> None
         JobFilter(job_types=frozenset({text})),
         JobFilter(queues=frozenset({text}), statuses=frozenset(JobStatus)),
         JobFilter(reasons=frozenset({text})),
+        JobFilter(error_codes=frozenset({text})),
+        JobFilter(min_attempts=2**80),
         JobFilter(visible_to=Visibility(tenant_id=text)),
         JobFilter(visible_to=Visibility(job_types=frozenset({text}))),
         JobFilter(visible_to=Visibility(owner=text)),

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from gantline.contract.errors import Code
 from gantline.contract.outcome import TypeDisabled
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
@@ -152,6 +153,70 @@ async def dead_letters_are_found_by_reason(bench: Bench) -> None:
     )
     page = await bench.store.find(job_filter, limit=10)
     assert [job.job.job_id for job in page.items] == [run.job.job_id]
+
+
+@rule
+async def jobs_are_found_by_the_code_of_their_last_error(bench: Bench) -> None:
+    dead, _ = await bench.bring_to(JobStatus.FAILED)
+    await bench.bring_to(JobStatus.COMPLETED)
+    run = await bench.start()
+    await bench.finish(run, RETRYABLE)
+    for code, job_id in (("BROKEN", dead), (Code.NETWORK_ERROR, run.job.job_id)):
+        found = await all_pages(bench, JobFilter(error_codes=frozenset({code, "none"})), limit=1)
+        assert [job.job.job_id for job in found] == [job_id]
+    completed = JobFilter(
+        statuses=frozenset({JobStatus.COMPLETED}), error_codes=frozenset({"BROKEN"})
+    )
+    assert (await bench.store.find(completed, limit=10)).items == ()
+    await bench.redrive(dead)
+    assert (await all_pages(bench, JobFilter(error_codes=frozenset({"BROKEN"})), limit=1)) == []
+
+
+@rule
+async def jobs_are_found_by_how_many_attempts_have_begun(bench: Bench) -> None:
+    for status in _claimable_order():
+        await bench.bring_to(status)
+    tried = await bench.submit(job_type="tried")
+    for _ in range(2):
+        (run,) = await bench.claim("tried")
+        await bench.finish(run, RETRYABLE)
+        bench.clock.advance(HOUR)
+    begun = {least: await all_pages(bench, JobFilter(min_attempts=least), 4) for least in range(4)}
+    every = await all_pages(bench, JobFilter(), limit=4)
+    for least, found in begun.items():
+        assert found == [job for job in every if job.attempt >= least]
+    assert [job.job.job_id for job in begun[2] if job.job.job_type == "tried"] == [tried]
+    assert begun[3] == [job for job in begun[3] if job.job.job_id != tried]
+    (run,) = await bench.claim("tried")
+    assert tried in {job.job.job_id for job in await all_pages(bench, JobFilter(min_attempts=3), 4)}
+
+
+@rule_for(JobStatus)
+async def a_span_of_time_narrows_every_status(bench: Bench, status: JobStatus) -> None:
+    """Each has its own index, and its own column for the time."""
+    ids = []
+    for hours in range(4):
+        created_at = CREATED_AT + hours * HOUR
+        if status is JobStatus.QUEUED:
+            ids.append(await bench.submit(created_at=created_at))
+        else:
+            ids.append((await bench.bring_to(status, created_at=created_at))[0])
+    narrow = JobFilter(
+        statuses=frozenset({status}),
+        created_from=CREATED_AT + HOUR,
+        created_before=CREATED_AT + 3 * HOUR,
+    )
+    found = await all_pages(bench, narrow, limit=1)
+    assert [job.job.job_id for job in found] == [ids[2], ids[1]]
+
+
+@rule
+async def jobs_of_gantline_itself_can_be_left_out(bench: Bench) -> None:
+    own = await bench.submit(job_type="gantline.webhook-delivery")
+    others = {await bench.submit(job_type=name) for name in ("Gantline.mail", "gantline", "test")}
+    found = await all_pages(bench, JobFilter(internal=False), limit=2)
+    assert {job.job.job_id for job in found} == others
+    assert own in {job.job.job_id for job in await all_pages(bench, JobFilter(), limit=2)}
 
 
 @rule

@@ -1,0 +1,259 @@
+"""Finding jobs again from the command line: filters, sums, events, and removing one."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from click.testing import Result
+
+from gantline.api.documents import ListedJob
+from gantline.cli.type_stats import measure
+from gantline.contract.clock import SystemClock
+from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE
+from gantline.manager.manager import JobManager
+from gantline.manager.submitter import Submission
+from gantline.testing.factories import make_job
+from tests.cli.conftest import NOBODY, Place, assert_bad_option, assert_refused
+from tests.servers.http_api import ApiProcess
+
+
+class Where(Place):
+    """A store of its own, asked itself or by a server before it."""
+
+    def __init__(self, folder: Path, words: tuple[str, ...]) -> None:
+        super().__init__(folder)
+        self._words = words
+        self.is_served = words[0] == "--url"
+
+    def run(self, *words: str, stdin: str | bytes | None = None) -> Result:
+        return super().run(*self._words, *words, stdin=stdin)
+
+
+@pytest.fixture(params=["store", "server"])
+def where(
+    request: pytest.FixtureRequest, empty_store: Place, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    url = f"sqlite:///{empty_store.database}"
+    if request.param == "store":
+        yield Where(empty_store.folder, ("--store", url))
+        return
+    monkeypatch.setenv("GANTLINE_API_KEY", "system")
+    served = ApiProcess("tests.client.served:app", store=url)
+    yield Where(empty_store.folder, ("--url", served.url))
+    served.stop()
+
+
+def insert(place: Place, job_type: str = "index", **fields: Any) -> str:
+    fields.setdefault("created_at", SystemClock().now())
+    job = make_job(None, job_type=job_type, **fields)
+
+    async def submit(manager: JobManager) -> None:
+        await manager.submit([Submission(job)])
+
+    place.managed(submit)
+    return str(job.job_id)
+
+
+def delivery(place: Place) -> str:
+    return insert(place, DELIVERY_TYPE, queue=DELIVERY_QUEUE)
+
+
+def found(place: Place, *words: str) -> list[str]:
+    return [one["jobId"] for one in place.json(*words)]
+
+
+def test_a_list_is_narrowed_by_what_is_known_of_a_job(where: Where) -> None:
+    now = SystemClock().now()
+    old = insert(where, created_at=now - timedelta(days=2), subject_id="s")
+    new = insert(where, created_by="key:1", correlation_id="story")
+    dead = where.dead("broken")
+    for words, expected in (
+        ("--since 1d", {new, dead}),
+        ("--until 24h", {old}),
+        (f"--since {(now - timedelta(days=3)).date()} --until 1d", {old}),
+        (f"--since {now:%Y-%m-%dT%H:%M:%SZ} --status Queued", {new}),
+        ("--code BROKEN --code OTHER", {dead}),
+        ("--code OTHER", set()),
+        ("--owner key:1", {new}),
+        ("--correlation story", {new}),
+        ("--subject s", {old}),
+        ("--attempts 1", {dead}),
+        ("--attempts 2", set()),
+        ("--type index --queue default --since 1h", {new}),
+    ):
+        assert set(found(where, "job", "list", *words.split())) == expected, words
+    assert found(where, "dead", "list", "--code", "BROKEN", "--since", "1h") == [dead]
+    assert found(where, "dead", "list", "--until", "1h") == []
+
+
+def test_what_is_no_time_is_refused_with_what_is(place: Place) -> None:
+    for words in ("--since yesterday", "--until 2d4h"):
+        refused = place.run("job", "list", *words.split())
+        assert_bad_option(refused, words.split()[0])
+        assert "2h, 30d or 2026-11-01T12:00" in " ".join(refused.stderr.split())
+
+
+def test_deliveries_are_shown_to_those_who_ask_for_them(where: Where) -> None:
+    own, mine = delivery(where), insert(where)
+    assert found(where, "job", "list") == [mine]
+    assert set(found(where, "job", "list", "--internal")) == {mine, own}
+    assert found(where, "job", "list", "--type", DELIVERY_TYPE) == [own]
+    assert [one["jobType"] for one in where.json("type", "stats")] == ["index"]
+    both = where.json("type", "stats", "--internal")
+    assert [one["jobType"] for one in both] == [DELIVERY_TYPE, "index"]
+
+
+def test_all_tenants_are_looked_at_together(where: Where) -> None:
+    ours, theirs = insert(where), insert(where, tenant_id="theirs")
+    assert found(where, "job", "list") == [ours]
+    rows = where.json("job", "list", "--all-tenants")
+    assert {one["jobId"]: one["tenantId"] for one in rows} == {ours: "default", theirs: "theirs"}
+    table = where.run("job", "list", "--all-tenants").stdout
+    assert "tenantId" in table
+    both = where.run("--tenant", "theirs", "job", "list", "--all-tenants")
+    assert both.exit_code == 2
+    assert "Both --tenant and --all-tenants are given" in both.stderr
+    for words in ("stats", "type stats", "dead summary", "queue list"):
+        result = where.run("-o", "json", *words.split(), "--all-tenants")
+        if where.is_served:
+            assert_refused(result, 2, "one tenant at a time", "--tenant")
+        else:
+            assert result.exit_code == 0, result.stderr
+    if not where.is_served:
+        (counted,) = where.json("stats", "--all-tenants")
+        assert counted["queued"] == 2
+        assert where.json("job", "get", theirs, "--all-tenants")["tenantId"] == "theirs"
+    assert where.run("job", "cancel", theirs, "--all-tenants").exit_code == 2, "it only looks"
+
+
+def test_a_summary_counts_dead_letters_and_names_one_of_each(where: Where) -> None:
+    assert where.run("dead", "summary").stderr.startswith("There are no dead letters of")
+    where.dead("mail", message="first")
+    newest, other = where.dead("mail", message="second"), where.dead("broken", tenant_id="theirs")
+    delivery(where)
+    (row,) = where.json("dead", "summary")
+    expected = {"jobs": 2, "jobType": "mail", "reason": "PermanentError", "status": "Failed"}
+    assert expected.items() <= row.items()
+    assert (row["jobId"], row["errorCode"], row["errorMessage"]) == (newest, "BROKEN", "second")
+    assert row["newestAt"]
+    told = where.run("dead", "summary")
+    assert "BROKEN: second" in told.stdout
+    assert "gantline dead redrive --type mail" in told.stderr
+    assert other not in told.stdout
+
+
+def test_a_job_that_has_ended_is_deleted(where: Where) -> None:
+    dead = where.dead("broken")
+    asked = where.run("job", "delete", dead)
+    assert_refused(asked, 2, "delete 1 job", "--yes")
+    assert where.json("job", "delete", dead, "--yes") == [{"jobId": dead, "deleted": True}]
+    assert where.run("job", "get", dead).exit_code == 3
+    assert_refused(where.run("job", "delete", dead, "--yes"), 3, dead)
+
+
+def test_one_that_waits_is_not_deleted_and_others_are(where: Where) -> None:
+    dead, waits = where.dead("broken"), insert(where)
+    done = where.run("-o", "json", "job", "delete", dead, waits, NOBODY, "--yes")
+    assert [one["jobId"] for one in json.loads(done.stdout)] == [dead]
+    assert done.exit_code == 1
+    assert "A job that is Queued cannot be deleted. Cancel it first." in done.stderr
+    assert NOBODY in done.stderr
+    assert where.status(waits) == "Queued"
+
+
+def test_a_delete_is_written_down_before_it_is_done(place: Place) -> None:
+    dead = place.dead("broken")
+    place.json("job", "delete", dead, "--yes")
+    (entry,) = place.json("audit", "list")
+    assert (entry["type"], entry["aggregate"]) == ("deleteJob", f"job:{dead}")
+
+
+def test_events_are_shown_oldest_first(place: Place) -> None:
+    first, second = place.dead("mail"), place.dead("broken")
+    theirs = place.dead("mail", tenant_id="theirs")
+    rows = place.json("events")
+    assert [(one["event"], one["jobId"]) for one in rows] == [("failed", first), ("failed", second)]
+    assert rows[0].items() >= {"jobType": "mail", "errorCode": "BROKEN", "attempt": 1}.items()
+    assert found(place, "events", "--type", "broken") == [second]
+    assert found(place, "events", "--last", "1") == []  # it is another tenant's
+    assert found(place, "events", "--last", "1", "--all-tenants") == [theirs]
+    table = place.run("events", "--all-tenants").stdout
+    assert re.search(rf"\d\d:\d\d:\d\d  failed  {theirs}  theirs +mail +BROKEN: for good", table)
+    nothing = place.run("events", "--type", "nope")
+    assert (nothing.stdout, nothing.exit_code) == ("", 0)
+    assert "no such events of the tenant 'default'" in nothing.stderr
+
+
+@pytest.mark.xdist_group("processes")
+def test_events_are_followed_until_interrupted(where: Where) -> None:
+    if where.is_served:
+        assert_refused(where.run("events"), 2, "as they come", "--follow")
+    words = (*where._words, "-o", "jsonl", "events", "--follow")
+    with where.process(*words) as following:
+        ids = []
+
+        def is_heard() -> bool:
+            """A stream begins when it is open, which nobody is shown."""
+            ids.append(where.dead("mail"))
+            return any(job_id in following.stdout for job_id in ids)
+
+        where.eventually(is_heard, "an event is shown")
+        first = json.loads(following.stdout.splitlines()[0])
+        assert (first["event"], first["status"], first["errorCode"]) == (
+            "failed",
+            "Failed",
+            "BROKEN",
+        )
+
+
+def listed(run_seconds: float | None, wait_seconds: float = 0, **fields: Any) -> ListedJob:
+    created_at = datetime(2026, 1, 1, tzinfo=UTC)
+    started_at = created_at + timedelta(seconds=wait_seconds)
+    is_run = run_seconds is not None
+    document: dict[str, Any] = {
+        **dict.fromkeys(ListedJob.__struct_fields__),
+        "job_id": UUID(int=int(1000 * (run_seconds or 0))),
+        "attempt": 1,
+        "created_at": created_at,
+        "started_at": started_at if is_run else None,
+        "completed_at": started_at + timedelta(seconds=run_seconds or 0),
+    }
+    return ListedJob(**document | fields)
+
+
+def test_a_measurement_is_of_jobs_that_ran() -> None:
+    jobs = [listed(n / 10, wait_seconds=n) for n in range(101)]
+    measured = measure([*jobs, listed(None)])
+    assert measured["measured"] == 101
+    assert (measured["runP50Seconds"], measured["runP95Seconds"]) == (5, 9.5)
+    assert (measured["waitP50Seconds"], measured["waitP95Seconds"]) == (50, 95)
+    assert measured["slowestSeconds"] == 10
+    assert measured["slowestJobId"] == str(UUID(int=10_000))
+    assert measured["slowest"] == f"the slowest ran 10 s: {UUID(int=10_000)}"
+
+
+def test_of_a_job_that_was_tried_again_the_wait_is_not_known() -> None:
+    assert measure([listed(1, wait_seconds=60, attempt=2)])["waitP50Seconds"] is None
+    due = datetime(2026, 1, 1, 0, 0, 50, tzinfo=UTC)
+    assert measure([listed(1, wait_seconds=60, scheduled_at=due)])["waitP50Seconds"] == 10
+    nothing = measure([])
+    assert (nothing["measured"], nothing["slowest"], nothing["runP95Seconds"]) == (0, None, None)
+    assert msgspec.json.encode(nothing)
+
+
+def test_types_are_counted_and_measured(where: Where) -> None:
+    where.dead("mail")
+    insert(where, "mail")
+    insert(where, "index")
+    index, mail = where.json("type", "stats")
+    assert (index["jobType"], index["queued"], index["measured"]) == ("index", 1, 0)
+    assert (mail["queued"], mail["failed"], mail["measured"]) == (1, 1, 1)
+    assert mail["runP50Seconds"] == mail["slowestSeconds"] >= 0
+    (alone,) = where.json("type", "stats", "mail", "--last", "1")
+    assert alone["jobType"] == "mail"
+    assert "the slowest ran" in where.run("type", "stats").stdout
