@@ -135,8 +135,11 @@ def test_a_summary_counts_dead_letters_and_names_one_of_each(where: Where) -> No
     assert where.run("dead", "summary").stderr.startswith("There are no dead letters of")
     where.dead("mail", message="first")
     newest, other = where.dead("mail", message="second"), where.dead("broken", tenant_id="theirs")
-    delivery(where)
-    (row,) = where.json("dead", "summary")
+    where.dead(DELIVERY_TYPE)
+    where.dead("fewer")
+    row, fewer = where.json("dead", "summary")
+    assert (fewer["jobType"], fewer["jobs"]) == ("fewer", 1)
+    assert len(where.json("dead", "summary", "--internal")) == 3
     expected = {"jobs": 2, "jobType": "mail", "reason": "PermanentError", "status": "Failed"}
     assert expected.items() <= row.items()
     assert (row["jobId"], row["errorCode"], row["errorMessage"]) == (newest, "BROKEN", "second")
