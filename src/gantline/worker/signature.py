@@ -45,6 +45,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     call: inspect.Signature
     """Of the job's arguments alone, without the Context and the dependencies."""
+    names: tuple[str, ...]
+    """Those of the arguments."""
     payload: Any
     """The type of the payload. Several arguments are the fields of a struct that is made here."""
     result: Any
@@ -57,11 +59,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_payload(self) -> bool:
-        return bool(self.call.parameters)
+        return bool(self.names)
 
     @property
     def takes_several(self) -> bool:
-        return len(self.call.parameters) > 1
+        return len(self.names) > 1
 
     def payload_of(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Make the payload of what the function would be called with; raise InvalidInput."""
@@ -82,9 +84,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with, but for its dependencies."""
-        names, several = self.call.parameters, self.takes_several
-        given = {name: getattr(payload, name) if several else payload for name in names}
-        given |= dict.fromkeys(self.contexts, context)
+        given = dict.fromkeys(self.contexts, context)
+        for name in self.names:
+            given[name] = getattr(payload, name) if self.takes_several else payload
         return [given[name] for name in self.positional], {n: given[n] for n in self.keywords}
 
 
@@ -116,6 +118,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     return Signature(
         name=function.__qualname__,
         call=inspect.Signature(arguments),
+        names=tuple(one.name for one in arguments),
         payload=_payload_type(function, arguments),
         result=hints.get("return", Any),
         positional=tuple(names[False]),
