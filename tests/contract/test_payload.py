@@ -319,7 +319,7 @@ def test_what_json_turns_into_something_else_has_the_fingerprint_of_its_text(val
 
 @pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {"1": 1, "deep": [{"2": 1, 2: 1}]}])
 def test_two_keys_that_are_one_in_json_are_refused(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match="has the key . twice in JSON"):
+    with pytest.raises(InvalidPayload, match=r"has the key . twice in JSON"):
         encode_payload(value)
 
 
