@@ -223,6 +223,16 @@ async def test_an_older_payload_is_upgraded_to_the_arguments() -> None:
             assert await newer.job_types[0].handle(sent.job_id).result(timeout=10) == 7
 
 
+def test_arguments_that_cannot_be_told_apart_are_refused_by_name() -> None:
+    class Other(Address):
+        pass
+
+    def either(to: Address | Other, count: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"either cannot be a payload: .* more than one custom"):
+        Gantline("memory://").job(either)
+
+
 # -- options --------------------------------------------------------------------------------------
 
 

@@ -308,7 +308,6 @@ def test_what_was_encoded_has_the_fingerprint_of_its_text(value: Any) -> None:
     [
         Shape("s", Point(2), cargo=(1, {2: "b", 10: "a"})),
         {10: 1, 9: {"z": 1, "a": 2}},
-        {1: "a", "1": "b"},
         {1.5: (), "at": datetime(2026, 1, 1, tzinfo=UTC)},
         {"empty": frozenset(), "price": Decimal("1.50")},
     ],
@@ -316,6 +315,12 @@ def test_what_was_encoded_has_the_fingerprint_of_its_text(value: Any) -> None:
 def test_what_json_turns_into_something_else_has_the_fingerprint_of_its_text(value: Any) -> None:
     body, data = encode_payload(value)
     assert fingerprint(data, 1) == fingerprint_of(body, 1)
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {"1": 1, "deep": [{"2": 1, 2: 1}]}])
+def test_two_keys_that_are_one_in_json_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidPayload, match=r"has the key . twice in JSON"):
+        encode_payload(value)
 
 
 def test_the_same_data_in_another_version_has_another_fingerprint() -> None:

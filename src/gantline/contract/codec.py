@@ -133,7 +133,7 @@ class MsgspecCodec(_FieldNames, Generic[T]):
             self._decoder = msgspec.json.Decoder(annotation, dec_hook=_decode_other)
         except TypeError as error:
             raise InvalidInput(
-                f"{annotation!r} cannot be the type of a payload: {error}.",
+                f"{getattr(annotation, '__name__', annotation)} cannot be a payload: {error}.",
                 next_step="Use a msgspec Struct, a pydantic model, a dataclass or a TypedDict.",
             ) from None
 

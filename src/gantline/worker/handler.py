@@ -80,7 +80,7 @@ def make_handler(
         signature = read_signature(function)
         codec = codec_for(signature.payload)
         result_codec = result_codec_for(signature) if keeps_result else None
-    except (NameError, TypeError) as error:
+    except (NameError, TypeError, RuntimeError) as error:
         raise InvalidInput(
             f"The types of {function.__qualname__} cannot be read: {error}.",
             next_step="Define them before the handler, at the top level of a module.",

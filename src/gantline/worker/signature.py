@@ -45,6 +45,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     call: inspect.Signature
     """Of the job's arguments alone, without the Context and the dependencies."""
+    names: tuple[str, ...]
+    """Those of the arguments."""
     payload: Any
     """The type of the payload. Several arguments are the fields of a struct that is made here."""
     result: Any
@@ -76,13 +78,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with, but for its dependencies."""
-
-        def given(name: str) -> Any:
-            if name in self.contexts:
-                return context
-            return getattr(payload, name) if self.takes_several else payload
-
-        return list(map(given, self.positional)), {name: given(name) for name in self.keywords}
+        given = dict.fromkeys(self.contexts, context)
+        for name in self.names:
+            given[name] = getattr(payload, name) if self.takes_several else payload
+        return [given[name] for name in self.positional], {n: given[n] for n in self.keywords}
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
@@ -113,6 +112,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     return Signature(
         name=function.__qualname__,
         call=inspect.Signature(arguments),
+        names=tuple(one.name for one in arguments),
         payload=_payload_type(function, arguments),
         result=hints.get("return", Any),
         positional=tuple(names[False]),
