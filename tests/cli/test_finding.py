@@ -228,7 +228,7 @@ def listed(run_seconds: float | None, wait_seconds: float = 0, **fields: Any) ->
     created_at = datetime(2026, 1, 1, tzinfo=UTC)
     started_at = created_at + timedelta(seconds=wait_seconds)
     is_run = run_seconds is not None
-    document = {
+    document: dict[str, Any] = {
         **dict.fromkeys(ListedJob.__struct_fields__),
         "job_id": UUID(int=int(1000 * (run_seconds or 0))),
         "attempt": 1,
