@@ -118,6 +118,7 @@ class Place:
         job_type: str = "broken",
         *,
         tenant_id: str = "default",
+        code: str = "BROKEN",
         message: str = "for good",
         detail: str = "",
         subject_id: str = "",
@@ -134,7 +135,7 @@ class Place:
             )
             await manager.submit([Submission(job)])
             (run,) = await manager.claim("test", uuid4(), lane_requests(job_type), lease=_LEASE)
-            failure = Failure(ErrorInfo("BROKEN", message, detail), retryable=False)
+            failure = Failure(ErrorInfo(code, message, detail), retryable=False)
             await manager.settle([Ending(run, failure)])
             return str(job.job_id)
 

@@ -143,11 +143,21 @@ def test_a_summary_counts_dead_letters_and_names_one_of_each(where: Where) -> No
     expected = {"jobs": 2, "jobType": "mail", "reason": "PermanentError", "status": "Failed"}
     assert expected.items() <= row.items()
     assert (row["jobId"], row["errorCode"], row["errorMessage"]) == (newest, "BROKEN", "second")
-    assert row["newestAt"]
+    assert row["completedAt"]
     told = where.run("dead", "summary")
     assert "BROKEN: second" in told.stdout
     assert "gantline dead redrive --type mail" in told.stderr
     assert other not in told.stdout
+
+
+def test_a_summary_counts_each_code_and_says_what_it_did_not_look_at(where: Where) -> None:
+    for code in ("DECLINED", "BROKEN", "DECLINED"):
+        where.dead("mail", code=code)
+    rows = where.json("dead", "summary")
+    assert [(one["errorCode"], one["jobs"]) for one in rows] == [("DECLINED", 2), ("BROKEN", 1)]
+    assert "in all" not in where.run("dead", "summary").stderr
+    bounded = where.run("dead", "summary", "--last", "2")
+    assert "There are 3 in all; of each type and reason the newest 2 were" in bounded.stderr
 
 
 def test_a_job_that_has_ended_is_deleted(where: Where) -> None:

@@ -1,18 +1,18 @@
 """gantline dead: the dead letters, jobs that failed or were poisoned."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
 from uuid import UUID
 
 import click
 
-from gantline.api.documents import DeadCountDocument
 from gantline.api.searching import FindOptions
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
 from gantline.cli.jobs import get, show_jobs
 from gantline.cli.options import parse_id
-from gantline.cli.output import instant_text, job_row
+from gantline.cli.output import job_row
 from gantline.cli.searching import internal_option, search_options
 from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
@@ -26,11 +26,14 @@ COLUMNS: Final = Columns(
     prose="why",
     expendable=("reason", "age"),
 )
-_NEWEST: Final = ("jobId", "errorCode", "errorType", "errorMessage", "why")
+_OF_NEWEST: Final = (
+    *("jobType", "status", "reason", "completedAt", "jobId"),
+    *("errorCode", "errorType", "errorMessage", "why"),
+)
 _SUMMARY: Final = Columns(
-    ("jobs", "jobType", "reason", "newestAt", "jobId", "status", "why"),
+    ("jobs", "jobType", "reason", "completedAt", "jobId", "status", "why"),
     prose="why",
-    expendable=("status", "newestAt", "reason"),
+    expendable=("status", "completedAt", "reason"),
 )
 _PAGE = 200
 
@@ -56,39 +59,45 @@ async def list_(
 
 
 @dead.command()
+@click.option(
+    "--last",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="How many of each type and reason to look at: those that were submitted last.",
+)
 @internal_option
 @all_tenants_option
 @pass_cli
 @command
-async def summary(cli: Cli, internal: bool) -> None:
-    """Count dead letters by type and reason, the most first, with the newest of each.
-
-    The error, why, is that of the newest.
-    """
-    rows = []
+async def summary(cli: Cli, last: int, internal: bool) -> None:
+    """Count dead letters by type, reason and code, the most first, with the newest of each."""
+    rows: list[dict[str, Any]] = []
     async with cli.backend() as backend:
-        counts = (await backend.dead_summary()).reasons
-        shown = [one for one in counts if internal or not one.job_type.startswith(RESERVED_TYPES)]
-        shown.sort(key=lambda one: (-one.jobs, one.job_type, one.reason))
+        reasons = (await backend.dead_summary()).reasons
+        shown = [one for one in reasons if internal or not one.job_type.startswith(RESERVED_TYPES)]
         for one in shown:
-            of_reason = await backend.find_dead(1, [one.reason], job_type=one.job_type)
-            newest = [job_row(job, cli.clock.now()) for job in of_reason.jobs]
-            rows.append({**_counted(one), **{name: newest[0][name] for name in _NEWEST if newest}})
+            found = await backend.find_dead(last, [one.reason], job_type=one.job_type)
+            rows += _by_code([job_row(job, cli.clock.now()) for job in found.jobs])
         empty = f"There are no dead letters of {backend.whose}."
+    rows.sort(key=lambda row: (-row["jobs"], row["jobType"], row["reason"]))
     cli.output.rows(rows, _SUMMARY, empty=empty)
-    if shown:
-        redrive = f"gantline dead redrive --type {shown[0].job_type}"
+    if any(one.jobs > last for one in shown):
+        total = sum(one.jobs for one in shown)
+        say(f"There are {total} in all; of each type and reason the newest {last} were counted.")
+    if rows:
+        redrive = f"gantline dead redrive --type {rows[0]['jobType']}"
         say(f"Look at one: gantline dead show ID. Run those of a type again: {redrive}")
 
 
-def _counted(one: DeadCountDocument) -> dict[str, Any]:
-    return {
-        "jobType": one.job_type,
-        "status": one.status.value,
-        "reason": one.reason,
-        "jobs": one.jobs,
-        "newestAt": instant_text(one.newest_at),
-    }
+def _by_code(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each code; jobs come newest first."""
+    counted = Counter(job["errorCode"] for job in jobs)
+    newest = {job["errorCode"]: job for job in reversed(jobs)}
+    return [
+        {"jobs": counted[code], **{name: job[name] for name in _OF_NEWEST}}
+        for code, job in newest.items()
+    ]
 
 
 dead.add_command(get, name="show")

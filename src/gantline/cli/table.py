@@ -13,7 +13,7 @@ _NARROWEST: Final = 8
 # What people copy or compare.
 _WHOLE: Final = frozenset(
     {"jobId", "sessionId", "webhookId", "deliveryId", "keyId", "state", "status", "attempts"}
-    | {"age", "event", "time", "endedAt", "newestAt", "completedAt"}
+    | {"age", "event", "time", "endedAt", "completedAt"}
 )
 
 Cells = Mapping[str, str]
