@@ -45,7 +45,7 @@ async def demo(folder: Path, *options: str, pace: str = "0") -> AsyncIterator[De
         *(sys.executable, "-m", "examples.battery_passport", "--pace", pace),
         *("--port", str(port), *options),
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}/src:{REPOSITORY}", "PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
