@@ -136,14 +136,14 @@ def test_what_units_and_manifests_start_starts_and_stops(
     """With ports of its own; everything else as it is written."""
     shell = Shell(tmp_path)
     shell.write(modules(README))
-    environment = shell.environment | {"GANTLINE_KEY_PEPPER": "1:" + "ab" * 32}
+    pepper = shell.run("gantline key pepper").split()[-1]
     words = ["gantline", *command[1:]]
     ports = {"8080": str(free_port()), "8081": str(free_port())}
     words = [re.sub("|".join(ports), lambda found: ports[found[0]], word) for word in words]
     with subprocess.Popen(
         words,
         cwd=tmp_path,
-        env=environment | {"PYTHONUNBUFFERED": "1"},
+        env=shell.environment | {"PYTHONUNBUFFERED": "1", "GANTLINE_KEY_PEPPER": f"1:{pepper}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

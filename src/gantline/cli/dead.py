@@ -27,7 +27,7 @@ _PAGE = 200
 
 @click.group()
 def dead() -> None:
-    """Look at dead letters, run them again or delete them."""
+    """List, redrive and delete dead letters."""
 
 
 def _filtered(job_types: tuple[str, ...], reasons: tuple[str, ...]) -> JobFilter:
@@ -69,8 +69,8 @@ def choosing(function: F) -> F:
 
 @dead.command()
 @choosing
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
@@ -93,12 +93,12 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 
 @dead.command()
 @choosing
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
-    """Delete dead letters with all that is known of them."""
+    """Delete dead letters and their history."""
     selection = _selection(**chosen_by)
     async with cli.backend() as backend:
         chosen = await selection.find(backend)

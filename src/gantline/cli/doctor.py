@@ -47,7 +47,7 @@ Check = dict[str, str]
 @pass_cli
 @command
 async def doctor(cli: Cli) -> None:
-    """Check the settings, the store and the workers, and say what to do.
+    """Check settings, store and workers, and say how to fix problems.
 
     The exit code is 1 if something is bad; a warning alone is no failure.
     """
