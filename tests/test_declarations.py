@@ -90,12 +90,12 @@ HANDLERS: list[tuple[Any, str]] = [
     (rows, r"rows cannot be a handler: it yields\. Write a `def`"),
     (later_rows, r"later_rows cannot be a handler: it yields\. Write a `def`"),
     (growing, r"its runs would share seen: .* = \[\]\. Use None"),
-    (5, r"5 cannot be a handler: it is no function\. Write a `def`"),
+    (5, r"5 cannot be a handler: it is not a function\. Write a `def`"),
 ]
 CONSUMERS: list[tuple[dict[str, Any], Any, str]] = [
     ({}, rows, r"rows cannot be called with an event: it yields\. Write"),
     ({}, hears_nothing, r"hears_nothing cannot be called with an event: too many"),
-    ({}, 5, r"5 cannot be called with an event: it is no function"),
+    ({}, 5, r"5 cannot be called with an event: it is not a function"),
     ({"nam": "x"}, hears, r"@jobs\.on has no option 'nam'\. Is 'name' meant\?"),
     ({"name": 5}, hears, r"name is 5\. It must be str"),
     ({"from_start": "yes"}, hears, r"from_start is 'yes'\. It must be bool"),

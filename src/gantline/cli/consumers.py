@@ -65,7 +65,7 @@ async def _retired(store: JobStore, name: str) -> ConsumerStatus:
         if one.name == name and one.run_by:
             raise GantlineError(
                 f"The consumer {name!r} is run by {counted(one.run_by, 'live worker')}.",
-                next_step="Take it out of the application and start the workers anew first.",
+                next_step="Take it out of the application and restart the workers first.",
             )
         if one.name == name:
             return one

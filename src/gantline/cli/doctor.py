@@ -61,7 +61,12 @@ async def doctor(cli: Cli) -> None:
             checks = [*await _store(cli, app, store, choice), *await _work(cli, store), *checks]
         checks += await _outbox(cli, app)
     checks += [
-        _bad(f"{name} is a setting", f"{name} is no setting", f"Is {meant} meant?", result="warn")
+        _bad(
+            f"{name} is a setting",
+            f"{name} is not a setting",
+            f"Did you mean {meant}?",
+            result="warn",
+        )
         for name, meant in cli.settings.misspelt().items()
     ]
     cli.output.rows(checks, _COLUMNS, empty="")

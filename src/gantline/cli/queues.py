@@ -34,7 +34,7 @@ def _max_depth(text: str) -> int | None:
     if text.lower() == "none":
         return None
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > _LARGEST_CAP:
-        raise click.BadParameter(f"{text!r} is no number of jobs; write 10000, or none.")
+        raise click.BadParameter(f"{text!r} is not a number of jobs; write 10000, or none.")
     return int(text)
 
 

@@ -36,7 +36,7 @@ def _instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no instant; write 2026-12-24T18:00Z.") from None
+        raise click.BadParameter(f"{text!r} is not an instant; write 2026-12-24T18:00Z.") from None
     if instant.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone; write 2026-12-24T18:00Z.")
     return instant

@@ -324,7 +324,7 @@ async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timed
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise InvalidInput(f"{text[:64]!r} is no header.", next_step="Write it as name: value.")
+        raise InvalidInput(f"{text[:64]!r} is not a header.", next_step="Write it as name: value.")
     return name.strip(), value.strip()
 
 
