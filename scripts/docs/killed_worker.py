@@ -96,10 +96,8 @@ class Terminal:
     def kill(self, process: subprocess.Popen[str]) -> None:
         self._type(f"kill -9 {process.pid}", "no time to clean up")
         process.kill()
-        process.wait()
-        self.lines.append(
-            Shown(f"[1]+  {signal.strsignal(signal.SIGKILL)}   gantline worker", "bad")
-        )
+        # A shell prints this; here its words are made of how the process ended.
+        self.lines.append(Shown(signal.strsignal(-process.wait()) or "", "bad"))
 
     def show_until(self, output: IO[str], last: str, *, leave_out: str = "Press") -> None:
         """Show what a worker prints, until a line has `last`."""
