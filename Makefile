@@ -45,6 +45,8 @@ matrix: servers ## Run the conformance tests on the other Pythons and settings.
 
 bench: servers ## Measure, and write docs/benchmarks.md.
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m scripts.docs.made
+	$(BIN)/python -m scripts.docs.chart
 
 # One at a time, so that the proofs do not starve each other.
 chaos: servers ## Run the long proofs.

@@ -130,12 +130,12 @@ HANDLERS: list[tuple[Any, str]] = [
     (many_by_name, r"a payload has no names for `\*\*numbers: int`\. Name each, or take a list"),
     (untyped_context, r"ctx has no type\. If it is the Context, write `ctx: Context`"),
     (growing, r"its runs would share seen: .* = \[\]\. Use None"),
-    (5, r"5 cannot be a handler: it is no function\. Write a `def`"),
+    (5, r"5 cannot be a handler: it is not a function\. Write a `def`"),
 ]
 CONSUMERS: list[tuple[dict[str, Any], Any, str]] = [
     ({}, rows, r"rows cannot be called with an event: it yields\. Write"),
     ({}, hears_nothing, r"hears_nothing cannot be called with an event: too many"),
-    ({}, 5, r"5 cannot be called with an event: it is no function"),
+    ({}, 5, r"5 cannot be called with an event: it is not a function"),
     ({"nam": "x"}, hears, r"@jobs\.on has no option 'nam'\. Is 'name' meant\?"),
     ({"name": 5}, hears, r"name is 5\. It must be text"),
     ({"from_start": "yes"}, hears, r"from_start is 'yes'\. It must be True or False"),

@@ -14,11 +14,12 @@ from gantline.contract.errors import Code
 from gantline.contract.status import TRANSITIONS, DerivedState, Event, JobStatus, Reason
 from gantline.telemetry.metrics import METRICS
 from gantline.telemetry.tracing import Attribute
-from scripts.docs import leftovers, lifecycle, links
+from scripts.docs import chart, killed_worker, leftovers, lifecycle, links
+from scripts.docs import made as made_tables
 from scripts.docs.__main__ import build, pages_nobody_finds
 from scripts.docs.reference.command_line import commands
 from scripts.docs.reference.errors import OF_RUNS, all_errors
-from scripts.docs.staging import MADE, PLACEHOLDER, REPOSITORY, linked, made_pages
+from scripts.docs.staging import REPOSITORY, linked, made_pages
 
 SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 
@@ -147,10 +148,25 @@ def test_the_picture_of_the_lifecycle_shows_every_move() -> None:
         assert event.value.replace("_", " ") in drawn
 
 
-def test_every_table_that_a_page_waits_for_is_made() -> None:
-    asked = {
-        name
-        for file in (REPOSITORY / "docs").rglob("*.md")
-        for name in PLACEHOLDER.findall(file.read_text(encoding="utf-8"))
-    }
-    assert asked == set(MADE)
+def test_the_chart_shows_what_was_measured_and_gantline_in_every_panel() -> None:
+    kept = chart.PICTURE.read_text(encoding="utf-8")
+    assert kept == chart.drawing(), "draw it anew: python -m scripts.docs.chart"
+    assert kept.count(">Gantline<") == len(chart.PANELS)
+
+
+def test_the_tables_in_pages_are_those_of_the_code_and_the_measurements() -> None:
+    pages = [file.read_text(encoding="utf-8") for file in (REPOSITORY / "docs").rglob("*.md")]
+    assert {name for text in pages for name in made_tables.BLOCK.findall(text)} == set(
+        made_tables.MADE
+    )
+    for text in pages:
+        assert made_tables.filled(text) == text, "write it anew: python -m scripts.docs.made"
+
+
+def test_the_picture_of_the_killed_worker_is_light_and_shows_its_end() -> None:
+    kept = killed_worker.PICTURE.read_text(encoding="utf-8")
+    assert len(kept) < 150_000
+    assert re.search(r"kill -9 .*Killed.*completed in .*Completed.*crashed", kept, re.DOTALL)
+    odd = killed_worker.drawing([killed_worker.Shown("$ a <b> & c" + " word" * 40, "typed")])
+    assert "a &lt;b&gt; &amp; c" in odd
+    assert odd.count("<text") == 3

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -139,14 +139,18 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
     # Nobody waits here.
     shell.write({name: text.replace("seconds=2", "0") for name, text in modules(README).items()})
     done: list[str] = []
+    beside: list[str] = []
     for command, shown in steps(README):
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             shell.environment[name] = value
+            beside = []  # from here on the variable names it
         elif command == "gantline worker":
             shell.work(command, runs=2)
-        elif command == "python submit.py":
-            assert submitted_beside_a_worker(shell, command) == shown
+        elif command.startswith("python ") and shown:
+            assert submitted_beside_a_worker(shell, command, target=beside) == shown
+        elif command.endswith(" &"):
+            beside = command.removesuffix(" &").split()[2:]
         elif command == "gantline dev":
             continue  # tests/cli/test_serve.py runs it, on a port of its own
         elif command.startswith("gantline "):
@@ -158,9 +162,9 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
     assert "redriven  1" in done[5]
 
 
-def submitted_beside_a_worker(shell: Shell, command: str) -> str:
+def submitted_beside_a_worker(shell: Shell, command: str, *, target: Sequence[str]) -> str:
     with subprocess.Popen(
-        ["gantline", "worker"],
+        ["gantline", "worker", *target],
         cwd=shell.folder,
         env=shell.environment,
         stderr=subprocess.PIPE,
@@ -272,6 +276,13 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
     assert sorted(states) == ["Completed", "Completed", "Queued"]
 
 
-def test_every_page_that_the_readme_links_is_there() -> None:
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README):
-        assert (REPOSITORY / link).exists(), link
+def test_every_relative_link_leads_to_a_file_of_the_repository() -> None:
+    """Pages that only `make docs` makes are named in words: in a clone their links are dead."""
+    files = [*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")]
+    dead = [
+        f"{file.relative_to(REPOSITORY)}: {link}"
+        for file in files
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8"))
+        if not (file.parent / link).exists()
+    ]
+    assert dead == []

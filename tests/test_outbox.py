@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from gantline import Gantline
+from gantline import Context, Gantline
 from gantline.app.outbox import Outbox
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
 from gantline.contract.query import JobFilter
@@ -279,6 +279,33 @@ async def test_other_jobs_in_the_same_database_are_left_alone(shop: Shop) -> Non
     (found,) = await shop.outbox.store.get([theirs.job_id], tenant_id=None)
     assert found is not None
     assert found.status is JobStatus.QUEUED
+
+
+async def test_the_transaction_of_a_run_and_its_follow_ups_are_the_stores_not_the_outboxs(
+    tmp_path: Path,
+) -> None:
+    jobs = Gantline(f"sqlite:///{tmp_path}/jobs.db", outbox=f"sqlite:///{tmp_path}/shop.db")
+
+    @jobs.job
+    async def notify(order: str) -> None: ...
+
+    @jobs.job
+    async def ship(order: str, ctx: Context) -> str:
+        async with ctx.transaction("shipped") as connection:
+            ctx.follow_up(notify, order)
+            (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
+            files.append(Path(file).name)
+        return "shipped"
+
+    files: list[str] = []
+    async with jobs, jobs.running():
+        assert await (await ship.submit("o-1")).result(timeout=30) == "shipped"
+        async with jobs.transaction() as connection:
+            (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
+            (waiting,) = connection.execute("SELECT count(*) FROM gantline_job").fetchone()
+        follow_ups = await jobs.store.find(JobFilter(job_types=frozenset({"notify"})), limit=2)
+    assert (files, Path(file).name, waiting) == (["jobs.db"], "shop.db", 0)
+    assert len(follow_ups.items) == 1
 
 
 def test_an_outbox_without_transactions_is_refused() -> None:

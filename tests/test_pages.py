@@ -2,6 +2,10 @@
 
 import configparser
 import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +24,8 @@ from gantline.contract.policy import Policy
 from gantline.worker.handler import DEFAULT_TIMEOUT
 from gantline.worker.lease_keeper import EXIT_LOOP_BLOCKED
 from tests.api.conftest import asker_of
-from tests.test_documentation import DOCS, Shell, blocks, modules, page
-from tests.walkthrough import Walkthrough
+from tests.test_documentation import DOCS, README, Shell, blocks, modules, page
+from tests.walkthrough import Walkthrough, free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -140,6 +144,45 @@ def _unit(text: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(text)
     return parser
+
+
+def _deployed_commands() -> Iterator[list[str]]:
+    text = page("guides/deploying.md")
+    for block in blocks(text, "ini"):
+        yield shlex.split(_unit(block)["Service"]["ExecStart"])
+    for block in (*blocks(text, "yaml"), *blocks(page("operations.md"), "yaml")):
+        for document in yaml.safe_load_all(block):
+            pod = document.get("spec", {}).get("template", {}).get("spec", document)
+            yield from (one["command"] for one in pod.get("containers", ()))
+
+
+@pytest.mark.parametrize("command", list(_deployed_commands()), ids=" ".join)
+def test_what_units_and_manifests_start_starts_and_stops(
+    command: list[str], tmp_path: Path
+) -> None:
+    """With ports of its own; everything else as it is written."""
+    shell = Shell(tmp_path)
+    shell.write(modules(README))
+    pepper = shell.run("gantline key pepper").split()[-1]
+    words = ["gantline", *command[1:]]
+    ports = {"8080": str(free_port()), "8081": str(free_port())}
+    words = [re.sub("|".join(ports), lambda found: ports[found[0]], word) for word in words]
+    with subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=shell.environment | {"PYTHONUNBUFFERED": "1", "GANTLINE_KEY_PEPPER": f"1:{pepper}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        started = "Working on" if "worker" in words else "Serving"
+        shown = []
+        for line in process.stdout:
+            shown.append(line)
+            if started in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0, "".join(shown)
 
 
 def test_every_file_of_the_tour_is_there() -> None:

@@ -1,4 +1,4 @@
-"""The demo, `make run`: worker, web page and receiver in one process, on a SQLite file.
+"""The demo, `make run`: web page and receiver in one process, the worker in another, on SQLite.
 
 A first sample is sent in at once, so that there is a passport to see, with or without a browser.
 """
@@ -11,8 +11,7 @@ import shutil
 import signal
 import sys
 import webbrowser
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import msgspec
 from starlette.applications import Starlette
 
 from examples.battery_passport.application import make_jobs
+from examples.battery_passport.demo_worker import WorkerProcess
 from examples.battery_passport.intake import receive
 from examples.battery_passport.receiver import Receiver
 from examples.battery_passport.rules import current_package
@@ -28,7 +28,7 @@ from examples.battery_passport.signing import KEY_VARIABLE, new_key
 from examples.battery_passport.steps import Rules, run_rule_tests
 from examples.battery_passport.terminal import Terminal
 from examples.battery_passport.web import TENANTS, make_web
-from gantline import Context, Gantline, GantlineError, JobDefaults, JobEvent
+from gantline import Gantline, GantlineError, JobEvent
 from gantline.api.server import ApiServer
 from gantline.auth import Peppers
 from gantline.webhooks import Vault, WebhookSettings, read_networks
@@ -38,34 +38,26 @@ FIRST_RUN: Final = "first-sample"
 
 
 class Demo:
-    """Everything in one process; each demo has a port, and a folder that is named after it."""
+    """The web side, and the worker it keeps running; a port, and a folder named after it."""
 
     def __init__(self, port: int, *, pace_seconds: float) -> None:
         """Take the port; raise GantlineError where it is taken."""
         self.folder = Path(".demo") / f"battery-passport-{port}"
-        self._pace_seconds = pace_seconds
+        self._store = f"sqlite:///{self.folder}/passports.db"
         self._terminal = Terminal()
         self._receiver = Receiver()
         self._first: asyncio.Future[JobEvent] | None = None
         self.jobs = self._make_jobs()
-        self.web: Starlette = make_web(self.jobs, self._receiver)
+        worker = WorkerProcess(self._store, pace_seconds=pace_seconds)
+        self.web: Starlette = make_web(self.jobs, self._receiver, worker)
         self.server = ApiServer(self.web, host="127.0.0.1", port=port)
 
     def _make_jobs(self) -> Gantline:
         keys = Vault(Peppers.random())
-        jobs = make_jobs(
-            f"sqlite:///{self.folder}/passports.db",
-            defaults=JobDefaults(hooks=[self._walk_slowly]),
-            webhooks=WebhookSettings(vault=keys, allow=read_networks("127.0.0.1/32")),
-        )
+        allowed = read_networks("127.0.0.1/32")
+        jobs = make_jobs(self._store, webhooks=WebhookSettings(vault=keys, allow=allowed))
         jobs.on("job.completed", "job.failed", "job.poisoned", name="demo.terminal")(self._hear)
         return jobs
-
-    @asynccontextmanager
-    async def _walk_slowly(self, ctx: Context) -> AsyncIterator[None]:
-        """Handlers take milliseconds; people want to see what happens."""
-        await asyncio.sleep(self._pace_seconds)
-        yield
 
     async def _hear(self, event: JobEvent) -> None:
         self._terminal.show(event)

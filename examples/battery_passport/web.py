@@ -23,13 +23,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from examples.battery_passport.database import Database
+from examples.battery_passport.demo_worker import WorkerProcess
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.intake import receive
 from examples.battery_passport.receiver import Receiver
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.samples import SAMPLES, sample_named
 from examples.battery_passport.verify import verify
-from gantline import Gantline, InvalidInput, Permanent
+from gantline import Gantline, InvalidInput, Permanent, WorkerSettings
 from gantline.auth import Credentials, Principal, Role
 from gantline.integrations.starlette import Accepted
 from gantline.webhooks import WebhookNotVerified
@@ -66,10 +67,11 @@ def operator_of(cookie: str | None) -> Principal:
 class Desk:
     """The routes beside the API of Gantline."""
 
-    def __init__(self, jobs: Gantline, receiver: Receiver) -> None:
+    def __init__(self, jobs: Gantline, receiver: Receiver, worker: WorkerProcess) -> None:
         self._jobs = jobs
         self._database = Database(jobs)
         self._receiver = receiver
+        self._worker = worker
 
     @property
     def routes(self) -> list[Route]:
@@ -85,6 +87,8 @@ class Desk:
             Route("/verify", self.verify),
             Route("/received", self.received),
             Route("/receiver/{tenant}", self.take, methods=["POST"]),
+            Route("/worker", self.worker),
+            Route("/worker/kill", self.kill_worker, methods=["POST"]),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -213,19 +217,30 @@ class Desk:
             return Response(status_code=401)
         return Response(status_code=204)
 
+    # -- the worker -------------------------------------------------------------------------------
 
-def make_web(jobs: Gantline, receiver: Receiver) -> Starlette:
-    """The web application, with a worker in the same process."""
+    async def worker(self, request: Request) -> Response:
+        """Which process works now."""
+        return _json(self._worker.state._asdict())
+
+    async def kill_worker(self, request: Request) -> Response:
+        """End it in the middle of whatever it does; another one starts by itself."""
+        _who(request)
+        return _json({"killed": self._worker.kill()})
+
+
+def make_web(jobs: Gantline, receiver: Receiver, worker: WorkerProcess) -> Starlette:
+    """The web application. It delivers webhooks; the documents' jobs are the worker's."""
     api = jobs.api(authenticator=TenantCookie())
 
     @asynccontextmanager
     async def lifespan(web: Starlette) -> AsyncIterator[None]:
-        async with jobs, jobs.running():
+        async with jobs, jobs.running(WorkerSettings(queues={"webhooks": 4})), worker.running():
             yield
 
     return Starlette(
         routes=[
-            *Desk(jobs, receiver).routes,
+            *Desk(jobs, receiver, worker).routes,
             Mount("/page", StaticFiles(directory=_PAGE)),
             Mount("/", api),
         ],

@@ -40,7 +40,7 @@ def when_and_where() -> str:
 def beside_others() -> str:
     """A table for each store: what was measured, of whom; the best of each line is bold."""
     parts = []
-    for name, lines in _compared().items():
+    for name, lines in compared().items():
         others = (one for line in lines.values() for one in line)
         systems = list(dict.fromkeys([GANTLINE, *others]))
         rows = ([metric, *_cells(line, systems)] for metric, line in lines.items())
@@ -52,7 +52,7 @@ def losses() -> str:
     """The lines of which another has the best."""
     found = [
         f"- {name}, {metric}: {best.system} {_shown(best)}, Gantline {_shown(line[GANTLINE])}\n"
-        for name, lines in _compared().items()
+        for name, lines in compared().items()
         for metric, line in lines.items()
         for best in (_best(line),)
         if best.system != GANTLINE
@@ -60,7 +60,7 @@ def losses() -> str:
     return "".join(found)
 
 
-def _compared() -> dict[str, dict[str, Line]]:
+def compared() -> dict[str, dict[str, Line]]:
     """By store and metric, the figures of all who were measured beside us."""
     found: dict[str, dict[str, Line]] = {}
     for row in filter(_is_of_a_system, _rows()):

@@ -39,5 +39,6 @@ def span_text(span: timedelta) -> str:
     seconds = span.total_seconds()
     for unit, size in (("days", 86_400), ("hours", 3600), ("min", 60)):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
+            count = seconds / size
+            return f"{count:g} {unit.removesuffix('s') if count == 1 else unit}"
     return f"{seconds:g} s"

@@ -158,6 +158,16 @@ SECTIONS: Final = (
             ),
             Page("The RabbitMQ bridge", "bridge.md", "jobs from a broker, outcomes back"),
             Page(
+                "Limits and hooks",
+                "guides/limits-and-hooks.md",
+                "how many run at once, how many may wait, and what is around every run",
+            ),
+            Page(
+                "Recipes",
+                "guides/recipes.md",
+                "fan-out, polling, rates, singletons, large payloads, progress, redacted errors",
+            ),
+            Page(
                 "Testing",
                 "guides/testing.md",
                 "JobsTest: a store of its own, a clock to move, crashes on purpose",
@@ -180,6 +190,11 @@ SECTIONS: Final = (
             ),
             Page("Redis and Valkey", "redis.md", "URL options, durability, memory, clusters, keys"),
             Page("Moving to another store", "moving.md", "gantline store copy, and what it does"),
+            Page(
+                "Backup and restore",
+                "guides/backup.md",
+                "per store, and what it means that a store has gone back in time",
+            ),
             Page(
                 "Writing a store",
                 "guides/writing-a-store.md",

@@ -3,23 +3,14 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.docs import figures, llms, navigation
-from scripts.docs.reference import REFERENCE, stores
+from scripts.docs import llms, navigation
+from scripts.docs.reference import REFERENCE
 
 REPOSITORY: Final = Path(__file__).parents[2]
 START: Final = "## A job of your own in five minutes"
-PLACEHOLDER: Final = re.compile(r"^<!-- made: ([\w-]+) -->$", re.MULTILINE)
-MADE: Final[Mapping[str, Callable[[], str]]] = {
-    "figures": figures.beside_others,
-    "figures-date": figures.when_and_where,
-    "losses": figures.losses,
-    "stores": stores.promises,
-}
-"""What stands in a page for a table that is made: `<!-- made: stores -->`."""
 PAGES_OF_ROOT: Final = {
     "README.md": "start.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -36,8 +27,7 @@ def stage(target: Path) -> None:
     for name, text in made_pages().items():
         _write(docs / name, text)
     for file in docs.rglob("*.md"):
-        text = linked(file.read_text(encoding="utf-8"), "docs" / file.relative_to(docs))
-        _write(file, PLACEHOLDER.sub(lambda found: MADE[found[1]](), text))
+        _write(file, linked(file.read_text(encoding="utf-8"), "docs" / file.relative_to(docs)))
     settings = (Path(__file__).parent / "zensical.toml").read_text(encoding="utf-8")
     _write(target / "zensical.toml", settings.replace("# NAVIGATION", navigation.as_toml(docs)))
     _write(docs / "llms.txt", llms.index(docs))

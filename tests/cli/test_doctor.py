@@ -194,8 +194,8 @@ def test_a_variable_that_looks_like_a_setting_is_told(
     monkeypatch.setenv("GANTLINE_LOGFORMAT", "json")
     monkeypatch.setenv("GANTLINE_API_KEY", "no setting, and like none")
     told = {name: row["advice"] for name, row in checked(place).items() if row["result"] == "warn"}
-    assert told["GANTLINE_STOER is a setting"] == "Is GANTLINE_STORE meant?"
-    assert told["GANTLINE_LOGFORMAT is a setting"] == "Is GANTLINE_LOG_FORMAT meant?"
+    assert told["GANTLINE_STOER is a setting"] == "Did you mean GANTLINE_STORE?"
+    assert told["GANTLINE_LOGFORMAT is a setting"] == "Did you mean GANTLINE_LOG_FORMAT?"
     assert not any("API_KEY" in name for name in told)
 
 

@@ -124,9 +124,9 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(schedule: Chosen) -> None:
         (("document-indexing", "{", "--every", "5m"), "not valid JSON"),
         (("document-indexing", "text", "--every", "5m"), """A text has quotes: '"daily"'."""),
         (("unknown", "--every", "5m"), "unknown"),
-        (("sweep", "--every", "5 minutes"), "is no span of time"),
+        (("sweep", "--every", "5 minutes"), "is not a span of time"),
         (("sweep", "--every", "5m", "--start", "2026-01-01"), "has no time zone"),
-        (("sweep", "--every", "5m", "--end", "soon"), "is no instant"),
+        (("sweep", "--every", "5m", "--end", "soon"), "is not an instant"),
         (("sweep", "--every", "5m", "--end", "2020-01-01T00:00Z"), "has no run any more"),
     ],
 )

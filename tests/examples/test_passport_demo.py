@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import httpx2
 import pytest
 from playwright.async_api import async_playwright
 
@@ -38,13 +39,13 @@ class Demo(NamedTuple):
 
 
 @asynccontextmanager
-async def demo(folder: Path, *options: str) -> AsyncIterator[Demo]:
+async def demo(folder: Path, *options: str, pace: str = "0") -> AsyncIterator[Demo]:
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "examples.battery_passport", "--pace", "0"),
+        *(sys.executable, "-m", "examples.battery_passport", "--pace", pace),
         *("--port", str(port), *options),
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}/src:{REPOSITORY}", "PYTHONUNBUFFERED": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -156,3 +157,42 @@ async def test_a_click_while_the_page_still_reads_what_was_made_before_is_not_lo
         await page.reload()
         await page.click("[data-sample=voltwerk-lmt]")
         await page.wait_for_selector("#fields:has-text('VW-CARGO-7781')")
+
+
+async def test_a_worker_that_is_killed_by_the_button_has_its_jobs_taken_over(
+    tmp_path: Path,
+) -> None:
+    # Every run waits longer than this test takes, so that the worker dies in the middle of one.
+    async with demo(tmp_path, pace="60") as running:
+        await running.until("A first sample")
+        async with browsing(running.url) as page:
+            await page.wait_for_selector(".job.running")
+            (killed,) = re.findall(r"Worker (\d+) runs", await page.inner_text("#worker"))
+            await page.click("#kill")
+            await page.wait_for_selector("#worker:has-text('took over')")
+            assert f"Worker {killed} was killed" in await page.inner_text("#worker")
+            await page.wait_for_selector(".job.running .chip.crashed + .chip.running")
+
+
+async def test_the_page_shows_the_attempts_of_jobs_and_a_retry(tmp_path: Path) -> None:
+    async with page_of_a_demo(tmp_path) as page:
+        await page.wait_for_selector(".job:has-text('SIGN_PASSPORT') .chip.retried + .completed")
+        signed = await page.inner_text(".job:has-text('SIGN_PASSPORT')")
+        assert "attempt 2 of 5" in signed
+        chip = page.locator(".job:has-text('SIGN_PASSPORT') .chip.retried")
+        assert "key service" in await chip.get_attribute("title")
+
+
+async def test_the_worker_goes_when_the_demo_is_killed(tmp_path: Path) -> None:
+    async with demo(tmp_path) as running:
+        await running.until("More samples, live:")
+        async with httpx2.AsyncClient() as client:
+            pid = (await client.get(f"{running.url}/worker")).json()["pid"]
+        worker = os.pidfd_open(pid)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(worker, ended.set)
+        running.process.kill()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await ended.wait()
+        asyncio.get_running_loop().remove_reader(worker)
+        os.close(worker)

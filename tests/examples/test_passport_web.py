@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from examples.battery_passport.application import make_jobs
+from examples.battery_passport.demo_worker import WorkerProcess
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.receiver import Receiver
 from examples.battery_passport.web import make_web
@@ -40,7 +41,8 @@ async def visitor() -> AsyncIterator[Visitor]:
     jobs = make_jobs("memory://")
     async with JobsTest(jobs) as kit:
         await kit.drain()
-        transport = httpx2.ASGITransport(app=make_web(jobs, Receiver()))
+        never_started = WorkerProcess("memory://", pace_seconds=0)
+        transport = httpx2.ASGITransport(app=make_web(jobs, Receiver(), never_started))
         async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as client:
             yield Visitor(client, kit)
 

@@ -1,4 +1,5 @@
 // The page: sends documents in, follows their jobs by one event stream, and shows what they make.
+import { drawJobs, followWorker } from "/page/jobs.js";
 import { pixelsOf, pixelsOfCamera } from "/page/pixels.js";
 
 const STEPS = [
@@ -129,7 +130,9 @@ function draw() {
     row.append(element("span", mark, "dot"), element("h3", name), element("code", type), says);
     return row;
   }), webhook());
+  drawJobs($("jobs"), [...current.jobs.values()], element, ask);
 }
+$("jobs").addEventListener("change", () => drawJobs($("jobs"), [...current.jobs.values()], element, ask));
 
 function webhook() {
   const state = current.delivery ? "done" : current.isNotifying ? "running" : "waiting";
@@ -308,6 +311,7 @@ async function start() {
     return card;
   }));
   follow();
+  followWorker({ says: $("worker"), kill: $("kill") }, ask);
   const passports = await issued();
   const listed = await ask("/api/jobs?limit=200");
   const newest = listed.items.find((job) => job.jobType === "EXPORT_PASSPORT" && job.status === "Completed");

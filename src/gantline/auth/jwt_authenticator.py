@@ -102,7 +102,7 @@ class JwtAuthenticator:
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
             raise _build_error("it is another kind of token")
         if not isinstance(kid, str):
-            raise _build_error("its key id is no text")
+            raise _build_error("its key id is not a text")
         key = await self._keys.find(kid, algorithm)
         if key is None or algorithm not in key.algorithms:
             raise _build_error("no key is known for it")
@@ -123,7 +123,7 @@ class JwtAuthenticator:
         now = self._clock.now().timestamp()
         ends, starts = _read_seconds(claims["exp"]), _read_seconds(claims.get("nbf", 0))
         if ends is None or starts is None:
-            raise _build_error("its times are no numbers")
+            raise _build_error("its times are not numbers")
         if ends + self._leeway_seconds <= now:
             raise InvalidCredentials("The token has expired.", next_step="Ask for a new one.")
         if starts - self._leeway_seconds > now:

@@ -41,13 +41,13 @@ everywhere_option = click.option(
     "--all-tenants",
     "everywhere",
     is_flag=True,
-    help="The chains of all tenants, and the installation's own; only on a store.",
+    help="The chains of all tenants and of the installation; needs the store itself.",
 )
 
 
 @click.group()
 def audit() -> None:
-    """Read the audit trail, verify and export it."""
+    """Read, verify and export the audit trail."""
 
 
 @audit.command(name="list")
@@ -69,7 +69,7 @@ async def list_(
     limit: int,
     everywhere: bool,
 ) -> None:
-    """List what was done and refused, newest first."""
+    """List actions and refusals, newest first."""
     audit_filter = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
     found: list[AuditEvent] = []
     async with cli.backend() as backend:
@@ -105,7 +105,7 @@ async def _first(
     "--checkpoint",
     "checkpoints",
     type=click.Path(path_type=Path),
-    help="What `checkpoint` or `export` gave before: shows what was cut off since.",
+    help="An earlier `checkpoint` or `export`: shows whether the end was cut off since.",
 )
 @everywhere_option
 @pass_cli
@@ -113,7 +113,7 @@ async def _first(
 async def verify(
     cli: Cli, /, files: tuple[Path, ...], checkpoints: Path | None, everywhere: bool
 ) -> None:
-    """Prove that nothing was changed, put in, moved or taken out; exit with 1 where it was."""
+    """Verify that no entry was changed, added, moved or removed; exit with 1 if one was."""
     known = read_checkpoints(_lines(checkpoints)) if checkpoints else {}
     if files:
         results = _verified_files(files, known, everywhere=everywhere)
@@ -198,7 +198,7 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
 @pass_cli
 @command
 async def export(cli: Cli, /, everywhere: bool) -> None:
-    """Print all of it as JSON lines, newest first, for `verify --file` and other programs."""
+    """Print the whole trail as JSON lines, newest first, for `verify --file` and other tools."""
     async with cli.backend() as backend:
         report, count, unreadable = _progress_line("exported"), 0, 0
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
@@ -220,7 +220,7 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
 @pass_cli
 @command
 async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
-    """Print how far the chains have come; keep it elsewhere, for `verify --checkpoint`."""
+    """Print the end of each chain; keep it elsewhere, for `verify --checkpoint`."""
     async with cli.backend() as backend:
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
             newest = await _first(backend.audit_trail(tenant_id), EVERYTHING, 1)
@@ -233,12 +233,12 @@ async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
 
 @audit.command()
 @click.option("--before", type=instant_or_span, required=True, help="Such as 400d or 2026-01-01.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @everywhere_option
 @pass_cli
 @command
 async def prune(cli: Cli, /, before: datetime, yes: bool, everywhere: bool) -> None:
-    """Remove what is older, and leave an event that says so. The chain still verifies."""
+    """Remove older entries and record that. The chain still verifies."""
     async with cli.opened() as store:
         tenants = await AuditChains(store).tenants() if everywhere else [cli.tenant]
         if not yes:

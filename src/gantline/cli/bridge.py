@@ -18,8 +18,8 @@ from gantline.telemetry.health_server import ListenAddress, parse_address
 
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log.")
-@click.option("--health", help="Serve health and metrics here: :8081, 127.0.0.1:8081.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format.")
+@click.option("--health", help="Serve health and metrics at this address: :8081.")
 @pass_cli
 def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | None) -> None:
     """Take job envelopes in from the broker that the application MODULE:APP names.

@@ -23,14 +23,14 @@ _COLUMNS: Final = Columns(
 
 @click.group()
 def consumer() -> None:
-    """Look at durable consumers of events, and forget retired ones."""
+    """List durable consumers of events, and delete retired ones."""
 
 
 @consumer.command(name="list")
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List consumers with how far they have read, and what last went wrong."""
+    """List consumers with their position, their lag and their last error."""
     async with cli.opened() as store:
         rows = [msgspec.to_builtins(one) for one in await consumers(store)]
     cli.output.rows(rows, _COLUMNS, empty="No consumer has ever read events here.")
@@ -38,11 +38,11 @@ async def list_(cli: Cli) -> None:
 
 @consumer.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def delete(cli: Cli, name: str, yes: bool) -> None:
-    """Forget a retired consumer, so that it holds back no retention any more.
+    """Delete a retired consumer, so that it no longer holds back retention.
 
     If it ever comes back, it begins anew.
     """
@@ -65,7 +65,7 @@ async def _retired(store: JobStore, name: str) -> ConsumerStatus:
         if one.name == name and one.run_by:
             raise GantlineError(
                 f"The consumer {name!r} is run by {counted(one.run_by, 'live worker')}.",
-                next_step="Take it out of the application and start the workers anew first.",
+                next_step="Take it out of the application and restart the workers first.",
             )
         if one.name == name:
             return one

@@ -17,15 +17,17 @@ _COLUMNS: Final = Columns(("number", "name", "applied", "checksum"), expendable=
 
 @click.group()
 def db() -> None:
-    """Look after the schema of the store."""
+    """Manage the schema of the store."""
 
 
 @db.command()
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would be applied; do nothing.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Show what would be applied; change nothing."
+)
 @pass_cli
 @command
 async def migrate(cli: Cli, only_plan: bool) -> None:
-    """Bring the store to the schema of this version."""
+    """Migrate the store to the schema of this version."""
     async with cli.migrator() as migrator:
         # Planned first in any case: it refuses what this version must not touch.
         applied = await migrator.applied()
@@ -48,7 +50,7 @@ def _up_to_date(steps: Sequence[Migration | AppliedMigration]) -> str:
 @pass_cli
 @command
 async def status(cli: Cli) -> None:
-    """Show which migrations there are, and which the store has had."""
+    """Show all migrations, and which of them were applied."""
     async with cli.migrator() as migrator:
         applied = await migrator.applied()
     known = migrator.known
@@ -69,11 +71,11 @@ def _row(step: Migration | AppliedMigration, applied: bool) -> dict[str, Any]:
 
 @db.command()
 @click.argument("number", type=int, required=False)
-@click.option("--all", "everything", is_flag=True, help="Also what the store has had already.")
+@click.option("--all", "everything", is_flag=True, help="Include migrations that were applied.")
 @pass_cli
 @command
 async def sql(cli: Cli, number: int | None, everything: bool) -> None:
-    """Print the SQL that the store still lacks, or that of one migration, for a DBA to run."""
+    """Print the SQL of pending migrations, or of one migration, for a DBA to run."""
     async with cli.migrator() as migrator:
         known = migrator.known
         steps = [step for step in known if number in (None, step.number)]

@@ -40,7 +40,7 @@ _PAGE = 200
 
 @click.group()
 def dead() -> None:
-    """Look at dead letters, run them again or delete them."""
+    """List, redrive and delete dead letters."""
 
 
 @dead.command(name="list")
@@ -120,8 +120,8 @@ def choosing(function: F) -> F:
 
 @dead.command()
 @choosing
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
@@ -144,12 +144,12 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 
 @dead.command()
 @choosing
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
-    """Delete dead letters with all that is known of them."""
+    """Delete dead letters and their history."""
     selection = _selection(**chosen_by)
     async with cli.backend() as backend:
         chosen = await selection.find(backend)

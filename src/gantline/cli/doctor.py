@@ -50,7 +50,7 @@ Check = dict[str, str]
 @pass_cli
 @command
 async def doctor(cli: Cli) -> None:
-    """Check the settings, the store and the workers, and say what to do.
+    """Check settings, store and workers, and say how to fix problems.
 
     The exit code is 1 if something is bad; a warning alone is no failure.
     """
@@ -64,7 +64,12 @@ async def doctor(cli: Cli) -> None:
             checks = [*await _store(cli, app, store, choice), *await _work(cli, store), *checks]
         checks += await _outbox(cli, app)
     checks += [
-        _bad(f"{name} is a setting", f"{name} is no setting", f"Is {meant} meant?", result="warn")
+        _bad(
+            f"{name} is a setting",
+            f"{name} is not a setting",
+            f"Did you mean {meant}?",
+            result="warn",
+        )
         for name, meant in cli.settings.misspelt().items()
     ]
     cli.output.rows(checks, _COLUMNS, empty="")

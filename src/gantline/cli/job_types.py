@@ -20,7 +20,7 @@ _COLUMNS: Final = Columns(
 
 @click.group(name="type")
 def type_() -> None:
-    """Look at job types, pause them or switch them off."""
+    """List, pause and disable job types."""
 
 
 type_.add_command(stats)
@@ -31,7 +31,7 @@ type_.add_command(stats)
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List the types of the tenant's jobs. Switches and workers are for all tenants."""
+    """List the types of the tenant's jobs. Switches and workers apply to all tenants."""
     async with cli.backend() as backend:
         rows = [
             {
@@ -52,7 +52,7 @@ async def list_(cli: Cli) -> None:
 @pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
-    """Claim no more jobs of a type; what runs goes on."""
+    """Stop claiming jobs of a type; running jobs continue."""
     check_name("type", name)
     async with cli.backend() as backend:
         await _report(cli, backend, await backend.pause_type(name))
@@ -63,7 +63,7 @@ async def pause(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
-    """Claim jobs of a type again."""
+    """Start claiming jobs of a type again."""
     check_name("type", name)
     async with cli.backend() as backend:
         await _report(cli, backend, await backend.resume_type(name))
@@ -71,11 +71,11 @@ async def resume(cli: Cli, name: str) -> None:
 
 @type_.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def disable(cli: Cli, name: str, yes: bool) -> None:
-    """Refuse new jobs of a type, and fail those that wait when their turn comes."""
+    """Refuse new jobs of a type, and fail waiting ones when their turn comes."""
     check_name("type", name)
     async with cli.backend() as backend:
         if not yes:
@@ -89,7 +89,7 @@ async def disable(cli: Cli, name: str, yes: bool) -> None:
 @pass_cli
 @command
 async def enable(cli: Cli, name: str) -> None:
-    """Accept and run jobs of a type again; those that failed can be redriven."""
+    """Accept and run jobs of a type again; redrive those that failed."""
     check_name("type", name)
     async with cli.backend() as backend:
         await _report(cli, backend, await backend.enable_type(name))

@@ -44,7 +44,7 @@ _LONGEST_DELAY_SECONDS = MAX_DELAY.total_seconds()
 
 @click.group()
 def job() -> None:
-    """Submit, look at and steer jobs."""
+    """Submit, inspect, cancel and redrive jobs."""
 
 
 @job.command()
@@ -80,7 +80,7 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
 @pass_cli
 @command
 async def get(cli: Cli, job_id: str) -> None:
-    """Show a job and what has happened to it."""
+    """Show a job and its history."""
     uuid = parse_id(job_id)
     async with cli.backend() as backend:
         job, log = await backend.job(uuid), await backend.log(uuid)
@@ -128,7 +128,7 @@ def show_jobs(cli: Cli, backend: Backend, found: Found, columns: Columns) -> Non
 @pass_cli
 @command
 async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
-    """Cancel jobs: at once while they wait, by asking the run while they run."""
+    """Cancel jobs: waiting ones at once, running ones by asking them to stop."""
     ids = [parse_id(job_id) for job_id in job_ids]
     async with cli.backend() as backend:
         report(cli, await backend.cancel_each(ids))
@@ -139,7 +139,7 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @pass_cli
 @command
 async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
-    """Queue jobs again that failed, were poisoned or cancelled."""
+    """Queue failed, poisoned or cancelled jobs again."""
     ids = [parse_id(job_id) for job_id in job_ids]
     async with cli.backend() as backend:
         report(cli, await backend.redrive_each(ids))
@@ -180,22 +180,22 @@ async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
 
 @job.command()
 @click.option(
-    "--older-than", type=span, help="Instead of what the retention says: 90d, 12h, 30m or 45s."
+    "--older-than", type=span, help="Use this age instead of the retention: 90d, 12h, 30m or 45s."
 )
 @click.option(
     "--status",
     "names",
     multiple=True,
-    help="Only what ended so: Completed, Failed, Poisoned or Cancelled.",
+    help="Only jobs that ended as Completed, Failed, Poisoned or Cancelled.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def prune(
     cli: Cli, older_than: timedelta | None, names: tuple[str, ...], dry_run: bool, yes: bool
 ) -> None:
-    """Remove ended jobs of every tenant that are older than their retention, as workers do.
+    """Remove ended jobs of all tenants that are past their retention, as workers do.
 
     How long jobs are kept, the application says (--app).
     """

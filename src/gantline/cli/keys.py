@@ -32,7 +32,7 @@ _GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSys
 
 @click.group()
 def key() -> None:
-    """Make API keys, list, rotate and revoke them."""
+    """Create, list, rotate and revoke API keys."""
 
 
 @key.command()
@@ -43,13 +43,15 @@ def key() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([*map(str, Action)]),
-    help="Only these actions; all that the roles allow where none is named.",
+    help="Allow only these actions; default: all that the roles allow.",
 )
-@click.option("--subject", "subjects", multiple=True, help="A subject that it may see.")
-@click.option("--type", "job_types", multiple=True, help="Only these job types; else all.")
-@click.option("--system", is_flag=True, help="Its roles hold in every tenant.")
-@click.option("--rate-limit", help="Such as 50/s or 600/min:100; else what the server sets.")
-@click.option("--expires-in", type=span, help="Such as 90d; never where it is not given.")
+@click.option("--subject", "subjects", multiple=True, help="A subject that the key may see.")
+@click.option(
+    "--type", "job_types", multiple=True, help="Allow only these job types; default: all."
+)
+@click.option("--system", is_flag=True, help="Make its roles apply to all tenants.")
+@click.option("--rate-limit", help="Such as 50/s or 600/min:100; default: the server's.")
+@click.option("--expires-in", type=span, help="Such as 90d; default: never.")
 @pass_cli
 @command
 async def create(
@@ -64,7 +66,7 @@ async def create(
     rate_limit: str | None,
     expires_in: timedelta | None,
 ) -> None:
-    """Make a key of the tenant. Without a role it sees its own jobs and those of its subjects."""
+    """Create a key for the tenant. Without a role it sees its own jobs and its subjects' jobs."""
     grant = KeyGrant(
         name=name,
         tenant_id=cli.tenant,
@@ -101,7 +103,7 @@ async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List the tenant's keys, oldest first; dead ones for 90 days."""
+    """List the tenant's keys, oldest first; revoked and expired ones for 90 days."""
     async with _opened(cli) as (keys, _):
         rows = [_row(one) for one in await keys.listed(tenant_id=cli.tenant)]
         cli.output.rows(rows, _COLUMNS, empty=f"The tenant {cli.tenant!r} has no keys.")
@@ -112,7 +114,7 @@ async def list_(cli: Cli) -> None:
 @pass_cli
 @command
 async def show(cli: Cli, key_id: str) -> None:
-    """Show what a key may do. Its secret cannot be shown again."""
+    """Show the rights of a key. Its secret cannot be shown again."""
     async with _opened(cli) as (keys, _):
         cli.output.one(_row(await keys.get(_id_of(key_id), tenant_id=cli.tenant)))
 
@@ -124,16 +126,16 @@ async def show(cli: Cli, key_id: str) -> None:
     type=span,
     default="24h",
     show_default=True,
-    help="How long the old secret is still good.",
+    help="How long the old secret stays valid.",
 )
-@click.option("--expires-in", type=span, help="Give it this long from now; else as it was.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--expires-in", type=span, help="A new expiry, from now; default: unchanged.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def rotate(
     cli: Cli, /, key_id: str, overlap: timedelta, expires_in: timedelta | None, yes: bool
 ) -> None:
-    """Give a key a new secret."""
+    """Replace the secret of a key."""
     peppers = Peppers.from_environment(os.environ)
     async with _opened(cli, peppers) as (keys, audit):
         old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
@@ -149,15 +151,15 @@ async def rotate(
 
 @key.command()
 @click.argument("key_id")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
-    """Make a key good for nothing, for ever."""
+    """Revoke a key permanently."""
     async with _opened(cli) as (keys, audit):
         old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
         if not yes:
-            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) for ever")
+            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) permanently")
         details = {"name": old.grant.name}
         await audit.done("revokeKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
         cli.output.one(_row(await keys.revoke(old.id, tenant_id=cli.tenant)))
@@ -166,7 +168,7 @@ async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
 
 @key.command()
 def pepper() -> None:
-    """Make a secret for GANTLINE_KEY_PEPPER, without which no key can be made or checked."""
+    """Print a new secret for GANTLINE_KEY_PEPPER, which creating and checking keys needs."""
     click.echo(new_pepper())
 
 

@@ -57,10 +57,10 @@ def _shared_first(args: list[str]) -> list[str]:
 
 @click.group(cls=EverywhereGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="gantline")
-@click.option("--store", help="Where jobs are kept, as a URL.")
-@click.option("--url", help="A server to ask instead of a store; its key is GANTLINE_API_KEY.")
-@click.option("--app", help="The application object, as module:name.")
-@click.option("--tenant", help="Whose jobs are meant.")
+@click.option("--store", help="URL of the store that keeps the jobs.")
+@click.option("--url", help="URL of a server to use instead of a store; set GANTLINE_API_KEY.")
+@click.option("--app", help="Your application object, as module:name.")
+@click.option("--tenant", help="The tenant whose jobs to use.")
 @click.option(
     "-o",
     "--output",
@@ -77,7 +77,7 @@ def main(
     tenant: str | None,
     output: str,
 ) -> None:
-    """Durable background jobs."""
+    """Run and manage durable background jobs."""
     flags = {"store": store, "url": url, "app": app, "tenant": tenant}
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 

@@ -35,7 +35,7 @@ _CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", e
 @pass_cli
 @command
 async def stats(cli: Cli) -> None:
-    """Count jobs per queue and type."""
+    """Count jobs by queue and type."""
     async with cli.backend() as backend:
         lanes, whose = await backend.lanes(), backend.whose
     rows = []
@@ -53,7 +53,7 @@ async def stats(cli: Cli) -> None:
 @pass_cli
 @command
 async def sessions(cli: Cli) -> None:
-    """List the worker processes that are alive."""
+    """List live worker processes."""
     async with cli.opened() as store:
         rows = [
             {**msgspec.to_builtins(session), "serves": _as_typed(session.queues)}
@@ -70,13 +70,13 @@ def _as_typed(queues: Mapping[str, int]) -> str:
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config.command()
 @pass_cli
 def show(cli: Cli) -> None:
-    """Show every setting, its value and where that came from."""
+    """Show every setting, its value and its source."""
     named = _named_in_code(cli)
     rows = []
     for setting in SETTINGS:

@@ -36,7 +36,7 @@ class Seconds(click.FloatRange):
             value = span(value).total_seconds()
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return seconds
 
 
@@ -44,7 +44,7 @@ def span(text: str) -> timedelta:
     """Read a whole number and its unit: 90d, 12h, 30m, 45s."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no span of time; write 90d, 12h, 30m or 45s.")
+        raise click.BadParameter(f"{text!r} is not a span of time; write 90d, 12h, 30m or 45s.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 

@@ -34,13 +34,13 @@ def _max_depth(text: str) -> int | None:
     if text.lower() == "none":
         return None
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > _LARGEST_CAP:
-        raise click.BadParameter(f"{text!r} is no number of jobs; write 10000, or none.")
+        raise click.BadParameter(f"{text!r} is not a number of jobs; write 10000, or none.")
     return int(text)
 
 
 @click.group()
 def queue() -> None:
-    """Look at queues, pause, resume and cap them."""
+    """List, pause, resume and cap queues."""
 
 
 @queue.command(name="list")
@@ -48,7 +48,7 @@ def queue() -> None:
 @pass_cli
 @command
 async def list_(cli: Cli) -> None:
-    """List queues with the tenant's jobs in them. Pause and cap (maxDepth) hold for all tenants."""
+    """List queues that hold the tenant's jobs. Pause and cap (maxDepth) apply to all tenants."""
     async with cli.backend() as backend:
         found, whose = await backend.queues(), backend.whose
     rows = [
@@ -67,7 +67,7 @@ async def list_(cli: Cli) -> None:
 @pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
-    """Claim nothing more from a queue; what runs goes on."""
+    """Stop claiming from a queue; running jobs continue."""
     await _switch(cli, name, "paused", lambda backend: backend.pause_queue(name))
 
 
@@ -76,7 +76,7 @@ async def pause(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
-    """Claim from a queue again."""
+    """Start claiming from a queue again."""
     await _switch(cli, name, "paused", lambda backend: backend.resume_queue(name))
 
 
@@ -86,7 +86,7 @@ async def resume(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def cap(cli: Cli, name: str, cap: int | None) -> None:
-    """Refuse new jobs while N of them wait in a queue; `none` takes the cap away."""
+    """Refuse new jobs while N jobs wait in a queue; `none` removes the cap."""
     await _switch(cli, name, "maxDepth", lambda backend: backend.cap_queue(name, cap))
 
 

@@ -36,7 +36,7 @@ def _instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no instant; write 2026-12-24T18:00Z.") from None
+        raise click.BadParameter(f"{text!r} is not an instant; write 2026-12-24T18:00Z.") from None
     if instant.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone; write 2026-12-24T18:00Z.")
     return instant
@@ -44,7 +44,7 @@ def _instant(text: str) -> datetime:
 
 @click.group()
 def schedule() -> None:
-    """Make, look at and steer schedules."""
+    """Create, inspect, pause and trigger schedules."""
 
 
 @schedule.command()
@@ -52,42 +52,44 @@ def schedule() -> None:
 @click.argument("job_type")
 @click.argument("payload", default="null")
 @click.option("--cron", help='Five or six fields, or @daily: "0 6 * * *".')
-@click.option("--timezone", default="UTC", show_default=True, help="Of --cron: Europe/Berlin.")
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of --cron.")
 @click.option("--every", type=span, help="An interval instead of --cron: 30s, 5m, 12h, 1d.")
-@click.option("--anchor", type=_instant, metavar="INSTANT", help="From when --every is counted.")
-@click.option("--queue", help="Else the type's own.")
+@click.option(
+    "--anchor", type=_instant, metavar="INSTANT", help="The instant from which --every counts."
+)
+@click.option("--queue", help="Default: the queue of the type.")
 @click.option("--priority", type=click.IntRange(0, 3), help="0 comes first.")
-@click.option("--subject", "subject_id", help="What its jobs are about.")
+@click.option("--subject", "subject_id", help="Subject of its jobs.")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
-@click.option("--start", type=_instant, metavar="INSTANT", help="No run before it.")
-@click.option("--end", type=_instant, metavar="INSTANT", help="No run after it.")
-@click.option("--jitter", type=span, help="By how much a run may be put off.")
+@click.option("--start", type=_instant, metavar="INSTANT", help="No runs before this instant.")
+@click.option("--end", type=_instant, metavar="INSTANT", help="No runs after this instant.")
+@click.option("--jitter", type=span, help="The longest random delay of a run.")
 @click.option(
     "--misfire",
     type=click.Choice(get_args(Misfire)),
     default="coalesce",
     show_default=True,
-    help="Which runs are made for missed ones: one for all, each, or none.",
+    help="What to do about missed runs: one run for all, each of them, or none.",
 )
 @click.option(
     "--catch-up-limit",
     type=click.IntRange(1, MOST_CATCH_UP),
     default=DEFAULT_CATCH_UP,
     show_default=True,
-    help="How many of them at most, with --misfire catch_up.",
+    help="The most runs to catch up, with --misfire catch_up.",
 )
-@click.option("--grace", type=span, help="How late --misfire skip still makes a run.")
+@click.option("--grace", type=span, help="How late a run may still start with --misfire skip.")
 @click.option(
     "--overlap",
     type=click.Choice(get_args(Overlap)),
     default="allow",
     show_default=True,
-    help="Whether a run is made while the last one has not ended.",
+    help="Whether to start a run while the last one has not ended.",
 )
 @pass_cli
 @command
 async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: Any) -> None:
-    """Make a schedule that submits JOB_TYPE with PAYLOAD as JSON; `-` reads it from stdin.
+    """Create a schedule that submits JOB_TYPE with PAYLOAD as JSON; `-` reads it from stdin.
 
     With an application (--app) the payload is checked by its declaration.
     """
@@ -130,7 +132,7 @@ async def show(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
-    """Submit nothing more until it is resumed."""
+    """Pause a schedule: it submits nothing until it is resumed."""
     async with cli.backend() as backend:
         _show(cli, await backend.pause_schedule(name))
 
@@ -140,7 +142,7 @@ async def pause(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
-    """Go on with the first run from now; those in between are no miss."""
+    """Resume a schedule with its next run; runs in between do not count as missed."""
     async with cli.backend() as backend:
         _show(cli, await backend.resume_schedule(name))
 
@@ -150,7 +152,7 @@ async def resume(cli: Cli, name: str) -> None:
 @pass_cli
 @command
 async def run(cli: Cli, name: str) -> None:
-    """Submit a job of it now; its own runs stay."""
+    """Submit a job of a schedule now; its regular runs are unchanged."""
     async with cli.backend() as backend:
         job_id = (await backend.run_schedule(name)).job_id
     cli.output.one({"name": name, "jobId": str(job_id)})
@@ -158,11 +160,11 @@ async def run(cli: Cli, name: str) -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def delete(cli: Cli, name: str, yes: bool) -> None:
-    """Remove a schedule; the jobs that it has submitted stay."""
+    """Delete a schedule; jobs that it has submitted stay."""
     async with cli.backend() as backend:
         found = await backend.schedule(name)
         if not yes:
@@ -177,7 +179,7 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 @pass_cli
 @command
 async def next_(cli: Cli, name: str, count: int) -> None:
-    """List the next runs, in UTC and as clocks in its zone show them."""
+    """List the next runs, in UTC and in local time of the schedule."""
     async with cli.backend() as backend:
         plan = await backend.next_runs(name, count)
     row = {

@@ -35,14 +35,14 @@ _DEV_PORT = 8080
 
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Which address to serve.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
 @click.option(
     "--allow-anonymous",
     is_flag=True,
-    help="Let everybody in as an operator, instead of asking for an API key.",
+    help="Treat every caller as an operator instead of asking for an API key.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format.")
 @pass_cli
 def api(
     cli: Cli,

@@ -27,17 +27,23 @@ def store() -> None:
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option(
-    "--wait", type=Seconds(), default=60.0, show_default=True, help="How long to wait for runs."
+    "--wait",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="How long to wait for running jobs.",
 )
-@click.option("--force", is_flag=True, help="Then take what still runs away from its worker.")
-@click.option("--replace", is_flag=True, help="Remove first whatever the target holds.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force", is_flag=True, help="After --wait, take running jobs away from their workers."
+)
+@click.option("--replace", is_flag=True, help="Empty the target first.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def copy(
     cli: Cli, source: str, target: str, wait: float, force: bool, replace: bool, yes: bool
 ) -> None:
-    """Copy a store into another one, and close it: the jobs go on there.
+    """Copy a store to another one, and close the source: the jobs continue there.
 
     Both are store URLs. Nothing can be submitted or claimed meanwhile. It may be interrupted, which
     opens the source again, and run once more.
@@ -75,11 +81,11 @@ async def copy(
 
 
 @store.command(name="reopen")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def reopen_(cli: Cli, yes: bool) -> None:
-    """Open a store that a copy has left closed.
+    """Reopen a store that a copy has left closed.
 
     Where its jobs were moved, they would run here as well.
     """

@@ -55,7 +55,7 @@ _TRY_COLUMNS: Final = Columns(
 
 @click.group()
 def webhook() -> None:
-    """Send events of jobs to endpoints, and look at what was delivered."""
+    """Send events of jobs to endpoints, and inspect deliveries."""
 
 
 @webhook.command()
@@ -65,9 +65,9 @@ def webhook() -> None:
     "event_types",
     multiple=True,
     type=click.Choice([*EVENT_TYPES, ALL_EVENTS]),
-    help="Events to send; all ends of jobs where none is named.",
+    help="Events to send; default: all ends of jobs.",
 )
-@click.option("--type", "job_types", multiple=True, help="Only of these job types; else of all.")
+@click.option("--type", "job_types", multiple=True, help="Only of these job types; default: all.")
 @click.option("--description", default="")
 @click.option(
     "--format",
@@ -78,7 +78,7 @@ def webhook() -> None:
 )
 @click.option("--header-prefix", default="X-Gantline", show_default=True)
 @click.option("--timeout", "answered_within", type=span, default="30s", show_default=True)
-@click.option("--retry", "waits", type=span, multiple=True, help="A wait of its own schedule.")
+@click.option("--retry", "waits", type=span, multiple=True, help="A wait before a retry.")
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
 @pass_cli
 @command
@@ -95,7 +95,7 @@ async def add(
     waits: tuple[timedelta, ...],
     concurrency: int,
 ) -> None:
-    """Make a webhook of the tenant. Its secret is shown this once."""
+    """Create a webhook for the tenant. Its secret is shown only once."""
     webhook = WebhookToKeep(
         url=url,
         description=description,
@@ -141,11 +141,11 @@ async def show(cli: Cli, webhook_id: str) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@click.option("--wait", type=span, default="30s", show_default=True, help="For its outcome.")
+@click.option("--wait", type=span, default="30s", show_default=True, help="How long to wait.")
 @pass_cli
 @command
 async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
-    """Send a webhook a made-up event, once, and show what was answered."""
+    """Send a test event to a webhook once, and show the answer."""
     async with cli.backend() as backend:
         made = await backend.test_webhook(_id(webhook_id))
         is_delivered = await _watch(cli, backend, made.webhook_id, made.delivery_id, wait)
@@ -199,7 +199,7 @@ async def _watch(
 @webhook.command()
 @click.argument("webhook_id")
 @click.option("--status", type=click.Choice([*map(str, DeliveryStatus)], case_sensitive=False))
-@click.option("--delivery", "delivery_id", help="All of this one.")
+@click.option("--delivery", "delivery_id", help="Show one delivery with its attempts.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @pass_cli
 @command
@@ -228,11 +228,11 @@ async def deliveries(
     type=click.Choice([DeliveryStatus.FAILED.value, DeliveryStatus.DELIVERED.value]),
     default=DeliveryStatus.FAILED.value,
     show_default=True,
-    help="Of those that are not named.",
+    help="Only deliveries with this state, where no id is given.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def replay(
@@ -245,7 +245,7 @@ async def replay(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Make deliveries once more: those named, else the newest that failed."""
+    """Repeat deliveries: the given ones, or else the newest that failed."""
     named = [_id(one) for one in delivery_ids]
     async with cli.backend() as backend:
         about = _id(webhook_id)
@@ -271,13 +271,13 @@ async def replay(
     type=span,
     default="24h",
     show_default=True,
-    help="How long the old secret signs as well.",
+    help="How long the old secret still signs, too.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> None:
-    """Give a webhook a new secret, which is shown this once."""
+    """Replace the secret of a webhook; the new one is shown only once."""
     if not overlap and not yes:
         await confirm("end the old secret at once")
     async with cli.backend() as backend:
@@ -288,7 +288,7 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
 @pass_cli
 @command
 async def rekey(cli: Cli) -> None:
-    """Seal the secrets of all tenants' webhooks anew, by the first key of GANTLINE_WEBHOOK_KEY.
+    """Encrypt the secrets of all webhooks again, with the first key of GANTLINE_WEBHOOK_KEY.
 
     Afterwards the keys after it can be taken away. It needs the store itself.
     """
@@ -305,7 +305,7 @@ async def rekey(cli: Cli) -> None:
 @pass_cli
 @command
 async def enable(cli: Cli, webhook_id: str) -> None:
-    """Send events to a webhook again; what failed meanwhile can be replayed."""
+    """Send events to a webhook again; deliveries that failed meanwhile can be replayed."""
     async with cli.backend() as backend:
         cli.output.one(msgspec.to_builtins(await backend.enable_webhook(_id(webhook_id))))
 
@@ -315,18 +315,18 @@ async def enable(cli: Cli, webhook_id: str) -> None:
 @pass_cli
 @command
 async def disable(cli: Cli, webhook_id: str) -> None:
-    """Send no more events to a webhook. What is pending is kept as failed."""
+    """Stop sending events to a webhook. Pending deliveries fail."""
     async with cli.backend() as backend:
         cli.output.one(msgspec.to_builtins(await backend.disable_webhook(_id(webhook_id))))
 
 
 @webhook.command()
 @click.argument("webhook_id")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @pass_cli
 @command
 async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
-    """Delete a webhook; what is pending fails."""
+    """Delete a webhook; pending deliveries fail."""
     async with cli.backend() as backend:
         found = await backend.webhook(_id(webhook_id))
         if not yes:
@@ -337,7 +337,7 @@ async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
 
 @webhook.command()
 @click.argument("body", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-H", "--header", "headers", multiple=True, help="As it came: 'webhook-id: …'.")
+@click.option("-H", "--header", "headers", multiple=True, help="As received: 'webhook-id: …'.")
 @click.option("--tolerance", type=span, default="5m", show_default=True)
 @pass_cli
 @command
@@ -362,7 +362,7 @@ async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timed
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise InvalidInput(f"{text[:64]!r} is no header.", next_step="Write it as name: value.")
+        raise InvalidInput(f"{text[:64]!r} is not a header.", next_step="Write it as name: value.")
     return name.strip(), value.strip()
 
 

@@ -52,15 +52,19 @@ _BY_FORCE_SECONDS: Final = 10.0
 
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
-@click.option("-q", "--queue", "queues", help="Queues with slots: documents:10,default:5.")
-@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), help="How many processes.")
+@click.option(
+    "-q", "--queue", "queues", help="Queues to serve, with slots: documents:10,default:5."
+)
+@click.option(
+    "--processes", type=click.IntRange(1, MOST_PROCESSES), help="Number of worker processes."
+)
 @click.option(
     "--drain",
     "drain_seconds",
     type=Seconds(86_400),
-    help="How long running jobs may go on.",
+    help="How long running jobs may continue after a stop: 30s, 5m.",
 )
-@click.option("--recycle", default="", help="Start a process anew after 10000jobs or 512MB.")
+@click.option("--recycle", default="", help="Restart a process after 10000jobs or at 512MB.")
 @click.option(
     "--log-level",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
@@ -70,9 +74,9 @@ _BY_FORCE_SECONDS: Final = 10.0
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Lines for people, or one JSON object a line.",
+    help="Plain lines, or one JSON object per line.",
 )
-@click.option("--health", help="Serve health and metrics here: :8081, 127.0.0.1:8081.")
+@click.option("--health", help="Serve health and metrics at this address: :8081.")
 @click.option(PARENT_PIPE, type=int, hidden=True, help="Started by a supervisor, which holds it.")
 @pass_cli
 def worker(
@@ -240,11 +244,17 @@ def _stop_on_signals(running: Worker, drain: timedelta, report: Say) -> None:
 
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:APP]")
-@click.option("--reload/--no-reload", default=True, help="Start anew when a .py file changes.")
-@click.option("--api/--no-api", "with_api", default=True, help="Serve the API on this host.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where; only this host.")
+@click.option("--reload/--no-reload", default=True, help="Restart when a .py file changes.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="Which; else 8080, or the next that is free."
+    "--api/--no-api", "with_api", default=True, help="Serve the API too, to this host only."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; local ones only."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; default: 8080, or the next free one.",
 )
 @click.option(PARENT_PIPE, type=int, hidden=True, help="Started by the reloader, which holds it.")
 @pass_cli
@@ -257,7 +267,7 @@ def dev(
     port: int | None,
     parent_pipe: int | None,
 ) -> None:
-    """Run a worker and the API for development; they start anew when the code changes."""
+    """Run a worker and the API for development; they restart when the code changes."""
 
     def run() -> int:
         report = log_as(cli.settings, None, "INFO", text="%(levelname)s %(message)s")

@@ -43,7 +43,7 @@ def decode_secret(secret: str) -> bytes:
         key = b""
     if not secret.startswith(PREFIX) or not _SHORTEST <= len(key) <= _LONGEST:
         raise InvalidInput(
-            "This is no webhook secret.",
+            "This is not a webhook secret.",
             next_step=f"It is {PREFIX} and {_SHORTEST} to {_LONGEST} bytes in base64.",
         )
     return key
@@ -157,11 +157,11 @@ def _read_header(named: Mapping[str, str], name: str) -> str:
 
 def _read_timestamp(text: str) -> datetime:
     if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_TIMESTAMP):
-        raise WebhookNotVerified(f"The header {TIMESTAMP_HEADER} is no time in seconds.")
+        raise WebhookNotVerified(f"The header {TIMESTAMP_HEADER} is not a time in seconds.")
     try:
         return datetime.fromtimestamp(int(text), UTC)
     except (OverflowError, ValueError, OSError):
-        raise WebhookNotVerified(f"The header {TIMESTAMP_HEADER} is no time there is.") from None
+        raise WebhookNotVerified(f"The header {TIMESTAMP_HEADER} is not a valid time.") from None
 
 
 def _build_error() -> WebhookNotVerified:

@@ -85,7 +85,7 @@ def _check_host(host: str) -> str:
     except ValueError:
         raise TargetRefused("has an address that is not written plainly") from None
     if len(host) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, host.split("."))):
-        raise TargetRefused("has a host that is no name")
+        raise TargetRefused("has a host that is not a name")
     return host
 
 

@@ -113,7 +113,7 @@ def check_function(function: Any, what: str, *arguments: object) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("it yields")
         if not inspect.isroutine(function):
-            raise TypeError("it is no function")
+            raise TypeError("it is not a function")
         if arguments:
             inspect.signature(function).bind(*arguments)
     except (TypeError, ValueError) as error:

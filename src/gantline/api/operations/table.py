@@ -151,7 +151,7 @@ def operations_of(parts: Parts) -> list[Operation]:
             headers=(_IF_MATCH,)),
         Operation("redriveEdited", "POST", "/api/jobs/{job_id}/edited-redrive", "jobs",
             Action.REDRIVE,
-            "Submit a new job made of a dead one and what is different; checked anew.",
+            "Submit a new job made of a dead one and what is different; it is checked again.",
             acting.redrive_edited, {202: documents.AcceptedDocument, 200: documents.StatusDocument},
             (*_ACT, *_SUBMIT),
             body=sent.JobEdited, headers=(_IF_MATCH, _IDEMPOTENCY_KEY, _PREFER)),

@@ -43,7 +43,7 @@ STATE: Final = "state"
 PROGRESS: Final = "progress"
 RESET: Final = "reset"
 _TOO_OLD: Final = encode(
-    ResetDocument(detail="Not all that happened since your Last-Event-ID is known; read anew.")
+    ResetDocument(detail="Some events since your Last-Event-ID are gone; read everything again.")
 )
 
 

@@ -1,0 +1,53 @@
+// The jobs behind a passport: each with its runs, what ended them, and the worker that runs them.
+
+const ENDS = { completed: "completed", retried: "failed, tried again", crashed: "its worker was killed",
+  failed: "failed", poisoned: "given up", released: "given back", cancelled: "cancelled", snoozed: "later" };
+const attempts = new Map();  // by job id: its runs, and the version of the job that they are of
+
+export function drawJobs(list, jobs, element, ask) {
+  list.replaceChildren(...jobs.map((job) => {
+    const runs = attempts.get(job.jobId)?.runs ?? [];
+    const row = element("li", "", `job ${job.status.toLowerCase()}`);
+    const name = element("code", job.jobType);
+    name.title = job.jobId;
+    row.append(name, element("span", `attempt ${job.attempt} of ${job.maxAttempts}`, "attempt"),
+      element("b", job.state));
+    if (runs.length > 1) {
+      const chips = element("div", "", "chips");
+      chips.append(...runs.map((run) => chip(run, element)));
+      row.append(chips);
+    }
+    return row;
+  }));
+  for (const job of jobs) {
+    if (attempts.get(job.jobId)?.version === job.version) continue;
+    attempts.set(job.jobId, { version: job.version, runs: attempts.get(job.jobId)?.runs ?? [] });
+    ask(`/api/jobs/${job.jobId}/attempts`).then(({ items }) => {
+      attempts.set(job.jobId, { version: job.version, runs: items });
+      if (items.length) list.dispatchEvent(new Event("change"));
+    });
+  }
+}
+
+function chip(run, element) {
+  const seconds = run.endedAt ? ` ${((new Date(run.endedAt) - new Date(run.startedAt)) / 1000).toFixed(2)} s` : "";
+  const shown = element("span", `${ENDS[run.outcome] ?? "runs"}${seconds}`, `chip ${run.outcome ?? "running"}`);
+  if (run.errorMessage) shown.title = run.errorMessage;
+  return shown;
+}
+
+export async function followWorker({ says, kill }, ask) {
+  // Say which process works, and kill it where the button is clicked.
+  let killed = 0;
+  async function look() {
+    const now = await ask("/worker");
+    if (killed && now.pid !== killed) says.textContent = `Worker ${killed} was killed; ${now.pid} took over.`;
+    else says.textContent = killed ? `Worker ${killed} was killed.` : `Worker ${now.pid} runs these jobs.`;
+    if (killed && now.pid === killed) setTimeout(look, 100);
+  }
+  kill.addEventListener("click", async () => {
+    killed = (await ask("/worker/kill", { method: "POST" })).killed || killed;
+    await look();
+  });
+  await look();
+}
