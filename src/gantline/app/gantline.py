@@ -479,6 +479,7 @@ class Gantline(Declarations):
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,
+                find_type=self.find_type,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
             with self.watching.of(worker):

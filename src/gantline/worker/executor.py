@@ -6,7 +6,8 @@ resolve → decode → provide → perform → settle → report
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -32,8 +33,8 @@ from gantline.contract.outcome import (
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.runtime import monotonic
-from gantline.worker.active import ActiveRun, RunTracer
-from gantline.worker.context import Context, ProgressLog, RunPort, RunStopped, enter, leave
+from gantline.worker.active import ActiveRun, Cause, RunTracer
+from gantline.worker.context import Context, ProgressLog, RunStopped, StoreRunPort, enter, leave
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn
 from gantline.worker.processes import ProcessPool
@@ -56,7 +57,7 @@ class Executor:
     def __init__(
         self,
         registry: HandlerRegistry,
-        port: RunPort,
+        port: StoreRunPort,
         *,
         clock: Clock,
         threads: HandlerThreads,
@@ -118,70 +119,108 @@ class Executor:
         if isinstance(decoded, _NOT_DECODED):
             return decoded
         if handler.run_in is RunIn.PROCESS:
-            return await self._in_process(active)
-        token = enter(active.context)
-        try:
-            if self._hooks or handler.dependencies:
-                result = await self._with_surroundings(active, decoded)
-            else:
-                result = await self._call(active, decoded, {})
-        finally:
-            leave(token)
-        return _outcome_of_result(active, result)
+            return await self._in_process(active, decoded)
+        # The job stays Running as long as its function does: a thread cannot be cancelled.
+        return await perform(
+            handler, active.context, decoded, call=self._threads.call, hooks=self._hooks
+        )
 
-    async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
-        async with AsyncExitStack() as stack:
-            for hook in self._hooks:
-                await stack.enter_async_context(hook(active.context))
-            provided = {
-                name: await _provided(stack, dependency.provider, active.context)
-                for name, dependency in active.handler.dependencies.items()
-            }
-            return await self._call(active, payload, provided)
-
-    async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
-        handler, context = active.handler, active.context
-        arguments = [payload] if handler.takes_payload else []
-        if handler.takes_context:
-            arguments.append(context)
-        if handler.run_in is RunIn.LOOP:
-            result = await handler.function(*arguments, **provided)
-        else:
-            # The job stays Running as long as its function does: a thread cannot be cancelled.
-            result = await self._threads.call(lambda: handler.function(*arguments, **provided))
-        if context.saw_stop and not context.is_settled:
-            # It may be a part only. Raised here, so that dependencies do not commit it either.
-            raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
-        return result
-
-    async def _in_process(self, active: ActiveRun) -> Outcome | None:
+    async def _in_process(self, active: ActiveRun, payload: Any) -> Outcome | None:
         child = active.child = await self._processes.take()
         outcome: Outcome | None = None
         try:
             if active.cause is None:  # else it was stopped while there was no child to kill
-                outcome = await child.run(active.handler, active.run, active.carrier)
+                outcome = await child.run(
+                    active.handler,
+                    _with_payload(active.run, active.handler, payload),
+                    self._port,
+                    deadline=active.context.deadline,
+                    carrier=active.carrier,
+                )
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
         finally:
             active.child = None
             self._processes.give_back(child)
-        if active.cause is not None and not isinstance(outcome, Success):
-            return active.outcome_of(asyncio.CancelledError())
-        return outcome
+        if active.cause is None or isinstance(outcome, Success):
+            return outcome
+        has_answered = outcome is not None and child.is_alive
+        if active.cause is Cause.CANCEL and has_answered:
+            return outcome
+        return active.outcome_of(asyncio.CancelledError())
 
 
-def _outcome_of_result(active: ActiveRun, result: Any) -> Outcome:
+async def perform(
+    handler: Handler,
+    context: Context,
+    payload: Any,
+    *,
+    call: Callable[[Callable[[], Any]], Awaitable[Any]],
+    hooks: tuple[RunHook, ...] = (),
+) -> Outcome:
+    """Call a handler with all that it takes, wherever it runs; raise what it raises.
+
+    `call` calls a `def`, where no event loop runs.
+    """
+    token = enter(context)
+    try:
+        if hooks or handler.dependencies:
+            async with AsyncExitStack() as stack:
+                for hook in hooks:
+                    await stack.enter_async_context(hook(context))
+                provided = {
+                    name: await _provided(stack, dependency.provider, context)
+                    for name, dependency in handler.dependencies.items()
+                }
+                result = await _result_of(handler, context, payload, provided, call)
+        else:
+            result = await _result_of(handler, context, payload, {}, call)
+    finally:
+        leave(token)
+    return _outcome_of_result(context, result)
+
+
+async def _result_of(
+    handler: Handler,
+    context: Context,
+    payload: Any,
+    provided: dict[str, Any],
+    call: Callable[[Callable[[], Any]], Awaitable[Any]],
+) -> Any:
+    arguments = [payload] if handler.takes_payload else []
+    if handler.takes_context:
+        arguments.append(context)
+    if handler.run_in is RunIn.LOOP:
+        result = await handler.function(*arguments, **provided)
+    else:
+        result = await call(lambda: handler.function(*arguments, **provided))
+    if context.saw_stop and not context.is_settled:
+        # It may be a part only. Raised here, so that dependencies do not commit it either.
+        raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
+    return result
+
+
+def _outcome_of_result(context: Context, result: Any) -> Outcome:
     """The handler has done its work, so that a result that cannot be stored is no reason to retry.
 
     Nor does it matter here whether the run was asked to stop meanwhile.
     """
-    if active.context.is_settled:
+    if context.is_settled:
         return Success()
     try:
-        return active.context.success_of(result)
+        return context.success_of(result)
     except ResultNotStorable as error:
         return classify(error)
+
+
+def _with_payload(run: Run, handler: Handler, payload: Any) -> Run:
+    """The run with its payload as the handler's version has it: its process upgrades nothing."""
+    if run.job.payload_version == handler.version or not handler.takes_payload:
+        return run
+    body = msgspec.Raw(handler.codec.encode(payload, limit=sys.maxsize).body)
+    job = msgspec.structs.replace(run.job, payload=body, payload_version=handler.version)
+    return msgspec.structs.replace(run, job=job)
 
 
 def _decode(handler: Handler, run: Run) -> Any:

@@ -344,9 +344,9 @@ class Runs:
         if active := self._active.get(ref):
             active.stop(cause)
 
-    def stop_all(self, cause: Cause) -> None:
+    def stop_all(self, cause: Cause, *, at_once: bool = False) -> None:
         for active in list(self._active.values()):
-            active.stop(cause)
+            active.stop(cause, at_once=at_once)
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Runs:
     def stop_now(self) -> None:
         """Do not wait any longer for what runs."""
         self._hurry.set()
-        self.stop_all(Cause.SHUTDOWN)
+        self.stop_all(Cause.SHUTDOWN, at_once=True)
 
     async def end_quarantine(self) -> None:
         if self._quarantine is not None:
