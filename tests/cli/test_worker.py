@@ -155,7 +155,7 @@ def test_ctrl_c_at_a_terminal_lets_the_jobs_of_all_processes_finish(shop: Place)
         program.wait_for("Working on", times=2)
         shop.eventually(lambda: shop.status(job_id) == "Running", "the job runs")
         os.killpg(program.process.pid, signal.SIGINT)  # the group that this test started
-        program.wait_for("Stopping when", times=2)
+        program.wait_for("Stopping:", times=2)
         assert shop.run("job", "watch", job_id, "--timeout", "1").exit_code == 124
         flag.touch()
         assert program.exit_code() == 0

@@ -1,6 +1,7 @@
 """Switches: which queues and types are paused or capped, which types are off, and whether the store
 is closed altogether. Kept as records."""
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
@@ -12,6 +13,8 @@ from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
 from gantline.manager.records import all_records
 from gantline.runtime import monotonic
+
+_log = logging.getLogger("gantline.manager")
 
 SWITCHES: Final = "switches"
 CLOSED: Final = "closed"
@@ -44,6 +47,7 @@ class Switches:
         self._changed = changed
         self._read_at: float | None = None
         self._invalidations = 0
+        self.closed: Closed | None = None
         self._keep(())
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
@@ -69,7 +73,12 @@ class Switches:
     def _keep(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]
         closing = [record.value for record in records if record.key == CLOSED]
+        before = self.closed
         self.closed = msgspec.json.decode(closing[0], type=Closed) if closing else None
+        if self.closed is not None and self.closed != before:
+            _log.warning("%s No job of it is run.", self._refusal)
+        elif before is not None and self.closed is None:
+            _log.info("the store is open again")
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
         self.paused_types = _those_with(_PAUSED_TYPE, keys)
         self.disabled_types = _those_with(_DISABLED_TYPE, keys)
@@ -83,14 +92,23 @@ class Switches:
     async def refuse_if_closed(self) -> None:
         """Raise StoreClosed."""
         await self.refresh()
-        if self.closed is None:
-            return
-        if self.closed.has_moved:
-            raise StoreClosed(
+        if self.closed is not None:
+            raise self._refusal
+
+    async def refuse_if_moved(self) -> None:
+        """Raise StoreClosed where no job of this store will ever run."""
+        await self.refresh()
+        if self.closed is not None and self.closed.has_moved:
+            raise self._refusal
+
+    @property
+    def _refusal(self) -> StoreClosed:
+        if self.closed is not None and self.closed.has_moved:
+            return StoreClosed(
                 "The store is closed, for its jobs were moved to another one.",
                 next_step="Use that one; `gantline doctor` shows where it is.",
             )
-        raise StoreClosed(
+        return StoreClosed(
             "The store is closed, for its jobs are being moved to another one.",
             next_step="Try again later.",
         )

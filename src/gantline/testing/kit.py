@@ -240,7 +240,7 @@ class JobsTest:
         async with self._app.opened_lifespan() as state:
             yield Executor(
                 self._app.registry,
-                StoreRunPort(self._app.store, self._app.manager, find_type=self._app.find_type),
+                StoreRunPort(self._app.store, self._app.manager, self._app.find_type),
                 clock=self.clock,
                 threads=threads,
                 processes=processes,

@@ -334,7 +334,6 @@ class StoreRunPort:
         self,
         store: JobStore,
         manager: JobManager,
-        *,
         find_type: Callable[[str], Any] = lambda name: None,
         logged: Callable[[], None] = lambda: None,
     ) -> None:

@@ -37,13 +37,16 @@ from gantline.worker.active import ActiveRun, Cause, RunTracer
 from gantline.worker.context import Context, ProgressLog, RunStopped, StoreRunPort, enter, leave
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn
-from gantline.worker.processes import ProcessPool
+from gantline.worker.processes import ProcessPool, Request, import_path
 from gantline.worker.threads import HandlerThreads
 
 _log = logging.getLogger("gantline.worker")
 
 RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 """Something that is entered before a handler is called and left afterwards."""
+
+Call = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Calls a `def`, where no event loop runs."""
 
 # A payload of a version that this worker does not know yet waits for a newer worker.
 _WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
@@ -121,22 +124,14 @@ class Executor:
         if handler.run_in is RunIn.PROCESS:
             return await self._in_process(active, decoded)
         # The job stays Running as long as its function does: a thread cannot be cancelled.
-        return await perform(
-            handler, active.context, decoded, call=self._threads.call, hooks=self._hooks
-        )
+        return await perform(handler, active.context, decoded, self._threads.call, self._hooks)
 
     async def _in_process(self, active: ActiveRun, payload: Any) -> Outcome | None:
         child = active.child = await self._processes.take()
         outcome: Outcome | None = None
         try:
             if active.cause is None:  # else it was stopped while there was no child to kill
-                outcome = await child.run(
-                    active.handler,
-                    _with_payload(active.run, active.handler, payload),
-                    self._port,
-                    deadline=active.context.deadline,
-                    carrier=active.carrier,
-                )
+                outcome = await child.run(_request_for(active, payload), self._port)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
@@ -152,20 +147,14 @@ class Executor:
 
 
 async def perform(
-    handler: Handler,
-    context: Context,
-    payload: Any,
-    *,
-    call: Callable[[Callable[[], Any]], Awaitable[Any]],
-    hooks: tuple[RunHook, ...] = (),
+    handler: Handler, context: Context, payload: Any, call: Call, hooks: tuple[RunHook, ...] = ()
 ) -> Outcome:
-    """Call a handler with all that it takes, wherever it runs; raise what it raises.
-
-    `call` calls a `def`, where no event loop runs.
-    """
+    """Call a handler with all that it takes, wherever it runs; raise what it raises."""
     token = enter(context)
     try:
-        if hooks or handler.dependencies:
+        if not hooks and not handler.dependencies:
+            result = await _result_of(handler, context, payload, call)
+        else:
             async with AsyncExitStack() as stack:
                 for hook in hooks:
                     await stack.enter_async_context(hook(context))
@@ -173,20 +162,14 @@ async def perform(
                     name: await _provided(stack, dependency.provider, context)
                     for name, dependency in handler.dependencies.items()
                 }
-                result = await _result_of(handler, context, payload, provided, call)
-        else:
-            result = await _result_of(handler, context, payload, {}, call)
+                result = await _result_of(handler, context, payload, call, **provided)
     finally:
         leave(token)
     return _outcome_of_result(context, result)
 
 
 async def _result_of(
-    handler: Handler,
-    context: Context,
-    payload: Any,
-    provided: dict[str, Any],
-    call: Callable[[Callable[[], Any]], Awaitable[Any]],
+    handler: Handler, context: Context, payload: Any, call: Call, /, **provided: Any
 ) -> Any:
     arguments = [payload] if handler.takes_payload else []
     if handler.takes_context:
@@ -214,13 +197,22 @@ def _outcome_of_result(context: Context, result: Any) -> Outcome:
         return classify(error)
 
 
-def _with_payload(run: Run, handler: Handler, payload: Any) -> Run:
-    """The run with its payload as the handler's version has it: its process upgrades nothing."""
-    if run.job.payload_version == handler.version or not handler.takes_payload:
-        return run
-    body = msgspec.Raw(handler.codec.encode(payload, limit=sys.maxsize).body)
-    job = msgspec.structs.replace(run.job, payload=body, payload_version=handler.version)
-    return msgspec.structs.replace(run, job=job)
+def _request_for(active: ActiveRun, payload: Any) -> Request:
+    handler, run, classifier = active.handler, active.run, active.handler.policy.classify
+    if run.job.payload_version < handler.version and handler.takes_payload:
+        # The child upgrades nothing.
+        body = msgspec.Raw(handler.codec.encode(payload, limit=sys.maxsize).body)
+        run = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, payload=body))
+    return Request(
+        function=import_path(handler.function),
+        run=run,
+        deadline=active.context.deadline,
+        classifier=None if classifier is None else import_path(classifier),
+        keeps_result=handler.result_codec is not None,
+        logs_progress=Event.PROGRESSED in handler.policy.events,
+        log_level=logging.getLogger().getEffectiveLevel(),
+        trace_context=dict(active.carrier),
+    )
 
 
 def _decode(handler: Handler, run: Run) -> Any:

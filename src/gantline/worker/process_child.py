@@ -13,46 +13,30 @@ import signal
 import socket
 import struct
 import sys
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from gantline.contract.bounds import held
 from gantline.contract.classify import ErrorClassifier, classify
 from gantline.contract.errors import Code, GantlineError, InvalidInput, Permanent
-from gantline.contract.outcome import Stopped, Success
-from gantline.contract.snapshot import Progress, Run
-from gantline.contract.store import StoreTransaction
+from gantline.contract.outcome import Stopped
+from gantline.contract.snapshot import Progress
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.contract.text import storable
-from gantline.contract.transition import Transition
 from gantline.manager.manager import shown
 from gantline.runtime import start_thread
+from gantline.worker import processes
 from gantline.worker.context import Context, ProgressLog, nothing_to_await
 from gantline.worker.executor import perform
-from gantline.worker.handler import Handler, RunIn, make_handler
-from gantline.worker.processes import (
-    Answer,
-    IsHeld,
-    LogLine,
-    Prepare,
-    Question,
-    Reply,
-    Report,
-    Request,
-    Stop,
-    framed,
-)
+from gantline.worker.handler import RunIn, make_handler
 from gantline.worker.run_log import plain_extras
-
-T = TypeVar("T")
 
 _LENGTH: Final = struct.Struct("!I")
 _PR_SET_PDEATHSIG: Final = 1
@@ -70,10 +54,10 @@ def serve(descriptor: int) -> None:
     root = logging.getLogger()
     root.addHandler(parent)
     start_thread(parent.listen, "gantline-parent")
-    while (request := parent.requests.get()) is not None:
-        root.setLevel(request.log_level)
+    while (asked := parent.requests.get()) is not None:
+        root.setLevel(asked[0].log_level)
         parent.has_a_run = True
-        answer = _run(request, parent)
+        answer = _run(parent, *asked)
         parent.has_a_run = False
         if os.getpid() != parent.process:  # a fork that has returned: the answer is not its own
             os._exit(0)
@@ -86,61 +70,38 @@ class Parent(logging.Handler):
     def __init__(self, connection: socket.socket) -> None:
         super().__init__()
         self._incoming, self._outgoing = connection.makefile("rb"), connection.makefile("wb")
-        # What a fork of the handler would wait for comes to this process.
         self.process = os.getpid()
         self.has_a_run = False
-        self.requests: SimpleQueue[Request | None] = SimpleQueue()
-        self._asked: deque[Future[Reply]] = deque()
-        self._stopping = threading.Lock()
-        self.is_stopping = False
-        self._on_stop: Callable[[], None] | None = None
+        self.requests: SimpleQueue[tuple[processes.Request, Future[None]] | None] = SimpleQueue()
+        """Each with its own stop, so that no run sees that of another."""
+        self._replies: deque[Future[processes.Reply]] = deque()
 
     # -- what comes -------------------------------------------------------------------------------
 
     def listen(self) -> None:
         """In a thread: hear the parent until it is gone."""
+        stop: Future[None] = Future()
         try:
-            while (message := self._read()) is not None:
-                self._take(msgspec.json.decode(message, type=Request | Stop | Reply))
+            while header := self._incoming.read(_LENGTH.size):
+                message = self._incoming.read(_LENGTH.unpack(header)[0])
+                said = msgspec.json.decode(message, type=processes.FromParent)
+                if isinstance(said, processes.Request):
+                    stop = Future()
+                    self.requests.put((said, stop))
+                elif isinstance(said, processes.Reply):
+                    self._replies.popleft().set_result(said)
+                else:
+                    stop.set_result(None)
         finally:
             if self.has_a_run:  # nobody waits for its answer
                 os._exit(1)
             self.requests.put(None)
 
-    def _read(self) -> bytes | None:
-        header = self._incoming.read(_LENGTH.size)
-        if len(header) < _LENGTH.size:
-            return None
-        return self._incoming.read(_LENGTH.unpack(header)[0])
-
-    def _take(self, message: Request | Stop | Reply) -> None:
-        match message:
-            case Request():
-                with self._stopping:  # a stop that is left was for the last run
-                    self.is_stopping, self._on_stop = False, None
-                self.requests.put(message)
-            case Stop():
-                with self._stopping:
-                    self.is_stopping = True
-                    on_stop, self._on_stop = self._on_stop, None
-                if on_stop is not None:
-                    on_stop()
-            case Reply():
-                self._asked.popleft().set_result(message)
-
-    def on_stop(self, callback: Callable[[], None]) -> None:
-        """Have something called, once, when the run is to stop, or now if it is already."""
-        with self._stopping:
-            if not self.is_stopping:
-                self._on_stop = callback
-                return
-        callback()
-
     # -- what goes --------------------------------------------------------------------------------
 
-    def send(self, what: Answer | LogLine | Report | Question) -> None:
+    def send(self, what: processes.FromChild) -> None:
         """Waits while the parent does not read: it is busy with what was sent before."""
-        message = framed(msgspec.json.encode(what))
+        message = processes.framed(msgspec.json.encode(what))
         self.acquire()  # a log handler's lock is made anew in a fork
         try:
             self._outgoing.write(message)
@@ -152,7 +113,7 @@ class Parent(logging.Handler):
         try:
             detail = _FORMATTER.formatException(record.exc_info) if record.exc_info else ""
             self.send(
-                LogLine(
+                processes.LogLine(
                     record.name,
                     record.levelno,
                     storable(record.getMessage(), _LINE_LIMIT),
@@ -172,70 +133,61 @@ class Parent(logging.Handler):
 
     def progress(self, update: Progress) -> Awaitable[None]:
         self._refuse_in_a_fork()
-        self.send(Report(shown(update)))
+        self.send(processes.Report(shown(update)))
         return nothing_to_await()
 
     def prepare(self, job_type: Any, payload: Any, options: SubmitOptions) -> NewJob:
         checked: SubmitOptions = held("A submit", SubmitOptions.__annotations__, options)
         body = job_type.handler.codec.encode(payload, limit=sys.maxsize).body  # it has the limit
-        asked = self._ask(Prepare(job_type.name, msgspec.Raw(body), checked))
-        return _value_of(asked.result(), NewJob)
+        asked = self._ask(processes.Prepare(job_type.name, msgspec.Raw(body), checked))
+        return msgspec.json.decode(_value_of(asked.result()), type=NewJob)
 
     async def is_held(self, key: DedupeKey) -> bool:
-        return _value_of(await asyncio.wrap_future(self._ask(IsHeld(key))), bool)
+        reply = await asyncio.wrap_future(self._ask(processes.IsHeld(key)))
+        return msgspec.json.decode(_value_of(reply), type=bool)
 
-    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
-        raise Permanent(
-            Code.CONFIGURATION_ERROR,
-            "ctx.transaction() needs a handler on the loop: no process can use its connection.",
-        )
+    def transaction(self) -> Any:
+        why = "ctx.transaction() needs a handler on the loop: no process can use its connection."
+        raise Permanent(Code.CONFIGURATION_ERROR, why)
 
-    def decide(self, run: Run, success: Success) -> Transition:
-        raise NotImplementedError("there are no transactions here")
+    decide: Any = None  # only for transactions
 
-    def _ask(self, question: Question) -> Future[Reply]:
+    def _ask(self, question: processes.Question) -> Future[processes.Reply]:
         self._refuse_in_a_fork()
-        asked: Future[Reply] = Future()
-        self.acquire()  # the replies come in this order
+        self.acquire()  # replies come in the order of the questions
         try:
-            self._asked.append(asked)
+            self._replies.append(reply := Future())
             self.send(question)
         finally:
             self.release()
-        return asked
+        return reply
 
     def _refuse_in_a_fork(self) -> None:
         if os.getpid() != self.process:
-            raise GantlineError(
-                "A process that a handler has started cannot use its Context.",
-                next_step="Use it in the handler's own process.",
-            )
+            raise GantlineError("A process that a handler has started cannot use its Context.")
 
 
-def _value_of(reply: Reply, kind: type[T]) -> T:
+def _value_of(reply: processes.Reply) -> msgspec.Raw:
     if reply.problem:
-        error = InvalidInput if reply.is_invalid_input else GantlineError
-        raise error(reply.problem, next_step=reply.next_step)
-    return msgspec.json.decode(reply.value, type=kind)
+        raise (InvalidInput if reply.is_invalid_input else GantlineError)(reply.problem)
+    return reply.value
 
 
 # -- running -------------------------------------------------------------------------------------
 
 
-def _run(request: Request, parent: Parent) -> Answer:
+def _run(parent: Parent, request: processes.Request, stop: Future[None]) -> processes.Answer:
     classifier: ErrorClassifier | None = None
     try:
         classifier = request.classifier and _imported(*request.classifier)
         # The decorator leaves a job type under the function's name.
         function = inspect.unwrap(_imported(*request.function), stop=inspect.isroutine)
         _continue_trace(request.trace_context)
-        handler = make_handler(
-            request.run.job.job_type, function, keeps_result=request.keeps_result
-        )
-        turns = _Turns()
-        return turns.run(_perform(request, handler, parent, turns))
+        if inspect.iscoroutinefunction(function):
+            return asyncio.run(_perform(parent, request, stop, function))
+        return _run_with_pause(lambda call: _perform(parent, request, stop, function, call))
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and parent.is_stopping:
+        if isinstance(error, asyncio.CancelledError) and stop.done():
             return Stopped()
         return classify(error, classifier)
 
@@ -244,8 +196,11 @@ def _imported(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-async def _perform(request: Request, handler: Handler, parent: Parent, turns: "_Turns") -> Any:
+async def _perform(
+    parent: Parent, request: processes.Request, stop: Future[None], function: Any, call: Any = None
+) -> Any:
     run, loop, task = request.run, asyncio.get_running_loop(), asyncio.current_task()
+    handler = make_handler(run.job.job_type, function, keeps_result=request.keeps_result)
     context = Context(
         run,
         parent,
@@ -256,54 +211,45 @@ async def _perform(request: Request, handler: Handler, parent: Parent, turns: "_
         progress_log=ProgressLog() if request.logs_progress else None,
     )
 
-    def stop() -> None:
+    def ask_to_stop(_: Future[None]) -> None:
         context.ask_to_stop()
         if handler.run_in is RunIn.LOOP and task is not None:
             with suppress(RuntimeError):  # the loop is closed: it has just ended
                 loop.call_soon_threadsafe(task.cancel)
 
-    parent.on_stop(stop)
+    stop.add_done_callback(ask_to_stop)
     payload = handler.codec.decode(bytes(run.job.payload)) if handler.takes_payload else None
-    return await perform(handler, context, payload, call=turns.call)
+    return await perform(handler, context, payload, call)
 
 
-class _Turns:
-    """An event loop that stands still while a `def` handler runs.
+def _run_with_pause(make: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """Run a coroutine that calls a function once, during which its event loop stands still.
 
-    Both are on the main thread, where a function may set signals and begin a loop of its own.
+    So both are on the main thread, where a function may set signals, or begin a loop of its own.
     """
+    paused: list[tuple[Callable[[], Any], asyncio.Future[Future[Any]]]] = []
 
-    def __init__(self) -> None:
-        self._function: Callable[[], Any] | None = None
-
-    def run(self, main: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            loop = runner.get_loop()
-            task = loop.create_task(main)
-            task.add_done_callback(lambda _: loop.stop())
-            loop.run_forever()
-            if self._function is not None:
-                self._call(self._function)
-                loop.run_until_complete(task)
-            return task.result()
-
-    async def call(self, function: Callable[[], Any]) -> Any:
-        """Called at most once."""
+    async def call(function: Callable[[], Any]) -> Any:
         loop, context = asyncio.get_running_loop(), copy_context()
-        self._function, self._has_returned = lambda: context.run(function), loop.create_future()
+        paused.append((lambda: context.run(function), loop.create_future()))
         loop.stop()
-        await self._has_returned
-        if self._error is not None:
-            raise self._error
-        return self._value
+        return (await paused[0][1]).result()
 
-    def _call(self, function: Callable[[], Any]) -> None:
-        self._error: BaseException | None = None
-        try:
-            self._value = function()
-        except BaseException as error:  # a handler may raise anything, SystemExit included
-            self._error = error
-        self._has_returned.set_result(None)
+    # Not one of the loops that the handler's module may have asked for: a `def` does not see it.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(make(call))
+        task.add_done_callback(lambda _: loop.stop())
+        loop.run_forever()
+        for function, returned in paused:
+            ended: Future[Any] = Future()
+            try:
+                ended.set_result(function())
+            except BaseException as error:  # a handler may raise anything, SystemExit included
+                ended.set_exception(error)
+            returned.set_result(ended)
+            loop.run_until_complete(task)
+        return task.result()
 
 
 def _continue_trace(carrier: dict[str, str]) -> None:

@@ -13,21 +13,19 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 import msgspec
 
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Stopped, Success
 from gantline.contract.snapshot import Progress, Run
-from gantline.contract.status import Event
 from gantline.contract.submission import DedupeKey, SubmitOptions
 from gantline.runtime import start_thread
 from gantline.worker.context import StoreRunPort
-from gantline.worker.handler import Handler
 from gantline.worker.run_log import Plain, labels_of
 
 PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
@@ -64,9 +62,10 @@ class Reply(msgspec.Struct, tag=True):
 
     value: msgspec.Raw = msgspec.Raw(b"null")
     problem: str = ""
-    next_step: str = ""
     is_invalid_input: bool = False
 
+
+FromParent = Request | Stop | Reply
 
 # -- from the child ------------------------------------------------------------------------------
 
@@ -108,11 +107,12 @@ class LogLine(msgspec.Struct, omit_defaults=True, tag=True):
 
 Answer = Success | Failure | Snoozed | Stopped
 """How it went."""
+FromChild = Answer | LogLine | Report | Question
 
 # -- the parent's side ---------------------------------------------------------------------------
 
 
-def _import_path(function: Callable[..., Any]) -> tuple[str, str]:
+def import_path(function: Callable[..., Any]) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
@@ -168,30 +168,11 @@ class Child:
                 writer.close()
                 raise
 
-    async def run(
-        self,
-        handler: Handler,
-        run: Run,
-        port: StoreRunPort,
-        *,
-        deadline: datetime,
-        carrier: Mapping[str, str],
-    ) -> Outcome:
+    async def run(self, request: Request, port: StoreRunPort) -> Outcome:
         """Have the child run the handler; a child that dies is a failed attempt."""
-        classifier = handler.policy.classify
-        request = Request(
-            function=_import_path(handler.function),
-            run=run,
-            deadline=deadline,
-            classifier=None if classifier is None else _import_path(classifier),
-            keeps_result=handler.result_codec is not None,
-            logs_progress=Event.PROGRESSED in handler.policy.events,
-            log_level=logging.getLogger().getEffectiveLevel(),
-            trace_context=dict(carrier),
-        )
         try:
             self._send(request)  # before anything is awaited, so that no stop overtakes it
-            return await self._answer(run, port)
+            return await self._answer(request.run, port)
         except (OSError, asyncio.IncompleteReadError):
             self.kill()  # it cannot be asked any more, whether it lives or not
             code = await self.ended()
@@ -211,7 +192,7 @@ class Child:
             loop = asyncio.get_running_loop()
             self._kill_timer = loop.call_later(_STOP_SECONDS, self.kill)
 
-    def _send(self, message: Request | Stop | Reply) -> None:
+    def _send(self, message: FromParent) -> None:
         self._writer.write(framed(msgspec.json.encode(message)))
 
     async def _answer(self, run: Run, port: StoreRunPort) -> Answer:
@@ -235,21 +216,17 @@ class Child:
         await self._writer.drain()
         while True:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            said: Answer | LogLine | Report | Question = msgspec.json.decode(
-                await self._reader.readexactly(length), type=Answer | LogLine | Report | Question
-            )
-            match said:
-                case LogLine():
-                    _log(said, run, self._process.pid)
-                case Report():
-                    with suppress(Exception):  # as in a thread, nobody waits for it
-                        await port.progress(said.progress)
-                case IsHeld() | Prepare():
-                    self._send(await _reply_to(said, port))
-                case Success() | Failure() | Snoozed() | Stopped():
-                    return said
-                case _:
-                    assert_never(said)
+            message = await self._reader.readexactly(length)
+            said: FromChild = msgspec.json.decode(message, type=FromChild)
+            if isinstance(said, LogLine):
+                _log(said, run, self._process.pid)
+            elif isinstance(said, Report):
+                with suppress(Exception):  # as in a thread, nobody waits for it
+                    await port.progress(said.progress)
+            elif isinstance(said, IsHeld | Prepare):
+                self._send(await _reply_to(said, port))
+            else:
+                return said
 
     @property
     def is_alive(self) -> bool:
@@ -308,13 +285,10 @@ async def _reply_to(question: Question, port: StoreRunPort) -> Reply:
         if isinstance(question, IsHeld):
             value = await port.is_held(question.key)
         else:
-            body = bytes(question.payload)
-            value = port.prepare_encoded(question.job_type, body, question.options)
-    except GantlineError as error:
-        is_input = isinstance(error, InvalidInput)
-        return Reply(problem=error.cause, next_step=error.next_step, is_invalid_input=is_input)
-    except Exception as error:  # a template or a strategy of the user's own broke
-        return Reply(problem=repr(error))
+            value = port.prepare_encoded(*msgspec.structs.astuple(question))
+    except Exception as error:
+        problem = str(error) if isinstance(error, GantlineError) else repr(error)
+        return Reply(problem=problem, is_invalid_input=isinstance(error, InvalidInput))
     return Reply(msgspec.Raw(msgspec.json.encode(value)))
 
 

@@ -301,12 +301,7 @@ class Worker:
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
             self._registry,
-            StoreRunPort(
-                self._store,
-                self._manager,
-                find_type=self._find_type,
-                logged=self._announcer.events,
-            ),
+            StoreRunPort(self._store, self._manager, self._find_type, self._announcer.events),
             clock=self._clock,
             threads=self._threads,
             processes=self._processes,
