@@ -165,6 +165,7 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
+    await app.switches.refuse_if_moved()
     report(f"Jobs are kept in {label} ({choice.why}).")
 
 
@@ -179,7 +180,6 @@ async def _work(
 ) -> int:
     if announced is not None:
         await _open(app, announced, report)
-    await _refuse_a_moved_store(app)
     with watched(app, address, requires_broker=_requires_broker(cli), say=report):
         async with _opened(app), beside or nullcontext(), app.working(settings) as running:
             signals = _StopSignals(running, settings.drain, report)
@@ -200,12 +200,6 @@ def _refuse_without_work(app: Gantline) -> None:
             "The application declares no job, so that a worker has nothing to do.",
             next_step="Declare one with @jobs.job, or include its group: Gantline(include=[…]).",
         )
-
-
-async def _refuse_a_moved_store(app: Gantline) -> None:
-    """Raise StoreClosed where a worker would wait for ever."""
-    await app.ready()
-    await app.switches.refuse_if_moved()
 
 
 @asynccontextmanager

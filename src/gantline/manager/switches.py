@@ -1,7 +1,6 @@
 """Switches: which queues and types are paused or capped, which types are off, and whether the store
 is closed altogether. Kept as records."""
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
@@ -13,8 +12,6 @@ from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
 from gantline.manager.records import all_records
 from gantline.runtime import monotonic
-
-_log = logging.getLogger("gantline.manager")
 
 SWITCHES: Final = "switches"
 CLOSED: Final = "closed"
@@ -47,7 +44,6 @@ class Switches:
         self._changed = changed
         self._read_at: float | None = None
         self._invalidations = 0
-        self.closed: Closed | None = None
         self._keep(())
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
@@ -73,12 +69,7 @@ class Switches:
     def _keep(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]
         closing = [record.value for record in records if record.key == CLOSED]
-        before = self.closed
         self.closed = msgspec.json.decode(closing[0], type=Closed) if closing else None
-        if self.closed is not None and self.closed != before:
-            _log.warning("%s No job of it is run.", self._refusal)
-        elif before is not None and self.closed is None:
-            _log.info("the store is open again")
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
         self.paused_types = _those_with(_PAUSED_TYPE, keys)
         self.disabled_types = _those_with(_DISABLED_TYPE, keys)
@@ -93,16 +84,17 @@ class Switches:
         """Raise StoreClosed."""
         await self.refresh()
         if self.closed is not None:
-            raise self._refusal
+            raise self.refusal
 
     async def refuse_if_moved(self) -> None:
         """Raise StoreClosed where no job of this store will ever run."""
         await self.refresh()
         if self.closed is not None and self.closed.has_moved:
-            raise self._refusal
+            raise self.refusal
 
     @property
-    def _refusal(self) -> StoreClosed:
+    def refusal(self) -> StoreClosed:
+        """Why nothing of a closed store is run, and what to do."""
         if self.closed is not None and self.closed.has_moved:
             return StoreClosed(
                 "The store is closed, for its jobs were moved to another one.",
