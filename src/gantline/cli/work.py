@@ -165,7 +165,9 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
-    await app.switches.refuse_if_moved()
+    await app.switches.refresh()
+    if app.switches.closed is not None and app.switches.closed.has_moved:
+        raise app.switches.refusal  # no job of this store will ever run
     report(f"Jobs are kept in {label} ({choice.why}).")
 
 

@@ -86,12 +86,6 @@ class Switches:
         if self.closed is not None:
             raise self.refusal
 
-    async def refuse_if_moved(self) -> None:
-        """Raise StoreClosed where no job of this store will ever run."""
-        await self.refresh()
-        if self.closed is not None and self.closed.has_moved:
-            raise self.refusal
-
     @property
     def refusal(self) -> StoreClosed:
         """Why nothing of a closed store is run, and what to do."""

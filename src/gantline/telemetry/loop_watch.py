@@ -6,7 +6,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -44,7 +44,7 @@ class LoopWatch:
         self._is_watched = False
         self._blocked_by: str | None = None
         """The type whose handler blocks the loop now; empty where it is other code."""
-        self.blocked_seconds: Counter[str] = Counter()
+        self.blocked_seconds: defaultdict[str, float] = defaultdict(float)
         """How long it was blocked, as far as that was reported, by job type."""
 
     @property

@@ -34,6 +34,8 @@ from gantline.worker.run_log import labels_of
 P = TypeVar("P", contravariant=True)
 T = TypeVar("T")
 
+_log = logging.getLogger("gantline.worker")
+
 ONCE_HELD_FOR = timedelta(days=7)
 
 
@@ -102,7 +104,6 @@ class Context:
         *,
         deadline: datetime,
         state: Any,
-        logger: logging.Logger,
         result_codec: Codec[Any] | None,
         progress_log: ProgressLog | None = None,
     ) -> None:
@@ -111,7 +112,6 @@ class Context:
         self._progress_log = progress_log
         self._port = port
         self._loop = asyncio.get_running_loop()
-        self._logger = logger
         self._is_stopping = False
         self.saw_stop = False
         self.deadline = deadline
@@ -163,7 +163,7 @@ class Context:
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that labels every line with the job; never with its payload."""
-        return logging.LoggerAdapter(self._logger, self.labels)
+        return logging.LoggerAdapter(_log, self.labels)
 
     @property
     def cancelled(self) -> bool:
@@ -327,15 +327,15 @@ class nothing_to_await:  # noqa: N801  # stands where a coroutine would
         yield
 
 
+Finder = Callable[[str], Any]
+Notify = Callable[[], None]
+
+
 class StoreRunPort:
     """The port of `Context`, on a store."""
 
     def __init__(
-        self,
-        store: JobStore,
-        manager: JobManager,
-        find_type: Callable[[str], Any] = lambda name: None,
-        logged: Callable[[], None] = lambda: None,
+        self, store: JobStore, manager: JobManager, find_type: Finder, logged: Notify = lambda: None
     ) -> None:
         """`find_type` gives declared job types; `logged` is called when there is a new event."""
         self._store = store

@@ -40,8 +40,6 @@ from gantline.worker.handler import Handler, HandlerRegistry, RunIn
 from gantline.worker.processes import ProcessPool, Request, import_path
 from gantline.worker.threads import HandlerThreads
 
-_log = logging.getLogger("gantline.worker")
-
 RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 """Something that is entered before a handler is called and left afterwards."""
 
@@ -90,7 +88,6 @@ class Executor:
             self._port,
             deadline=self._clock.now() + handler.timeout,
             state=self._state,
-            logger=_log,
             result_codec=handler.result_codec,
             progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
         )
@@ -148,7 +145,7 @@ class Executor:
 
 async def perform(
     handler: Handler, context: Context, payload: Any, call: Call, hooks: tuple[RunHook, ...] = ()
-) -> Outcome:
+) -> Success | Failure | Snoozed:
     """Call a handler with all that it takes, wherever it runs; raise what it raises."""
     token = enter(context)
     try:
@@ -184,7 +181,7 @@ async def _result_of(
     return result
 
 
-def _outcome_of_result(context: Context, result: Any) -> Outcome:
+def _outcome_of_result(context: Context, result: Any) -> Success | Failure | Snoozed:
     """The handler has done its work, so that a result that cannot be stored is no reason to retry.
 
     Nor does it matter here whether the run was asked to stop meanwhile.

@@ -60,7 +60,6 @@ class LeaseKeeper:
         on_cut_off: Callable[[RunRef], None],
         on_confirmed: Callable[[RunRef], None],
         on_cancel: Callable[[RunRef], None],
-        on_beat: Callable[[], None] = lambda: None,
         every: timedelta | None = None,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
@@ -78,7 +77,6 @@ class LeaseKeeper:
         self._on_cut_off = on_cut_off
         self._on_confirmed = on_confirmed
         self._on_cancel = on_cancel
-        self._on_beat = on_beat
         self._exit = exit_process
         self._lock = threading.Lock()
         self._held: dict[RunRef, _Held] = {}
@@ -202,7 +200,6 @@ class LeaseKeeper:
 
     def _saw_main(self) -> None:
         self._main_seen = monotonic()
-        self._on_beat()
 
     def _give_up_on_the_main_loop(self) -> None:
         """The jobs will be taken over elsewhere; this process can only be started again."""

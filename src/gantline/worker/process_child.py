@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from gantline.worker import processes
 from gantline.worker.context import Context, ProgressLog, nothing_to_await
 from gantline.worker.executor import perform
 from gantline.worker.handler import RunIn, make_handler
+from gantline.worker.processes import Answer
 from gantline.worker.run_log import plain_extras
 
 _LENGTH: Final = struct.Struct("!I")
@@ -154,9 +156,10 @@ class Parent(logging.Handler):
 
     def _ask(self, question: processes.Question) -> Future[processes.Reply]:
         self._refuse_in_a_fork()
+        reply: Future[processes.Reply] = Future()
         self.acquire()  # replies come in the order of the questions
         try:
-            self._replies.append(reply := Future())
+            self._replies.append(reply)
             self.send(question)
         finally:
             self.release()
@@ -176,7 +179,7 @@ def _value_of(reply: processes.Reply) -> msgspec.Raw:
 # -- running -------------------------------------------------------------------------------------
 
 
-def _run(parent: Parent, request: processes.Request, stop: Future[None]) -> processes.Answer:
+def _run(parent: Parent, request: processes.Request, stop: Future[None]) -> Answer:
     classifier: ErrorClassifier | None = None
     try:
         classifier = request.classifier and _imported(*request.classifier)
@@ -198,7 +201,7 @@ def _imported(module: str, name: str) -> Any:
 
 async def _perform(
     parent: Parent, request: processes.Request, stop: Future[None], function: Any, call: Any = None
-) -> Any:
+) -> Answer:
     run, loop, task = request.run, asyncio.get_running_loop(), asyncio.current_task()
     handler = make_handler(run.job.job_type, function, keeps_result=request.keeps_result)
     context = Context(
@@ -206,7 +209,6 @@ async def _perform(
         parent,
         deadline=request.deadline,
         state=None,
-        logger=logging.getLogger("gantline.worker"),
         result_codec=handler.result_codec,
         progress_log=ProgressLog() if request.logs_progress else None,
     )
@@ -222,34 +224,36 @@ async def _perform(
     return await perform(handler, context, payload, call)
 
 
-def _run_with_pause(make: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+def _run_with_pause(make: Callable[[Any], Coroutine[Any, Any, Answer]]) -> Answer:
     """Run a coroutine that calls a function once, during which its event loop stands still.
 
     So both are on the main thread, where a function may set signals, or begin a loop of its own.
     """
-    paused: list[tuple[Callable[[], Any], asyncio.Future[Future[Any]]]] = []
+    paused: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
 
     async def call(function: Callable[[], Any]) -> Any:
-        loop, context = asyncio.get_running_loop(), copy_context()
-        paused.append((lambda: context.run(function), loop.create_future()))
+        paused.append((partial(copy_context().run, function), loop.create_future()))
         loop.stop()
-        return (await paused[0][1]).result()
+        return await paused[0][1]
 
-    # Not one of the loops that the handler's module may have asked for: a `def` does not see it.
+    # Whatever policy the handler's module has set: its `def` has nothing to do with this loop.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         loop = runner.get_loop()
         task = loop.create_task(make(call))
         task.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
         for function, returned in paused:
-            ended: Future[Any] = Future()
             try:
-                ended.set_result(function())
+                returned.set_result(function())
             except BaseException as error:  # a handler may raise anything, SystemExit included
-                ended.set_exception(error)
-            returned.set_result(ended)
+                returned.set_exception(_awaitable(error))
             loop.run_until_complete(task)
         return task.result()
+
+
+def _awaitable(error: BaseException) -> BaseException:
+    """No coroutine can raise StopIteration; a future refuses it, or makes this of it."""
+    return RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
 
 
 def _continue_trace(carrier: dict[str, str]) -> None:
