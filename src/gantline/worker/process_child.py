@@ -92,7 +92,7 @@ class Parent(logging.Handler):
                     self.requests.put((said, stop))
                 elif isinstance(said, processes.Reply):
                     self._replies.popleft().set_result(said)
-                else:
+                elif not stop.done():
                     stop.set_result(None)
         finally:
             if self.has_a_run:  # nobody waits for its answer
