@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -39,6 +37,7 @@ from gantline.worker.executor import perform
 from gantline.worker.handler import RunIn, make_handler
 from gantline.worker.processes import Answer
 from gantline.worker.run_log import plain_extras
+from gantline.worker.threads import Call, Function, ended, new_call
 
 _LENGTH: Final = struct.Struct("!I")
 _PR_SET_PDEATHSIG: Final = 1
@@ -229,12 +228,12 @@ def _run_with_pause(make: Callable[[Any], Coroutine[Any, Any, Answer]]) -> Answe
 
     So both are on the main thread, where a function may set signals, or begin a loop of its own.
     """
-    paused: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+    paused: list[Call] = []
 
-    async def call(function: Callable[[], Any]) -> Any:
-        paused.append((partial(copy_context().run, function), loop.create_future()))
+    async def call(function: Function) -> Any:
+        paused.append(new_call(function, loop))
         loop.stop()
-        return await paused[0][1]
+        return (await paused[0][1])()
 
     # Whatever policy the handler's module has set: its `def` has nothing to do with this loop.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
@@ -242,18 +241,10 @@ def _run_with_pause(make: Callable[[Any], Coroutine[Any, Any, Answer]]) -> Answe
         task = loop.create_task(make(call))
         task.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
-        for function, returned in paused:
-            try:
-                returned.set_result(function())
-            except BaseException as error:  # a handler may raise anything, SystemExit included
-                returned.set_exception(_awaitable(error))
+        for function, waiting in paused:
+            waiting.set_result(ended(function))
             loop.run_until_complete(task)
         return task.result()
-
-
-def _awaitable(error: BaseException) -> BaseException:
-    """No coroutine can raise StopIteration; a future refuses it, or makes this of it."""
-    return RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
 
 
 def _continue_trace(carrier: dict[str, str]) -> None:
