@@ -1,6 +1,7 @@
 """A closed store: whatever works on it comes to rest, and goes on when it is opened again."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
@@ -90,7 +91,10 @@ async def test_a_submit_is_refused_and_one_that_was_accepted_is_found() -> None:
         await mail.submit("b")
 
 
-async def test_a_worker_neither_claims_nor_reads_events() -> None:
+async def test_a_worker_neither_claims_nor_reads_events(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     watched = Watched(MemoryStore(clock=SystemClock()))
     listener = Listener()
     jobs = Gantline(watched.store)
@@ -116,6 +120,12 @@ async def test_a_worker_neither_claims_nor_reads_events() -> None:
                 await listener.came.wait()
                 await handle.wait()
         assert handle.job_id in listener.taken
+    said = [line.message for line in caplog.records if line.message.startswith("The store is")]
+    assert said == [
+        "The store is closed, for its jobs are being moved to another one. Try again later. "
+        "Nothing is claimed.",
+        "The store is open again.",
+    ]
 
 
 async def test_runs_end_and_nothing_is_pruned() -> None:

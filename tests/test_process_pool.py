@@ -32,7 +32,7 @@ class Place:
         self.pool = ProcessPool()
         self.executor = Executor(
             app.registry,
-            StoreRunPort(app.store, app.manager),
+            StoreRunPort(app.store, app.manager, app.find_type),
             clock=app.clock,
             threads=HandlerThreads(),
             processes=self.pool,

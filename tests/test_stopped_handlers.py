@@ -1,6 +1,7 @@
 """A handler that saw the stop has not completed; one that did not see it, and returns, has."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,6 @@ from gantline import (
     Handle,
     JobDefaults,
     JobStatus,
-    RunStopped,
     WorkerSettings,
     provide,
 )
@@ -27,6 +27,18 @@ from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import intercepted
 from gantline.worker.worker import Worker
+from tests.process_jobs import (
+    Pipes,
+    does_not_look,
+    group,
+    loops,
+    pid,
+    raises,
+    reads,
+    stopped,
+    stopped_in_time,
+    swallows,
+)
 from tests.test_worker_liveness import Line
 
 pytestmark = pytest.mark.matrix
@@ -64,32 +76,7 @@ async def working(jobs: Gantline, **changes: Any) -> AsyncIterator[Worker]:
         yield worker
 
 
-# -- what a handler may do after a stop came; then it returns ------------------------------------
-
 Act = Callable[[Context], object]
-
-
-def reads(ctx: Context) -> None:
-    assert ctx.cancelled
-
-
-def raises(ctx: Context) -> None:
-    ctx.raise_if_cancelled()
-
-
-def swallows(ctx: Context) -> None:
-    with suppress(RunStopped):
-        ctx.raise_if_cancelled()
-
-
-def loops(ctx: Context) -> None:
-    for _ in ctx.until_cancelled(range(3)):
-        pass
-
-
-def does_not_look(ctx: Context) -> None: ...
-
-
 SEES: Final = (reads, raises, swallows, loops)
 ENDS: Final = {
     "cancel": {Event.CANCELLED: 1},
@@ -150,6 +137,25 @@ async def test_a_handler_that_returns_and_did_not_see_the_stop_is_completed(
 ) -> None:
     worker, _ = await stopped_once(jobs, cause, does_not_look, where, stop_came)
     assert worker.counts == {Event.COMPLETED: 1}
+
+
+@pytest.mark.parametrize("act", [*SEES, does_not_look], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("cause", ENDS)
+async def test_the_same_holds_in_a_process(cause: str, act: Act, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    jobs = Gantline("memory://", include=[group])
+    async with jobs, working(jobs) as worker:
+        await (await pid.submit(None)).result(timeout=30)  # no timeout rings while it starts
+        worker.counts.clear()
+        job_type = stopped_in_time if cause == "timeout" else stopped
+        handle = await job_type.submit(Pipes(str(begun), act.__name__))
+        await asyncio.to_thread(begun.read_text)
+        if cause == "cancel":
+            await handle.cancel()
+        if cause != "shutdown":
+            await handle.wait(timeout=30)
+    assert worker.counts == ({Event.COMPLETED: 1} if act is does_not_look else ENDS[cause])
 
 
 async def test_what_a_timeout_stopped_has_failed_by_it(

@@ -157,10 +157,9 @@ async def test_a_second_signal_does_not_wait_for_the_store(
             await begun.run(hold)
         frozen_later.pause()
         running.process.terminate()
-        await running.until_it_says("once more to stop now")
+        await running.until_it_says("waiting up to 120 s for 1 running job; press Ctrl-C again")
         running.process.send_signal(signal.SIGINT)
-        assert await running.exit_code(within=A_FEW_SECONDS) == 0
-    assert running.said.count(WITHOUT_THE_STORE) == 1
+        assert await running.exit_code(within=A_FEW_SECONDS) == 130
 
 
 async def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(
@@ -172,8 +171,7 @@ async def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(
         await begun.run(block)
         running.process.terminate()
         running.process.send_signal(signal.SIGINT)
-        assert await running.exit_code(within=A_FEW_SECONDS + 5) == 1
-    assert "in block" in running.said, "the stacks tell what has blocked it"
+        assert await running.exit_code(within=A_FEW_SECONDS) == 130
 
 
 async def test_a_second_signal_kills_all_that_a_handlers_process_has_started(
@@ -185,7 +183,7 @@ async def test_a_second_signal_kills_all_that_a_handlers_process_has_started(
         pid = await begun.run(fork)
         running.process.terminate()
         running.process.send_signal(signal.SIGINT)
-        assert await running.exit_code(within=A_FEW_SECONDS) == 0
+        assert await running.exit_code(within=A_FEW_SECONDS) == 130
     async with asyncio.timeout(5):
         while _state(pid) not in ("", "Z"):  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.01)

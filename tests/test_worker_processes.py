@@ -174,6 +174,6 @@ async def test_a_second_signal_stops_at_once(place: Place) -> None:
         process.terminate()
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(20):
-            assert await process.wait() == 0
+            assert await process.wait() == 130
     job = await handle.status()
     assert (job.status, job.attempt) == (JobStatus.QUEUED, 0)

@@ -131,6 +131,11 @@ SECTIONS: Final = (
                 "a typed client of the HTTP API, blocking and async",
             ),
             Page(
+                "Where a handler runs",
+                "guides/running.md",
+                "the loop, a thread or a process: which to choose, what each can do",
+            ),
+            Page(
                 "Typed payloads and results",
                 "guides/results.md",
                 "pydantic models and other types, from the submit to the result",

@@ -37,6 +37,7 @@ MODULES = {
     "without": "x = 1",
     "two": "from gantline import Gantline\na = Gantline()\nb = Gantline()",
     "no_app": "jobs = 3",
+    "no_jobs": "from gantline import Gantline\njobs = Gantline()",
 }
 
 
@@ -155,7 +156,7 @@ def test_ctrl_c_at_a_terminal_lets_the_jobs_of_all_processes_finish(shop: Place)
         program.wait_for("Working on", times=2)
         shop.eventually(lambda: shop.status(job_id) == "Running", "the job runs")
         os.killpg(program.process.pid, signal.SIGINT)  # the group that this test started
-        program.wait_for("Stopping when", times=2)
+        program.wait_for("Stopping:", times=2)
         assert shop.run("job", "watch", job_id, "--timeout", "1").exit_code == 124
         flag.touch()
         assert program.exit_code() == 0
@@ -316,3 +317,44 @@ def test_a_module_with_a_bad_store_url_is_told_as_such(shop: Place) -> None:
     result = shop.run("worker", "bad_store:jobs")
     assert_refused(result, result.exit_code, "nope")
     assert result.exit_code in (2, 5)
+
+
+# -- what it says when it cannot do anything -----------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_without_any_job_type_is_refused(shop: Place, processes: str) -> None:
+    result = shop.run("worker", "no_jobs:jobs", "--processes", processes)
+    assert_refused(result, 2, "declares no job, so that a worker has nothing to do. Declare one")
+
+
+def test_a_queue_in_which_no_declared_job_is_is_named(shop: Place) -> None:
+    with shop.process("worker", "shop:jobs", "-q", "doc:3,docs:3") as program:
+        program.wait_for(
+            "no declared job is in the queue 'doc'; those with jobs are: default, docs"
+        )
+        program.wait_for("Working on")
+        stop(program)
+        assert "the queue 'docs'" not in program.stderr
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_on_a_store_whose_jobs_have_moved_is_refused(shop: Place, processes: str) -> None:
+    shop.submit("add", "1")
+    here, there = f"sqlite:///{shop.database}", f"sqlite:///{shop.folder}/other.db"
+    assert shop.run("store", "copy", here, there, "--yes").exit_code == 0
+    result = shop.run("worker", "shop:jobs", "--processes", processes)
+    assert_refused(result, 1, "its jobs were moved to another one. Use that one")
+
+
+def test_a_first_signal_says_what_is_waited_for_and_what_a_second_does(shop: Place) -> None:
+    job_id = shop.submit("hold", f'"{shop.folder / "flag"}"', "--queue", "docs")
+    with shop.process("worker", "shop:jobs", "--drain", "600") as program:
+        shop.eventually(lambda: shop.status(job_id) == "Running", "the job runs")
+        program.process.send_signal(signal.SIGINT)
+        program.wait_for(
+            "Stopping: waiting up to 600 s for 1 running job; press Ctrl-C again to stop at once."
+        )
+        program.process.send_signal(signal.SIGINT)
+        assert program.exit_code() == 130, program.stderr
+    assert shop.status(job_id) == "Queued"

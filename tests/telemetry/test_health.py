@@ -16,8 +16,9 @@ from starlette.routing import Mount
 from gantline import Gantline, InvalidInput, WorkerSettings
 from gantline.contract.errors import StoreUnavailable
 from gantline.stores.memory import MemoryStore
-from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS, LoopWatch
+from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
 from gantline.telemetry.health_server import AsgiApp
+from gantline.telemetry.loop_watch import LoopWatch
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
 from gantline.worker.worker import Worker

@@ -163,7 +163,7 @@ async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Rec
         (run,) = await jobs.manager.claim("w", uuid4(), requests, lease=timedelta(minutes=5))
         executor = Executor(
             jobs.registry,
-            StoreRunPort(jobs.store, jobs.manager),
+            StoreRunPort(jobs.store, jobs.manager, jobs.find_type),
             clock=jobs.clock,
             threads=HandlerThreads(),
             processes=ProcessPool(),

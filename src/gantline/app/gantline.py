@@ -1,6 +1,7 @@
 """Gantline: the object that users hold; the composition root."""
 
 import asyncio
+import logging
 import os
 import threading
 import weakref
@@ -61,9 +62,11 @@ if TYPE_CHECKING:
     from gantline.auth.authorizer import Authorizer
     from gantline.auth.stream_tokens import StreamTokens
     from gantline.bridge.bridge import Bridge
-    from gantline.telemetry.health import LoopWatch
     from gantline.telemetry.health_server import Routes
+    from gantline.telemetry.loop_watch import LoopWatch
     from gantline.webhooks.settings import WebhookSettings
+
+_log = logging.getLogger("gantline.worker")
 
 TRACE_VARIABLE: Final = "GANTLINE_TRACE_RUNS"
 
@@ -467,6 +470,10 @@ class Gantline(Finding, Declarations):
             settings = msgspec.structs.replace(settings, queues=self.default_queues())
         if self.webhooks is not None:
             self.webhooks.serve(settings.queues)
+        declared = self.default_queues()
+        for queue in settings.queues.keys() - declared.keys():
+            what = "no declared job is in the queue %r; those with jobs are: %s"
+            _log.warning(what, queue, ", ".join(declared))
         await self.open()
         async with self.opened_lifespan() as state:
             worker = Worker(
@@ -484,6 +491,7 @@ class Gantline(Finding, Declarations):
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,
+                find_type=self.find_type,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
             with self.watching.of(worker):

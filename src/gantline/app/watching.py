@@ -1,5 +1,6 @@
 """Watching: what monitoring may ask of an application, and what observes its jobs."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from gantline.worker.worker import Worker
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
     from gantline.bridge.bridge import Bridge
-    from gantline.telemetry.health import LoopWatch
     from gantline.telemetry.health_server import Routes
+    from gantline.telemetry.loop_watch import LoopWatch
     from gantline.telemetry.metrics import Figures
     from gantline.telemetry.metrics_page import KnownLabels
 
@@ -26,6 +27,7 @@ class Watching:
         self._app = app
         self._workers: list[Worker] = []
         self._figures: Figures | None = None
+        self._loop_watch: LoopWatch | None = None
         self.observer = Relay()
 
     @property
@@ -53,9 +55,22 @@ class Watching:
         """Watch a worker as long as it is there."""
         self._workers.append(worker)
         try:
-            yield worker
+            with self.loop_watch.watching():
+                yield worker
         finally:
             self._workers.remove(worker)
+
+    @property
+    def loop_watch(self) -> "LoopWatch":
+        """That of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop_watch is None or self._loop_watch.loop is not loop:
+            from gantline.telemetry.loop_watch import LoopWatch
+
+            self._loop_watch = LoopWatch(
+                loop, self._app.registry, blocked_after=self._app.worker.blocked_after
+            )
+        return self._loop_watch
 
     @property
     def figures(self) -> "Figures":

@@ -1,6 +1,5 @@
 """Health ports of workers: one for a worker, or one for a supervisor and all its children."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -12,7 +11,6 @@ from gantline.cli.supervision.supervisor import Supervisor
 from gantline.cli.talk import Say
 from gantline.contract.errors import InvalidInput
 from gantline.telemetry.fleet import Fleet, make_fleet_routes
-from gantline.telemetry.health import LoopWatch
 from gantline.telemetry.health_server import HealthServer, ListenAddress
 
 
@@ -29,11 +27,11 @@ def watched(
     if address is None:
         yield
         return
-    watch = LoopWatch(asyncio.get_running_loop())
+    watch = app.watching.loop_watch
     pages = app.health_app(
         watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
     )
-    with _serving(HealthServer(address, pages, background=[watch.watch_for_ever]), say):
+    with watch.watching(), _serving(HealthServer(address, pages), say):
         yield
 
 

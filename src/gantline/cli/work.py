@@ -3,8 +3,11 @@
 import asyncio
 import atexit
 import faulthandler
+import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -32,8 +35,9 @@ from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
 from gantline.cli.supervision.reloader import Reloader
-from gantline.cli.talk import Say, log_as, notice_when_slow
+from gantline.cli.talk import Say, counted, log_as, notice_when_slow
 from gantline.contract.errors import InvalidInput
+from gantline.runtime import start_thread
 from gantline.telemetry.health import require_broker
 from gantline.telemetry.health_server import ListenAddress, parse_address
 from gantline.webhooks.endpoints import ENDPOINTS
@@ -45,9 +49,12 @@ _NO_MODULES: Final = frozenset({"list", "ls", "status", "show", "start", "stop"}
 _DRAIN_OF_DEV: Final = timedelta(seconds=1)
 _THREADS_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 3.0
-# When a process that was asked to stop is ended by force: so long after its drain, and so long
-# after a second signal.
+# When a process that was asked to stop is ended by force: so long after its drain.
 _BY_FORCE_SECONDS: Final = 10.0
+# After a second signal: for runs to be given back, then for the last lines of the log.
+_AT_ONCE_SECONDS: Final = 1.0
+_LAST_LINES_SECONDS: Final = 0.5
+_EXIT_AT_ONCE: Final = 130
 
 
 @click.command()
@@ -111,6 +118,7 @@ def worker(
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
             require_broker(app.broker)
+        _refuse_without_work(app)
         limits = parse_recycle(recycle) if recycle else Recycle.of(app.worker)
         settings = _settings(cli, app, queues, asked, limits)
         drain = settings.drain
@@ -170,6 +178,9 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
         await app.open()
         await app.store.ping()
         has_webhooks = bool(await app.store.read_records(ENDPOINTS, limit=1))
+    await app.switches.refresh()
+    if app.switches.closed is not None and app.switches.closed.has_moved:
+        raise app.switches.refusal  # no job of this store will ever run
     report(f"Jobs are kept in {label} ({choice.why}).")
     if has_webhooks and app.webhooks is None:
         report("Warning: GANTLINE_WEBHOOK_KEY is not set, so this worker delivers no webhooks.")
@@ -188,13 +199,24 @@ async def _work(
         await _open(app, announced, report)
     with watched(app, address, requires_broker=_requires_broker(cli), say=report):
         async with _opened(app), beside or nullcontext(), app.working(settings) as running:
-            _stop_on_signals(running, settings.drain, report)
+            signals = _StopSignals(running, settings.drain, report)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
             report(f"Working on {served}. Press Ctrl-C to stop.")
             await running.run()
     _limit_the_wait_for_threads()
     report("Stopped.")
+    if signals.count > 1:
+        return _EXIT_AT_ONCE
     return 1 if running.has_stuck_handlers else 0
+
+
+def _refuse_without_work(app: Gantline) -> None:
+    """Raise InvalidInput where there is nothing that a worker could ever do."""
+    if not app.registry.handlers and not app.consumers:
+        raise InvalidInput(
+            "The application declares no job, so that a worker has nothing to do.",
+            next_step="Declare one with @jobs.job, or include its group: Gantline(include=[…]).",
+        )
 
 
 @asynccontextmanager
@@ -218,28 +240,52 @@ def _limit_the_wait_for_threads() -> None:
     atexit.register(faulthandler.cancel_dump_traceback_later)  # called after that wait
 
 
-def _stop_on_signals(running: Worker, drain: timedelta, report: Say) -> None:
-    """First signal: drain. Second: now. What does not stop is ended with stacks and 1."""
-    loop = asyncio.get_running_loop()
-    asked, waits = 0, [_BY_FORCE_SECONDS, drain.total_seconds() + _BY_FORCE_SECONDS]
+class _StopSignals:
+    """First signal: drain. Second: stop at once. What does not stop is ended by force."""
 
-    def stop() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            report("Stopping when the running jobs are done; once more to stop now.")
-            running.stop()
-        else:
-            running.stop_now()
+    def __init__(self, running: Worker, drain: timedelta, report: Say) -> None:
+        self._running = running
+        self._drain = drain.total_seconds()
+        self._report = report
+        self._is_stopping = False
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            # Beside the loop, which does not hear a signal while a handler blocks it.
+            signal.signal(number, self._limit)
 
-    def limit(number: int, frame: FrameType | None) -> None:
-        if waits:
-            faulthandler.dump_traceback_later(waits.pop(), exit=True)
+    def _stop(self) -> None:
+        if self._is_stopping:
+            self._running.stop_now()
+            return
+        self._is_stopping = True
+        busy = sum(total - free for total, free in self._running.slots.values())
+        waits = f"waiting up to {self._drain:g} s for {counted(busy, 'running job')}"
+        self._report(
+            f"Stopping: {waits}; press Ctrl-C again to stop at once."
+            if busy
+            else "Stopping: no job is running."
+        )
+        self._running.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-        # Beside the loop, which does not hear a signal while a handler blocks it.
-        signal.signal(number, limit)
+    def _limit(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            faulthandler.dump_traceback_later(self._drain + _BY_FORCE_SECONDS, exit=True)
+        elif self.count == 2:
+            # Where not even a thread can run, since code in C keeps the interpreter to itself.
+            faulthandler.dump_traceback_later(_BY_FORCE_SECONDS, exit=True)
+            start_thread(_end_by_force, "gantline-end")
+
+
+def _end_by_force() -> None:
+    """In a thread: end the process whatever the others do, once runs had a moment to be given back.
+
+    Those that were not are taken over like those of a worker that has crashed.
+    """
+    threading.Event().wait(_AT_ONCE_SECONDS)
+    start_thread(logging.shutdown, "gantline-last-lines").join(_LAST_LINES_SECONDS)
+    os._exit(_EXIT_AT_ONCE)
 
 
 @click.command()

@@ -67,7 +67,7 @@ class LeaseLost(msgspec.Struct, frozen=True):
     """In how many crashes it was the only run of its worker, this one included; 0: not in this."""
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The handler was stopped because a cancel had been requested."""
 
 

@@ -153,7 +153,7 @@ class JobManager:
         return await self._store.renew(storable(session, LABEL_LIMIT), runs, lease=lease)
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
-        return await self._store.progress([_shown(update) for update in updates])
+        return await self._store.progress([shown(update) for update in updates])
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         """Decide and write what follows from ended runs.
@@ -299,7 +299,8 @@ def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submit
             return SubmitConflict.of_key()
 
 
-def _shown(update: Progress) -> Progress:
+def shown(update: Progress) -> Progress:
+    """Make it what a status can show."""
     percent = min(100.0, max(0.0, update.percent))  # NaN becomes 0
     return Progress(update.run, percent, storable(update.phase, LABEL_LIMIT), update.logged)
 

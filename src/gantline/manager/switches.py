@@ -83,14 +83,18 @@ class Switches:
     async def refuse_if_closed(self) -> None:
         """Raise StoreClosed."""
         await self.refresh()
-        if self.closed is None:
-            return
-        if self.closed.has_moved:
-            raise StoreClosed(
+        if self.closed is not None:
+            raise self.refusal
+
+    @property
+    def refusal(self) -> StoreClosed:
+        """Why nothing of a closed store is run, and what to do."""
+        if self.closed is not None and self.closed.has_moved:
+            return StoreClosed(
                 "The store is closed, for its jobs were moved to another one.",
                 next_step="Use that one; `gantline doctor` shows where it is.",
             )
-        raise StoreClosed(
+        return StoreClosed(
             "The store is closed, for its jobs are being moved to another one.",
             next_step="Try again later.",
         )

@@ -12,57 +12,16 @@ from gantline.contract.store import JobStore
 from gantline.runtime import monotonic
 from gantline.stores.migrations import migrator_of, plan
 from gantline.telemetry.health_server import Response
+from gantline.telemetry.loop_watch import LoopWatch
 from gantline.wakeups.remote import RemoteWakeup
 from gantline.worker.worker import Worker
 
 _log = logging.getLogger("gantline.telemetry")
 
 LOOP_MAY_BE_SILENT_SECONDS: Final = 3.0
-_WATCH_EVERY_SECONDS: Final = 0.5
 _DEADLINE_SECONDS: Final = 2.0
 _STORE_MAX_AGE_SECONDS: Final = 0.5
 _MIGRATIONS_MAX_AGE_SECONDS: Final = 30.0
-
-
-class LoopWatch:
-    """Measures from another thread whether an event loop is blocked: one callback at a time."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float] = monotonic
-    ) -> None:
-        self._loop = loop
-        self._clock = clock
-        self._asked_at = self._answered_at = clock()
-
-    @property
-    def silent_seconds(self) -> float:
-        """How long a callback has waited for the loop; 0 while none waits."""
-        asked, answered = self._asked_at, self._answered_at
-        return max(0.0, self._clock() - asked) if answered < asked else 0.0
-
-    @property
-    def lag_seconds(self) -> float:
-        """How long the last callback waited, or the present one has waited so far."""
-        return self.silent_seconds or max(0.0, self._answered_at - self._asked_at)
-
-    def ask(self) -> None:
-        if self._answered_at < self._asked_at:
-            return
-        self._asked_at = self._clock()
-        self._answered_at = -1.0
-        try:
-            self._loop.call_soon_threadsafe(self._answer)
-        except RuntimeError:
-            return  # it is closed
-
-    def _answer(self) -> None:
-        self._answered_at = self._clock()
-
-    async def watch_for_ever(self) -> None:
-        """Run in a loop of another thread."""
-        while True:
-            self.ask()
-            await asyncio.sleep(_WATCH_EVERY_SECONDS)
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):

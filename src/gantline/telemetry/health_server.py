@@ -129,13 +129,10 @@ class HealthServer:
         address: ListenAddress,
         app: AsgiApp,
         *,
-        background: Sequence[Callable[[], Awaitable[None]]] = (),
         limits: ServerLimits = ServerLimits(),  # noqa: B008  # it never changes
     ) -> None:
-        """`background`: what else is to run in the server's loop while it serves."""
         self.address = address
         self._app = app
-        self._background = background
         self._limits = limits
         self.open_connections = 0
         """How many clients are being served now."""
@@ -168,13 +165,9 @@ class HealthServer:
         except BaseException as error:
             started.set_exception(error)
             return
-        background = [asyncio.ensure_future(one()) for one in self._background]
         started.set_result(self._bound_address(server))
         await stopped.wait()
         server.close()
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
 
     async def _listen(self) -> asyncio.Server:
         where, limit = self.address, _REQUEST_LIMIT

@@ -104,6 +104,12 @@ LOOP_LAG: Final = Metric(
     (),
     "How long the event loop of this process took to answer when last asked.",
 )
+LOOP_BLOCKED: Final = Metric(
+    "gantline_loop_blocked_seconds_total",
+    "counter",
+    ("job_type",),
+    "How long handlers have blocked the event loop of this process, where it was over a second.",
+)
 STORE_UP: Final = Metric(
     "gantline_store_up",
     "gauge",
@@ -183,6 +189,7 @@ OF_A_PROCESS: Final = (
     BRIDGED,
     SLOTS,
     LOOP_LAG,
+    LOOP_BLOCKED,
     PROCESS_UP,
 )
 

@@ -14,8 +14,9 @@ from gantline.contract.store import JobStore
 from gantline.manager.cursors import lags
 from gantline.manager.pruner import retention_lag
 from gantline.runtime import monotonic
-from gantline.telemetry.health import LoopWatch, WatchedApp
+from gantline.telemetry.health import WatchedApp
 from gantline.telemetry.health_server import Response
+from gantline.telemetry.loop_watch import LoopWatch
 from gantline.telemetry.metrics import OTHER, Figures
 
 _log = logging.getLogger("gantline.telemetry")

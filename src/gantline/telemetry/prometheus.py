@@ -13,7 +13,7 @@ from prometheus_client.core import (
 from gantline.contract.status import JobStatus
 from gantline.contract.webhook import DELIVERY_TYPE
 from gantline.telemetry import metrics
-from gantline.telemetry.health import LoopWatch
+from gantline.telemetry.loop_watch import LoopWatch
 from gantline.telemetry.metrics import Histogram, TypeFigures
 from gantline.telemetry.metrics_page import StoreCounts
 
@@ -90,6 +90,8 @@ def slot_families(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
 def loop_families(watch: LoopWatch | None) -> Iterator[Metric]:
     if watch is not None:
         yield _gauge(metrics.LOOP_LAG, [((), watch.lag_seconds)])
+        blocked = {job_type or metrics.OTHER: s for job_type, s in watch.blocked_seconds.items()}
+        yield _counter(metrics.LOOP_BLOCKED, [((one,), s) for one, s in blocked.items()])
 
 
 def store_families(counted: StoreCounts | None) -> Iterator[Metric]:

@@ -239,7 +239,7 @@ class JobsTest:
         async with self._app.opened_lifespan() as state:
             yield Executor(
                 self._app.registry,
-                StoreRunPort(self._app.store, self._app.manager),
+                StoreRunPort(self._app.store, self._app.manager, self._app.find_type),
                 clock=self.clock,
                 threads=threads,
                 processes=processes,

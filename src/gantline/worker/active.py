@@ -88,8 +88,9 @@ class ActiveRun:
         """The trace context that the handler works in."""
         return self.context.trace_context if self.span is None else self.span.carrier
 
-    def stop(self, cause: Cause) -> None:
-        """Stop the handler: cancelled on the loop, asked in a thread, killed in a process.
+    def stop(self, cause: Cause, *, at_once: bool = False) -> None:
+        """Stop the handler: cancelled on the loop, asked in a thread or a process, which is killed
+        if it goes on; `at_once` where that is asked for, or another worker may begin the job again.
 
         The first cause stays, except CUT_OFF, which may be temporary; and a lost lease overrides
         all: then nothing may be written.
@@ -100,7 +101,10 @@ class ActiveRun:
             self.cause = cause
         self.context.ask_to_stop()
         if self.child is not None:
-            self.child.kill()
+            if at_once or cause in (Cause.LOST, Cause.CUT_OFF):
+                self.child.kill()
+            else:
+                self.child.stop()
         elif self.handler.run_in is RunIn.LOOP and self.task is not None and self.has_begun:
             self.task.cancel()
 

@@ -70,6 +70,7 @@ class Claimer:
         self.is_quiet.set()
         self._has_looked_for_suspects = asyncio.Event()
         self._suspect_turn = 0
+        self._is_closed = False
         self._over = asyncio.Event()
         self.looked_at = monotonic()
         """When it last asked the store for work and got an answer, or had no need to ask."""
@@ -185,6 +186,10 @@ class Claimer:
     async def _claim_some(self) -> bool:
         # A switch that is changed comes with a hint of its own, where hints come at all.
         await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        if (is_closed := self._switches.closed is not None) != self._is_closed:
+            self._is_closed = is_closed
+            closed = f"{self._switches.refusal} Nothing is claimed."
+            _log.warning("%s", closed if is_closed else "The store is open again.")
         job_types = self._switches.running(self._registry.job_types)
         logged = self._registry.logging(Event.STARTED)
         requests = self._slots.requests(job_types, self._switches.paused_queues, logged)

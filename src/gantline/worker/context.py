@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Generator,
     Iterable,
     Iterator,
@@ -37,6 +35,8 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
+_log = logging.getLogger("gantline.worker")
+
 ONCE_HELD_FOR = timedelta(days=7)
 
 
@@ -60,7 +60,11 @@ ByName = Mapping[str, Any] | None
 class RunPort(Protocol):
     """What a context needs of the runtime."""
 
-    def progress(self, update: Progress) -> Coroutine[Any, Any, None]: ...
+    def progress(self, update: Progress) -> Awaitable[None]:
+        """To be awaited on the loop; elsewhere it is enough to call it."""
+        ...
+
+    def prepare(self, job_type: Any, payload: Any, options: SubmitOptions) -> NewJob: ...
 
     async def is_held(self, key: DedupeKey) -> bool: ...
 
@@ -111,7 +115,6 @@ class Context:
         *,
         deadline: datetime,
         state: Any,
-        logger: logging.Logger,
         result_codec: Codec[Any] | None,
         progress_log: ProgressLog | None = None,
     ) -> None:
@@ -120,8 +123,6 @@ class Context:
         self._progress_log = progress_log
         self._port = port
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
-        self._logger = logger
         self._is_stopping = False
         self.saw_stop = False
         self.deadline = deadline
@@ -173,7 +174,7 @@ class Context:
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that labels every line with the job; never with its payload."""
-        return logging.LoggerAdapter(self._logger, self.labels)
+        return logging.LoggerAdapter(_log, self.labels)
 
     @property
     def cancelled(self) -> bool:
@@ -222,14 +223,10 @@ class Context:
     def progress(self, percent: float, phase: str = "") -> Awaitable[None]:
         """Show how far the run is, 0 to 100, and what it is doing. Overwrites what was shown.
 
-        To be awaited in `async def`; in a thread it is enough to call it.
+        To be awaited in `async def`; in `def` it is enough to call it.
         """
         is_logged = self._progress_log is not None and self._progress_log.admits(phase)
-        written = self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
-        if threading.get_ident() == self._loop_thread:
-            return written
-        asyncio.run_coroutine_threadsafe(written, self._loop)
-        return _nothing_to_await()
+        return self._port.progress(Progress(self._run.ref, percent, phase, is_logged))
 
     @overload
     def follow_up(
@@ -253,7 +250,7 @@ class Context:
             owner=self.job.created_by,
             parent=self.job_id,
         )
-        new = job_type.prepare(payload, **(inherited | options))
+        new = self._port.prepare(job_type, payload, inherited | options)
         self.follow_ups.append(new)
         return new.job.job_id
 
@@ -267,9 +264,10 @@ class Context:
         return type, which raises ResultNotStorable. Keep the block short: its end is the job's end.
         What the handler returns afterwards is not used, and a second one raises RunOver.
 
-        For `async def` handlers only: a thread cannot use what belongs to the loop.
+        For `async def` handlers on the loop only: no thread and no process can use a connection
+        that belongs to it.
         """
-        self._refuse_in_a_thread("ctx.transaction()")
+        self._refuse_off_the_loop("ctx.transaction()")
         return self._transaction(result)
 
     @asynccontextmanager
@@ -295,8 +293,8 @@ class Context:
         It makes a *replayed job* skip what an earlier one completed. It does not protect a step
         inside a run that crashes. For `async def` handlers only.
         """
-        # In a thread nobody would await it, and what is not awaited is always true.
-        self._refuse_in_a_thread("ctx.once()")
+        # In a `def` nobody would await it, and what is not awaited is always true.
+        self._refuse_off_the_loop("ctx.once()")
         return self._once(key, hold)
 
     async def _once(self, key: str, hold: timedelta) -> bool:
@@ -308,11 +306,10 @@ class Context:
         self.once_keys.append(mark)
         return True
 
-    def _refuse_in_a_thread(self, what: str) -> None:
-        if threading.get_ident() != self._loop_thread:
+    def _refuse_off_the_loop(self, what: str) -> None:
+        if not _is_running(self._loop):
             raise Permanent(
-                Code.CONFIGURATION_ERROR,
-                f"{what} needs an `async def` handler; a `def` runs in a thread.",
+                Code.CONFIGURATION_ERROR, f"{what} needs an `async def` handler; this is a `def`."
             )
 
 
@@ -333,7 +330,15 @@ def leave(token: Token[Context | None]) -> None:
     _CURRENT.reset(token)
 
 
-class _nothing_to_await:  # noqa: N801  # stands where a coroutine would
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the caller is code that this loop runs."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+class nothing_to_await:  # noqa: N801  # stands where a coroutine would
     """Awaitable, and silent when nobody does."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -341,21 +346,48 @@ class _nothing_to_await:  # noqa: N801  # stands where a coroutine would
         yield
 
 
+Finder = Callable[[str], Any]
+Notify = Callable[[], None]
+
+
 class StoreRunPort:
     """The port of `Context`, on a store."""
 
     def __init__(
-        self, store: JobStore, manager: JobManager, *, logged: Callable[[], None] = lambda: None
+        self, store: JobStore, manager: JobManager, find_type: Finder, logged: Notify = lambda: None
     ) -> None:
-        """`logged` is called when there is a new event."""
+        """`find_type` gives declared job types; `logged` is called when there is a new event."""
         self._store = store
         self._manager = manager
+        self._find_type = find_type
         self._logged = logged
+        self._loop = asyncio.get_running_loop()
 
-    async def progress(self, update: Progress) -> None:
+    def progress(self, update: Progress) -> Awaitable[None]:
+        written = self._write(update)
+        if _is_running(self._loop):
+            return written
+        asyncio.run_coroutine_threadsafe(written, self._loop)
+        return nothing_to_await()
+
+    async def _write(self, update: Progress) -> None:
         await self._manager.progress([update])
         if update.logged:
             self._logged()
+
+    def prepare(self, job_type: Any, payload: Any, options: SubmitOptions) -> NewJob:
+        new: NewJob = job_type.prepare(payload, **options)
+        return new
+
+    def prepare_encoded(self, name: str, body: bytes, options: SubmitOptions) -> NewJob:
+        """Prepare what another process has encoded; raise InvalidInput."""
+        job_type = self._find_type(name)
+        if job_type is None:
+            raise InvalidInput(
+                f"The application of this worker does not know the job type {name!r}.",
+                next_step="Declare it there, or include its group.",
+            )
+        return self.prepare(job_type, job_type.handler.codec.decode(body), options)
 
     async def is_held(self, key: DedupeKey) -> bool:
         return (await self._store.held([key]))[0] is not None

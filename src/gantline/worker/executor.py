@@ -6,7 +6,8 @@ resolve → decode → provide → perform → settle → report
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -33,17 +34,18 @@ from gantline.contract.outcome import (
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.runtime import monotonic
-from gantline.worker.active import ActiveRun, RunTracer
-from gantline.worker.context import Context, ProgressLog, RunPort, RunStopped, enter, leave
+from gantline.worker.active import ActiveRun, Cause, RunTracer
+from gantline.worker.context import Context, ProgressLog, RunStopped, StoreRunPort, enter, leave
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn
-from gantline.worker.processes import ProcessPool
+from gantline.worker.processes import ProcessPool, Request, import_path
 from gantline.worker.threads import HandlerThreads
-
-_log = logging.getLogger("gantline.worker")
 
 RunHook = Callable[[Context], AbstractAsyncContextManager[None]]
 """Something that is entered before a handler is called and left afterwards."""
+
+Call = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Calls a `def`, where no event loop runs."""
 
 # A payload of a version that this worker does not know yet waits for a newer worker.
 _WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
@@ -57,7 +59,7 @@ class Executor:
     def __init__(
         self,
         registry: HandlerRegistry,
-        port: RunPort,
+        port: StoreRunPort,
         *,
         clock: Clock,
         threads: HandlerThreads,
@@ -87,7 +89,6 @@ class Executor:
             self._port,
             deadline=self._clock.now() + handler.timeout,
             state=self._state,
-            logger=_log,
             result_codec=handler.result_codec,
             progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
         )
@@ -119,66 +120,93 @@ class Executor:
         if isinstance(decoded, _NOT_DECODED):
             return decoded
         if handler.run_in is RunIn.PROCESS:
-            return await self._in_process(active)
-        token = enter(active.context)
-        try:
-            if self._hooks or handler.signature.dependencies:
-                result = await self._with_surroundings(active, decoded)
-            else:
-                result = await self._call(active, decoded, {})
-        finally:
-            leave(token)
-        return _outcome_of_result(active, result)
-
-    async def _with_surroundings(self, active: ActiveRun, payload: Any) -> Any:
-        async with AsyncExitStack() as stack:
-            for hook in self._hooks:
-                await stack.enter_async_context(hook(active.context))
-            provided = {
-                name: await _provided(stack, dependency.provider, active.context)
-                for name, dependency in active.handler.signature.dependencies.items()
-            }
-            return await self._call(active, payload, provided)
-
-    async def _call(self, active: ActiveRun, payload: Any, provided: dict[str, Any]) -> Any:
-        handler, context = active.handler, active.context
-        arguments, keywords = handler.signature.arguments(payload, context)
-        call = partial(handler.function, *arguments, **keywords, **provided)
+            return await self._in_process(active, decoded)
         # The job stays Running as long as its function does: a thread cannot be cancelled.
-        result = await (call() if handler.run_in is RunIn.LOOP else self._threads.call(call))
-        if context.saw_stop and not context.is_settled:
-            # It may be a part only. Raised here, so that dependencies do not commit it either.
-            raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
-        return result
+        return await perform(handler, active.context, decoded, self._threads.call, self._hooks)
 
-    async def _in_process(self, active: ActiveRun) -> Outcome | None:
+    async def _in_process(self, active: ActiveRun, payload: Any) -> Outcome | None:
         child = active.child = await self._processes.take()
         outcome: Outcome | None = None
         try:
             if active.cause is None:  # else it was stopped while there was no child to kill
-                outcome = await child.run(active.handler, active.run, active.carrier)
+                outcome = await child.run(_request_for(active, payload), self._port)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
         finally:
             active.child = None
             self._processes.give_back(child)
-        if active.cause is not None and not isinstance(outcome, Success):
-            return active.outcome_of(asyncio.CancelledError())
-        return outcome
+        if active.cause is None or isinstance(outcome, Success):
+            return outcome
+        has_answered = outcome is not None and child.is_alive
+        if active.cause is Cause.CANCEL and has_answered:
+            return outcome
+        return active.outcome_of(asyncio.CancelledError())
 
 
-def _outcome_of_result(active: ActiveRun, result: Any) -> Outcome:
+async def perform(
+    handler: Handler, context: Context, payload: Any, call: Call, hooks: tuple[RunHook, ...] = ()
+) -> Success | Failure | Snoozed:
+    """Call a handler with all that it takes, wherever it runs; raise what it raises."""
+    token = enter(context)
+    try:
+        if not hooks and not handler.signature.dependencies:
+            result = await _result_of(handler, context, payload, call)
+        else:
+            async with AsyncExitStack() as stack:
+                for hook in hooks:
+                    await stack.enter_async_context(hook(context))
+                provided = {
+                    name: await _provided(stack, dependency.provider, context)
+                    for name, dependency in handler.signature.dependencies.items()
+                }
+                result = await _result_of(handler, context, payload, call, **provided)
+    finally:
+        leave(token)
+    return _outcome_of_result(context, result)
+
+
+async def _result_of(
+    handler: Handler, context: Context, payload: Any, call: Call, /, **provided: Any
+) -> Any:
+    arguments, keywords = handler.signature.arguments(payload, context)
+    function = partial(handler.function, *arguments, **keywords, **provided)
+    result = await (function() if handler.run_in is RunIn.LOOP else call(function))
+    if context.saw_stop and not context.is_settled:
+        # It may be a part only. Raised here, so that dependencies do not commit it either.
+        raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
+    return result
+
+
+def _outcome_of_result(context: Context, result: Any) -> Success | Failure | Snoozed:
     """The handler has done its work, so that a result that cannot be stored is no reason to retry.
 
     Nor does it matter here whether the run was asked to stop meanwhile.
     """
-    if active.context.settled is not None:
+    if context.settled is not None:
         return Success()
     try:
-        return active.context.success_of(result)
+        return context.success_of(result)
     except ResultNotStorable as error:
         return classify(error)
+
+
+def _request_for(active: ActiveRun, payload: Any) -> Request:
+    handler, run, classifier = active.handler, active.run, active.handler.policy.classify
+    if run.job.payload_version < handler.version and handler.signature.takes_payload:
+        # The child upgrades nothing.
+        body = msgspec.Raw(handler.codec.encode(payload, limit=sys.maxsize).body)
+        run = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, payload=body))
+    return Request(
+        function=import_path(handler.function),
+        run=run,
+        deadline=active.context.deadline,
+        classifier=None if classifier is None else import_path(classifier),
+        keeps_result=handler.result_codec is not None,
+        logs_progress=Event.PROGRESSED in handler.policy.events,
+        log_level=logging.getLogger().getEffectiveLevel(),
+        trace_context=dict(active.carrier),
+    )
 
 
 def _decode(handler: Handler, run: Run) -> Any:

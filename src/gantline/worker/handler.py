@@ -91,11 +91,6 @@ def make_handler(
             f"{function.__qualname__} cannot run in the {where}.",
             next_step="`async def` runs on the loop, `def` in a thread or a process.",
         )
-    if where is RunIn.PROCESS and (signature.contexts or signature.dependencies):
-        raise InvalidInput(
-            f"{function.__qualname__} cannot run in a process and take a Context or dependencies.",
-            next_step="Take the payload only; what else it needs, open it in the function.",
-        )
     return Handler(
         job_type=job_type,
         function=function,

@@ -31,7 +31,6 @@ EXIT_LOOP_BLOCKED: Final = 70
 EXIT_STUCK: Final = 71
 _BEATS_PER_LEASE: Final = 4
 _LONGEST_BEAT_SECONDS: Final = 5.0
-_LAG_WORTH_A_WARNING_SECONDS: Final = 1.0
 # For the stop to reach the handlers, and for them to end.
 _LONGEST_MARGIN_SECONDS: Final = 2.0
 _LAST_TIME_SECONDS: Final = 2.0
@@ -61,7 +60,6 @@ class LeaseKeeper:
         on_cut_off: Callable[[RunRef], None],
         on_confirmed: Callable[[RunRef], None],
         on_cancel: Callable[[RunRef], None],
-        on_beat: Callable[[], None] = lambda: None,
         every: timedelta | None = None,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
@@ -79,7 +77,6 @@ class LeaseKeeper:
         self._on_cut_off = on_cut_off
         self._on_confirmed = on_confirmed
         self._on_cancel = on_cancel
-        self._on_beat = on_beat
         self._exit = exit_process
         self._lock = threading.Lock()
         self._held: dict[RunRef, _Held] = {}
@@ -199,15 +196,11 @@ class LeaseKeeper:
         task = id(asyncio.current_task(self._main))
         if task != self._main_task:
             self._main_task, self._main_seen = task, monotonic()
-        lag = monotonic() - self._main_seen
-        if lag > self.beat_seconds + _LAG_WORTH_A_WARNING_SECONDS:
-            _log.warning("the event loop has been blocked for %.1f s by a handler", lag)
         self._notify(self._saw_main)
-        return lag
+        return monotonic() - self._main_seen
 
     def _saw_main(self) -> None:
         self._main_seen = monotonic()
-        self._on_beat()
 
     def _give_up_on_the_main_loop(self) -> None:
         """The jobs will be taken over elsewhere; this process can only be started again."""

@@ -1,6 +1,8 @@
 """Handlers in processes that can be killed: a pool of children that run one job at a time.
 
-Parent and child speak JSON over a socket, in length-prefixed messages; nothing is pickled.
+Parent and child speak JSON over a socket, in length-prefixed messages; nothing is pickled. The
+parent sends a request, and while it runs perhaps a stop; the child sends log lines, progress and
+questions, then its answer. Questions are replied to in their order.
 """
 
 import asyncio
@@ -11,35 +13,84 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
-from gantline.contract.snapshot import Run
+from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Stopped, Success
+from gantline.contract.snapshot import Progress, Run
+from gantline.contract.submission import DedupeKey, SubmitOptions
 from gantline.runtime import start_thread
-from gantline.worker.handler import Handler
+from gantline.worker.context import StoreRunPort
 from gantline.worker.run_log import Plain, labels_of
 
 PROCESS_DIED: Final = "HANDLER_PROCESS_DIED"
 _LENGTH: Final = struct.Struct("!I")
 _LAST_WORDS_SECONDS: Final = 1.0
+# From a stop to the kill. Shorter than the grace of a shutdown, in which the run's end is written.
+_STOP_SECONDS: Final = 2.0
 _STDERR: Final = 2
 
 
-class Request(msgspec.Struct):
+# -- from the parent -----------------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, kw_only=True, tag=True):
     """What a child is asked to run."""
 
     function: tuple[str, str]
     """Its module and its name, as of the classifier."""
-    takes_payload: bool
+    run: Run
+    deadline: datetime
+    classifier: tuple[str, str] | None
+    keeps_result: bool
+    logs_progress: bool
+    log_level: int
+    trace_context: dict[str, str]
+
+
+class Stop(msgspec.Struct, tag=True):
+    """The run is to stop."""
+
+
+class Reply(msgspec.Struct, tag=True):
+    """What came of a question: its value, or why there is none."""
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    problem: str = ""
+    is_invalid_input: bool = False
+
+
+FromParent = Request | Stop | Reply
+
+# -- from the child ------------------------------------------------------------------------------
+
+
+class Report(msgspec.Struct, tag=True):
+    """How far the run is."""
+
+    progress: Progress
+
+
+class IsHeld(msgspec.Struct, tag=True):
+    """Asks the store whether a key is held."""
+
+    key: DedupeKey
+
+
+class Prepare(msgspec.Struct, tag=True):
+    """Asks the application, which the child need not have, for a job of this type."""
+
+    job_type: str
     payload: msgspec.Raw
-    classifier: tuple[str, str] | None = None
-    keeps_result: bool = True
-    log_level: int = logging.WARNING
-    trace_context: dict[str, str] = {}
+    options: SubmitOptions
+
+
+Question = IsHeld | Prepare
 
 
 class LogLine(msgspec.Struct, omit_defaults=True, tag=True):
@@ -54,11 +105,14 @@ class LogLine(msgspec.Struct, omit_defaults=True, tag=True):
     of_a_run: bool = True
 
 
-Answer = Success | Failure | Snoozed
+Answer = Success | Failure | Snoozed | Stopped
 """How it went."""
+FromChild = Answer | LogLine | Report | Question
+
+# -- the parent's side ---------------------------------------------------------------------------
 
 
-def _import_path(function: Callable[..., Any]) -> tuple[str, str]:
+def import_path(function: Callable[..., Any]) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
@@ -94,6 +148,7 @@ class Child:
         self._reader = reader
         self._writer = writer
         self._is_killed = False
+        self._kill_timer: asyncio.TimerHandle | None = None
         self._has_ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         start_thread(lambda: self._wait(loop), f"gantline-child-{process.pid}")
@@ -113,20 +168,11 @@ class Child:
                 writer.close()
                 raise
 
-    async def run(self, handler: Handler, run: Run, carrier: Mapping[str, str]) -> Outcome:
+    async def run(self, request: Request, port: StoreRunPort) -> Outcome:
         """Have the child run the handler; a child that dies is a failed attempt."""
-        classifier = handler.policy.classify
-        request = Request(
-            _import_path(handler.function),
-            handler.signature.takes_payload,
-            run.job.payload,
-            None if classifier is None else _import_path(classifier),
-            handler.result_codec is not None,
-            logging.getLogger().getEffectiveLevel(),
-            dict(carrier),
-        )
         try:
-            return await self._answer(msgspec.json.encode(request), run)
+            self._send(request)  # before anything is awaited, so that no stop overtakes it
+            return await self._answer(request.run, port)
         except (OSError, asyncio.IncompleteReadError):
             self.kill()  # it cannot be asked any more, whether it lives or not
             code = await self.ended()
@@ -134,10 +180,24 @@ class Child:
                 PROCESS_DIED, "The job's process ended unexpectedly.", f"exit code {code}"
             )
             return Failure(error)
+        finally:
+            if self._kill_timer is not None:  # it may run another job by then
+                self._kill_timer.cancel()
+                self._kill_timer = None
 
-    async def _answer(self, message: bytes, run: Run) -> Answer:
+    def stop(self) -> None:
+        """Ask the handler to stop; kill it if it has not ended soon."""
+        if self._kill_timer is None and self.is_alive:
+            self._send(Stop())
+            loop = asyncio.get_running_loop()
+            self._kill_timer = loop.call_later(_STOP_SECONDS, self.kill)
+
+    def _send(self, message: FromParent) -> None:
+        self._writer.write(framed(msgspec.json.encode(message)))
+
+    async def _answer(self, run: Run, port: StoreRunPort) -> Answer:
         """Its answer, or an error once it has ended: what it forked may keep the socket open."""
-        asking = asyncio.create_task(self._ask(message, run))
+        asking = asyncio.create_task(self._listen(run, port))
         ended = asyncio.create_task(self.ended())
         try:
             await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,17 +211,22 @@ class Child:
             ended.cancel()
             await asyncio.gather(asking, ended, return_exceptions=True)
 
-    async def _ask(self, message: bytes, run: Run) -> Answer:
-        self._writer.write(framed(message))
+    async def _listen(self, run: Run, port: StoreRunPort) -> Answer:
+        """Do what the child asks for, one thing at a time: until then it sends little more."""
         await self._writer.drain()
         while True:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            said: Answer | LogLine = msgspec.json.decode(
-                await self._reader.readexactly(length), type=Answer | LogLine
-            )
-            if not isinstance(said, LogLine):
+            message = await self._reader.readexactly(length)
+            said: FromChild = msgspec.json.decode(message, type=FromChild)
+            if isinstance(said, LogLine):
+                _log(said, run, self._process.pid)
+            elif isinstance(said, Report):
+                with suppress(Exception):  # as in a thread, nobody waits for it
+                    await port.progress(said.progress)
+            elif isinstance(said, IsHeld | Prepare):
+                self._send(await _reply_to(said, port))
+            else:
                 return said
-            _log(said, run, self._process.pid)
 
     @property
     def is_alive(self) -> bool:
@@ -212,6 +277,19 @@ class Child:
             await self.ended()
         with suppress(OSError):
             await self._writer.wait_closed()
+
+
+async def _reply_to(question: Question, port: StoreRunPort) -> Reply:
+    value: object
+    try:
+        if isinstance(question, IsHeld):
+            value = await port.is_held(question.key)
+        else:
+            value = port.prepare_encoded(*msgspec.structs.astuple(question))
+    except Exception as error:
+        problem = str(error) if isinstance(error, GantlineError) else repr(error)
+        return Reply(problem=problem, is_invalid_input=isinstance(error, InvalidInput))
+    return Reply(msgspec.Raw(msgspec.json.encode(value)))
 
 
 def _log(line: LogLine, run: Run, pid: int) -> None:

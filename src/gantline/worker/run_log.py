@@ -6,6 +6,7 @@ from typing import Final
 from gantline.contract.clock import Clock
 from gantline.contract.outcome import Failure, Outcome
 from gantline.contract.snapshot import Run
+from gantline.contract.status import Event
 from gantline.contract.trace import trace_id_of
 from gantline.contract.transition import Transition
 from gantline.contract.webhook import RESERVED_TYPES
@@ -25,9 +26,9 @@ class Reporter:
         if not _log.isEnabledFor(level):
             return
         took = (self._clock.now() - run.started_at).total_seconds()
-        what = f"{run.job.job_type} {run.job.job_id} {transition.event} in {took:.3f} s"
+        what = f"{run.job.job_type} {run.job.job_id} {_in_words(transition, run, took)}"
         if error is not None:
-            what += f", attempt {run.attempt}/{run.job.max_attempts}: {error.code}: {error.message}"
+            what += f": {error.code}: {error.message}"
         # What Gantline's own jobs keep there is what a receiver answered: not for logs.
         is_own = run.job.job_type.startswith(RESERVED_TYPES)
         if error is not None and error.detail and not is_own:
@@ -55,6 +56,19 @@ class Reporter:
             run.job.job_id,
             extra=labels_of(run),
         )
+
+
+def _in_words(transition: Transition, run: Run, took: float) -> str:
+    attempt = f", attempt {run.attempt}/{run.job.max_attempts}" if transition.error else ""
+    wait = transition.delay.total_seconds()
+    later = f"in {round(wait, 0 if wait >= 10 else 1):g} s"
+    match transition.event:
+        case Event.RETRIED:
+            return f"failed after {took:.3f} s{attempt}, next attempt {later}"
+        case Event.SNOOZED:
+            return f"snoozed after {took:.3f} s, next run {later}"
+        case event:
+            return f"{event} in {took:.3f} s{attempt}"
 
 
 # -- labels --------------------------------------------------------------------------------------

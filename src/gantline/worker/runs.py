@@ -33,6 +33,7 @@ _log = logging.getLogger("gantline.worker")
 
 # Shorter than the supervisor's grace, so that what does not listen is given back before the kill.
 _SHUTDOWN_GRACE_SECONDS: Final = 3.0
+_HURRIED_GRACE_SECONDS: Final = 0.3
 # So many that handlers run while the store writes (with 2 a no-op drain on Redis takes 5 % longer)
 # and no more, since a crash runs them again.
 _UNWRITTEN_PER_SLOT: Final = 3
@@ -344,9 +345,9 @@ class Runs:
         if active := self._active.get(ref):
             active.stop(cause)
 
-    def stop_all(self, cause: Cause) -> None:
+    def stop_all(self, cause: Cause, *, at_once: bool = False) -> None:
         for active in list(self._active.values()):
-            active.stop(cause)
+            active.stop(cause, at_once=at_once)
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -357,7 +358,7 @@ class Runs:
     def stop_now(self) -> None:
         """Do not wait any longer for what runs."""
         self._hurry.set()
-        self.stop_all(Cause.SHUTDOWN)
+        self.stop_all(Cause.SHUTDOWN, at_once=True)
 
     async def end_quarantine(self) -> None:
         if self._quarantine is not None:
@@ -380,7 +381,8 @@ class Runs:
             self._end(run, Released())
         self._parked.clear()
         self.stop_all(Cause.SHUTDOWN)
-        await self._wait_for(self._nothing_active, _SHUTDOWN_GRACE_SECONDS)
+        grace = _HURRIED_GRACE_SECONDS if self._hurry.is_set() else _SHUTDOWN_GRACE_SECONDS
+        await self._wait_for(self._nothing_active, grace)
         # What is left are handlers that do not stop. The process ends, so they end with it.
         left = [active for active in self._active.values() if not active.is_over]
         for active in left:

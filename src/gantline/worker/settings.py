@@ -34,6 +34,8 @@ class WorkerSettings(CheckedStruct, frozen=True, kw_only=True):
     maintain_every: timedelta | None = timedelta(seconds=5)
     """How often this worker tries to lead the maintenance; None for never. Oftener with a lease
     under four times as long, and seldomer while there is nothing to do."""
+    blocked_after: timedelta = timedelta(seconds=1)
+    """After how long a handler that blocks the event loop is named in the log."""
     recycle_after_jobs: Positive | None = None
     """Stop after so many runs, for a supervisor to start the process anew."""
     recycle_above_bytes: Positive | None = None
@@ -46,4 +48,5 @@ class WorkerSettings(CheckedStruct, frozen=True, kw_only=True):
         half = self.lease / 2
         check_span("renew_every", self.renew_every, least=SHORTEST, most=half)
         check_span("poll", self.poll, least=SHORTEST)
+        check_span("blocked_after", self.blocked_after, least=SHORTEST)
         check_span("maintain_every", self.maintain_every, least=SHORTEST)

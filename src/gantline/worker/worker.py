@@ -73,9 +73,10 @@ class Worker:
         consumers: Sequence[DeclaredConsumer] = (),
         schedules: Sequence[Schedule] = (),
         state: Any = None,
+        find_type: Callable[[str], Any] = lambda name: None,
         exit_process: Callable[[int], object] = os._exit,
     ) -> None:
-        """`chores` are what the maintenance does beside its own."""
+        """`chores` are what the maintenance does beside its own; `find_type` gives job types."""
         self._store = store
         self._chores = chores
         self._storage = storage
@@ -91,6 +92,7 @@ class Worker:
         self._declared_consumers = consumers
         self._declared_schedules = schedules
         self._state = state
+        self._find_type = find_type
         self._manager = manager
         self._switches = manager.switches
         self._stop_asked = asyncio.Event()
@@ -299,7 +301,7 @@ class Worker:
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
             self._registry,
-            StoreRunPort(self._store, self._manager, logged=self._announcer.events),
+            StoreRunPort(self._store, self._manager, self._find_type, self._announcer.events),
             clock=self._clock,
             threads=self._threads,
             processes=self._processes,
