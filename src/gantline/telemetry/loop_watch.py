@@ -96,7 +96,8 @@ class LoopWatch:
         silent = self.silent_seconds
         if self._blocked_by is None and silent > self.blocked_after.total_seconds():
             self._report(silent)
-        elif self._blocked_by is not None and not silent:
+            return  # it may turn again by now, and is asked anew when that is reported
+        if self._blocked_by is not None and not silent:
             self.blocked_seconds[self._blocked_by] += self.lag_seconds
             self._blocked_by = None
             _log.warning("the event loop goes on after %.1f s", self.lag_seconds)
