@@ -178,9 +178,11 @@ def test_what_units_and_manifests_start_starts_and_stops(
         assert process.stdout is not None
         started = "Working on" if "worker" in words else "Serving"
         shown = []
+        has_started = False
         for line in process.stdout:
             shown.append(line)
-            if started in line:
+            if started in line and not has_started:
+                has_started = True  # a second signal would end it at once
                 process.send_signal(signal.SIGTERM)
     assert process.returncode == 0, "".join(shown)
 

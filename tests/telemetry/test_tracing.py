@@ -262,7 +262,7 @@ async def test_what_is_malformed_is_dropped_and_the_job_goes_on(carrier: dict[st
 
 
 def test_a_way_to_trace_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="'link', 'child', 'off'"):
+    with pytest.raises(InvalidInput, match="'link' or 'child' or 'off'"):
         shop(trace_runs="sideways")
 
 
