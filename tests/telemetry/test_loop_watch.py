@@ -18,7 +18,10 @@ OVER = "the event loop goes on after"
 
 
 class Released(logging.Handler):
-    """Ends a block once it was reported, down to its stack."""
+    """Ends the block of `resize` once it was reported, down to its stack.
+
+    On a busy machine the loop may stand still by itself for a moment, which is reported too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +30,7 @@ class Released(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
-        if "it stands here" in self.lines[-1]:
+        if "in resize" in self.lines[-1]:
             self.came.set()
 
     def starting(self, text: str) -> list[str]:
@@ -68,17 +71,17 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line(released: R
         await (await resize.submit(None)).result(timeout=30)
         watch = jobs.watching.loop_watch
         async with asyncio.timeout(30):
-            while not released.starting(OVER):  # noqa: ASYNC110  # the watch's thread says it
+            while "resize" not in watch.blocked_seconds:  # noqa: ASYNC110  # by its thread
                 await asyncio.sleep(0.01)
-        assert set(watch.blocked_seconds) == {"resize"}
+        assert "innocent" not in watch.blocked_seconds
         assert watch.blocked_seconds["resize"] >= 0.05
         page = await samples(jobs.health_app(watch=watch))
     blocked = page.get("gantline_loop_blocked_seconds_total", job_type="resize")
     assert blocked == pytest.approx(watch.blocked_seconds["resize"])
-    (line,) = released.starting(BLOCKED)
+    (line,) = [line for line in released.starting(BLOCKED) if "resize" in line]
     assert f"by the handler of resize, at {__file__}:{LINE};" in line
     assert "asyncio.to_thread" in line
-    assert "in resize" in released.starting("it stands here")[0]
+    assert any("in resize" in line for line in released.starting("it stands here"))
 
 
 async def test_one_block_is_one_line_and_one_more_when_it_is_over(released: Released) -> None:
@@ -104,4 +107,27 @@ async def test_a_loop_that_turns_in_time_is_not_reported(released: Released) -> 
         watch.look()
         now += 0.9
         await asyncio.sleep(0)
+    assert not released.lines
+
+
+def test_a_loop_that_only_waits_is_blocked_by_nobody(released: Released) -> None:
+    """As after the whole process stood still: the program that runs the loop is not to blame."""
+    now, asked = 100.0, threading.Event()
+    loop = asyncio.new_event_loop()
+    watch = LoopWatch(loop, clock=lambda: now)
+    may_end = loop.create_future()
+
+    def look() -> None:
+        asked.wait()
+        watch.look()
+        loop.call_soon_threadsafe(may_end.set_result, None)
+
+    looking = threading.Thread(target=look)
+
+    watch._asked_at, watch._answered_at = now - 60, -1.0  # an answer that has not come
+    looking.start()
+    loop.call_soon(asked.set)
+    loop.run_until_complete(may_end)
+    looking.join()
+    loop.close()
     assert not released.lines

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from inspect import unwrap
+from itertools import takewhile
 from types import FrameType
 from typing import Final
 
@@ -21,6 +22,12 @@ _log = logging.getLogger("gantline.worker")
 
 _LOOK_EVERY_SECONDS: Final = 0.5
 _INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+
+# What runs a loop; the frames under it are those of the program that has started it.
+_LOOPS: Final = (
+    *("asyncio.events", "asyncio.base_events", "asyncio.runners", "uvloop"),
+    "gantline.cli.process",
+)
 
 
 class LoopWatch:
@@ -105,31 +112,34 @@ class LoopWatch:
 
     def _report(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)
-        frames = [] if frame is None else [one for one, _ in traceback.walk_stack(frame)]
+        stack = [] if frame is None else [one for one, _ in traceback.walk_stack(frame)]
+        frames = list(takewhile(lambda one: _module_of(one) not in _LOOPS, stack))
         handlers = {_code_of(one.function): one.job_type for one in self._registry.handlers}
         own = next((one for one in frames if one.f_code in handlers), None)
+        where = next(filter(_is_of_the_user, frames), None) or own
+        if where is None:  # it just waits: the process stood still, or the machine is busy
+            return
         self._blocked_by = "" if own is None else handlers[own.f_code]
-        by = f"the handler of {self._blocked_by}" if own else "code"
-        where = next(filter(_is_of_the_user, frames), None) or own or frame
         _log.warning(
-            "the event loop has been blocked for %.1f s by %s, at %s; no other job goes on. Use "
+            "the event loop has been blocked for %.1f s by %s, at %s:%d; no other job goes on. Use "
             "`def`, which runs in a thread, or await asyncio.to_thread(…).",
-            *(seconds, by, _line_of(where)),
+            seconds,
+            "code" if own is None else f"the handler of {self._blocked_by}",
+            *(where.f_code.co_filename, where.f_lineno),
             extra={"job_type": self._blocked_by} if own else None,
         )
-        if frame is not None:
-            _log.debug("it stands here:\n%s", "".join(traceback.format_stack(frame)))
+        _log.debug("it stands here:\n%s", "".join(traceback.format_stack(frame)))
 
 
 def _code_of(function: Callable[..., object]) -> object:
     return getattr(unwrap(function), "__code__", None)
 
 
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
 def _is_of_the_user(frame: FrameType) -> bool:
     """Whether it is neither of a library nor of ours. The deepest frames come first."""
-    is_ours = str(frame.f_globals.get("__name__")).partition(".")[0] == "gantline"
+    is_ours = _module_of(frame).partition(".")[0] == "gantline"
     return not is_ours and not frame.f_code.co_filename.startswith((*_INSTALLED, "<"))
-
-
-def _line_of(frame: FrameType | None) -> str:
-    return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
