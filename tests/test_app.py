@@ -506,8 +506,10 @@ async def test_a_group_in_two_applications_works_in_both() -> None:
     seen: list[int] = []
 
     @group.job("shared")
-    async def shared(value: int) -> int:
+    async def shared(value: int, ctx: Context) -> int:
         seen.append(value)
+        if value < 10:
+            ctx.follow_up(shared, 10 * value)
         return value
 
     with pytest.raises(GantlineError, match=r"belongs to no application yet.*include=\[group\]"):
@@ -524,7 +526,9 @@ async def test_a_group_in_two_applications_works_in_both() -> None:
             assert await handle.result(timeout=10) == number
             assert (await handle.status()).job.queue == queue
             assert handle.app is app
-    assert seen == [1, 2]
+            (followed,) = [job async for job in app.find() if job.job.job_id != handle.job_id]
+            assert followed.job.queue == queue
+    assert {1, 2} <= {*seen}
 
 
 async def test_delay_and_options_reach_the_job(url: str) -> None:

@@ -376,7 +376,8 @@ class StoreRunPort:
             self._logged()
 
     def prepare(self, job_type: Any, payload: Any, options: SubmitOptions) -> NewJob:
-        new: NewJob = job_type.prepare(payload, **options)
+        own = self._find_type(job_type.name) or job_type  # its group may be in other applications
+        new: NewJob = own.prepare(payload, **options)
         return new
 
     def prepare_encoded(self, name: str, body: bytes, options: SubmitOptions) -> NewJob:
