@@ -13,6 +13,8 @@ from tests.cli.conftest import Place, assert_refused
 
 ORDER = ["default", "pyproject.toml", "gantline.toml", "GANTLINE_TENANT", "flag"]
 
+APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(print)\n'
+
 
 def shown(place: Place, name: str, *words: str) -> tuple[str, str]:
     (row,) = [row for row in place.json(*words, "config", "show") if row["setting"] == name]
@@ -245,7 +247,7 @@ def test_a_pyproject_without_our_table_says_nothing(place: Place) -> None:
 def test_a_worker_refuses_a_setting_out_of_range_before_it_starts(
     place: Place, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
 ) -> None:
-    Path("shop.py").write_text("from gantline import Gantline\njobs = Gantline()\n")
+    Path("shop.py").write_text(APPLICATION)
     monkeypatch.setenv(variable, text)
     with (
         place.process("worker", "shop:jobs", "--drain", "0")

@@ -13,6 +13,7 @@ from tests.servers.postgres import PostgresServer, free_port
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(90)]
 
+APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(print)\n'
 SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 COMMANDS = ["job list", "dead list", "queue list", "stats", "sessions", "db status", "db migrate"]
 
@@ -60,7 +61,7 @@ def test_the_doctor_waits_no_longer_than_others(place: Place) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_says_what_it_waits_for(place: Place) -> None:
-    Path("waiting_shop.py").write_text("from gantline import Gantline\njobs = Gantline()\n")
+    Path("waiting_shop.py").write_text(APPLICATION)
     words = ("--store", url(free_port(), 0.6), "worker", "waiting_shop:jobs")
     result = place.run(*words)
     assert result.exit_code == 5
@@ -83,7 +84,7 @@ def test_a_store_that_answers_is_not_waited_for(place: Place) -> None:
 @pytest.mark.parametrize("words", ["job list", "worker waiting_shop:jobs"])
 def test_ctrl_c_ends_the_waiting_with_130(place: Place, words: str) -> None:
     """With the true patience: the notice comes after two seconds of thirty."""
-    Path("waiting_shop.py").write_text("from gantline import Gantline\njobs = Gantline()\n")
+    Path("waiting_shop.py").write_text(APPLICATION)
     with place.process("--store", url(free_port(), 30), *words.split()) as program:
         program.wait_for("trying for 28 s more.")
         program.process.send_signal(signal.SIGINT)

@@ -91,12 +91,13 @@ class LoopWatch:
                 self.look()
 
         self._is_watched = True
-        start_thread(watch, "gantline-loop-watch")
+        thread = start_thread(watch, "gantline-loop-watch")
         try:
             yield
         finally:
             self._is_watched = False
             ended.set()
+            thread.join(_LOOK_EVERY_SECONDS)
 
     def look(self) -> None:
         """Report a block once, and once more when it is over."""
