@@ -13,7 +13,7 @@ from tests.cli.conftest import Place, assert_refused
 
 ORDER = ["default", "pyproject.toml", "gantline.toml", "GANTLINE_TENANT", "flag"]
 
-APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(print)\n'
+APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(lambda: None)\n'
 
 
 def shown(place: Place, name: str, *words: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from tests.servers.postgres import PostgresServer, free_port
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(90)]
 
-APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(print)\n'
+APPLICATION = 'from gantline import Gantline\njobs = Gantline()\njobs.job("tidy")(lambda: None)\n'
 SECRET = "s3cr3t"  # noqa: S105  # guards nothing
 COMMANDS = ["job list", "dead list", "queue list", "stats", "sessions", "db status", "db migrate"]
 
