@@ -163,7 +163,12 @@ async def perform(
                 result = await _result_of(handler, context, payload, call, **provided)
     finally:
         leave(token)
-    return _outcome_of_result(context, result)
+    if context.settled is not None:
+        return Success()
+    try:
+        return context.success_of(result)
+    except ResultNotStorable as error:  # the work is done: no reason to do it again
+        return classify(error)
 
 
 async def _result_of(
@@ -176,19 +181,6 @@ async def _result_of(
         # It may be a part only. Raised here, so that dependencies do not commit it either.
         raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
     return result
-
-
-def _outcome_of_result(context: Context, result: Any) -> Success | Failure | Snoozed:
-    """The handler has done its work, so that a result that cannot be stored is no reason to retry.
-
-    Nor does it matter here whether the run was asked to stop meanwhile.
-    """
-    if context.settled is not None:
-        return Success()
-    try:
-        return context.success_of(result)
-    except ResultNotStorable as error:
-        return classify(error)
 
 
 def _request_for(active: ActiveRun, payload: Any) -> Request:

@@ -81,7 +81,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         given = dict.fromkeys(self.contexts, context)
         for name in self.names:
             given[name] = getattr(payload, name) if self.takes_several else payload
-        return [given[name] for name in self.positional], {n: given[n] for n in self.keywords}
+        keywords = {name: given[name] for name in self.keywords} if self.keywords else {}
+        return list(map(given.__getitem__, self.positional)), keywords
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
