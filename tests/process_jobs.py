@@ -1,9 +1,11 @@
 """Handlers for processes that use their context; importable by the child, which gets no closure."""
 
 import asyncio
+import functools
 import logging
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -323,3 +325,71 @@ def split(data: Any, version: int) -> Any:
 @group.job("greet", run_in="process", version=2, upgrade=split)
 def greet(name: Name, ctx: Context) -> str:
     return f"{name.last}, {name.first}"
+
+
+# -- what may not break the way to the parent ----------------------------------------------------
+
+
+@group.job("gives-up-a-question", run_in="process")
+async def gives_up_a_question(ctx: Context) -> bool:
+    asked = asyncio.ensure_future(ctx.once("given up"))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    return await ctx.once("asked")
+
+
+@group.job("asks-what-cannot-be-sent", run_in="process")
+def asks_what_cannot_be_sent(ctx: Context) -> str:
+    try:
+        ctx.follow_up(mail, Mail("a"), subject="\ud800")
+    except Exception as error:
+        ctx.follow_up(mail, Mail("b"))
+        return type(error).__name__
+    return ""
+
+
+@group.job("logs-beside-a-fork", run_in="process")
+def logs_beside_a_fork() -> int:
+    fork = multiprocessing.get_context("fork").Process(target=_logs_much)
+    fork.start()
+    _logs_much()
+    fork.join()
+    return fork.exitcode or 0
+
+
+def _logs_much() -> None:
+    for _ in range(20):
+        log.warning("y" * 60_000)
+
+
+@group.job("is-interrupted", run_in="process")
+def is_interrupted(ctx: Context) -> str:
+    """A limit of time as programs set it: a signal whose handler raises, wherever that is."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, late)
+    interrupted = 0
+    for _ in range(20):
+        with suppress(TimeoutError):
+            signal.setitimer(signal.ITIMER_REAL, 0.005)
+            while True:
+                ctx.progress(1, "x" * 100)
+        interrupted += 1
+    return str(interrupted)
+
+
+def _returns_a_coroutine(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+async def _does_something() -> None: ...
+
+
+wrapped = group.job("wrapped", result="omit")(_returns_a_coroutine(_does_something))

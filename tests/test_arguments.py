@@ -1,5 +1,6 @@
 """The parameters of a function are the arguments of its jobs: sent as the function is called."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -354,3 +355,33 @@ async def test_two_keys_that_are_one_in_json_are_refused(data: Any) -> None:
     assert ended.last
     assert ended.last.error
     assert ended.last.error.code == ResultNotStorable.code
+
+
+async def test_a_payload_that_is_left_out_is_made_of_the_defaults() -> None:
+    jobs = Gantline("memory://")
+
+    @jobs.job("one")
+    async def one(a: int | None = 5) -> int | None:
+        return a
+
+    @jobs.job("two")
+    async def two(ctx: Context, a: int = 5, b: int = 6) -> tuple[int, int]:
+        if a == 1:
+            ctx.follow_up(two, subject="followed")
+        return a, b
+
+    @jobs.job("needs")
+    async def needs(a: int) -> int:
+        return a
+
+    async with asyncio.timeout(30), jobs.running():
+        assert await (await one.submit()).result() == 5
+        assert await (await one.submit(None)).result() is None
+        assert await (await two.submit()).result() == (5, 6)
+        assert await (await two.submit({"a": 1})).result() == (1, 6)
+        (followed,) = [job async for job in jobs.find(subject="followed")]
+        assert await two.handle(followed.job.job_id).result() == (5, 6)
+        with pytest.raises(InvalidInput, match="Expected `int`, got `null`"):
+            await needs.submit(*[])
+    two.every(60)
+    assert bytes(two.schedules[0].schedule.payload) == b'{"a":5,"b":6}'

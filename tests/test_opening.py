@@ -62,6 +62,36 @@ async def test_who_waits_for_an_open_that_is_given_up_opens_it_itself() -> None:
     await slow.app.close()
 
 
+async def test_who_opens_while_it_is_closed_waits_and_has_it_open() -> None:
+    """Or the store is closed, and the application believes that it is open."""
+    is_closing, may_close = asyncio.Event(), asyncio.Event()
+    verbs: list[str] = []
+
+    async def around(verb: str, call: Call) -> Any:
+        if verb == "close":
+            is_closing.set()
+            await may_close.wait()
+        if verb in ("open", "close"):
+            verbs.append(verb)
+        return await call()
+
+    app = Gantline(intercepted(MemoryStore(clock=SystemClock()), around))
+    async with asyncio.timeout(30):
+        await app.open()
+        closing = asyncio.create_task(app.close())
+        await is_closing.wait()
+        entering = asyncio.create_task(app.__aenter__())
+        await asyncio.sleep(0)
+        was_open = app.is_open
+        assert not was_open
+        assert not entering.done()
+        may_close.set()
+        await asyncio.gather(closing, entering)
+        assert verbs == ["open", "close", "open"]
+        assert app.is_open
+        await app.close()
+
+
 class NoWakeup(InProcessWakeup):
     """As if there were no file descriptor left."""
 

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.process_jobs import (
     Order,
     Pipes,
     Task,
+    asks_what_cannot_be_sent,
     awaits,
     deaf,
     describes,
@@ -33,11 +34,14 @@ from tests.process_jobs import (
     fails_after_the_stop,
     follows_up,
     follows_up_wrongly,
+    gives_up_a_question,
     greet,
     group,
     in_a_fork,
     in_transaction,
+    is_interrupted,
     logs,
+    logs_beside_a_fork,
     mail,
     multiply,
     pid,
@@ -47,6 +51,7 @@ from tests.process_jobs import (
     with_dependencies,
     with_dependencies_async,
     with_dependencies_stopped,
+    wrapped,
 )
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
@@ -296,3 +301,46 @@ async def test_a_dependency_commits_nothing_of_a_handler_that_saw_the_stop(
         await handle.wait(timeout=30)
     assert worker.counts == {Event.CANCELLED: 1}
     assert path.read_text() == "open\nafter RunStopped\n"
+
+
+# -- the way to the parent -----------------------------------------------------------------------
+
+
+async def test_a_question_that_is_given_up_harms_neither_this_run_nor_the_next(
+    jobs: Gantline,
+) -> None:
+    async with working(jobs, queues={"default": 1}):
+        for _ in range(3):
+            handle = await gives_up_a_question.submit()
+            await handle.result(timeout=30)
+
+
+async def test_a_question_that_cannot_be_sent_leaves_later_ones_alone(jobs: Gantline) -> None:
+    async with working(jobs, queues={"default": 1}):
+        for _ in range(2):
+            handle = await asks_what_cannot_be_sent.submit()
+            assert await handle.result(timeout=30) == "InvalidInput"
+
+
+@pytest.mark.parametrize("job", [logs_beside_a_fork, is_interrupted], ids=["fork", "signal"])
+async def test_no_message_is_broken(jobs: Gantline, job: Any) -> None:
+    async with working(jobs):
+        handle = await job.submit()
+        assert await handle.result(timeout=50) in (0, "20")
+
+
+async def test_a_child_that_has_ended_while_it_was_idle_gets_no_job(jobs: Gantline) -> None:
+    async with working(jobs, queues={"default": 1}):
+        for _ in range(5):
+            child = await (await pid.submit()).result(timeout=30)
+            os.kill(child, signal.SIGKILL)
+            with suppress(ChildProcessError):  # the pool has seen it already
+                # Blocking, so that the pool has no turn in which it could see it.
+                os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+            assert await (await pid.submit()).result(timeout=30) != child
+
+
+async def test_a_def_that_returns_a_coroutine_has_not_done_its_work(jobs: Gantline) -> None:
+    async with working(jobs):
+        with pytest.raises(JobFailed, match=r"CONFIGURATION_ERROR.*returned a coroutine"):
+            await (await wrapped.submit()).result(timeout=30)

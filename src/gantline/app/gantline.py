@@ -313,12 +313,14 @@ class Gantline(Finding, Declarations):
     async def close(self) -> None:
         """Finish what is being written, and close the store."""
         self._entered = 0
-        if self._opening.is_begun:
+        async with self._opening.undone() as is_open:
+            if not is_open:
+                return
             for callback in self._before_close:
                 await callback()
             await self.waiter.close()
             await self._store_audit.close()
-            self._opening.forget()
+            self._opening.is_done = False
             await self.manager.submitter.drained()
             await self.wakeup.close()
             await self._close_stores()

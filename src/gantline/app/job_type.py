@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpac
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 
 from gantline.app.handle import Handle, SyncHandle
 from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule
@@ -111,7 +112,7 @@ class JobType(Generic[P, R]):
         expression: str,
         *,
         timezone: str = "UTC",
-        payload: Any = None,
+        payload: Any = UNSET,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted by a cron expression: five or six fields, or @daily and the like.
@@ -127,7 +128,7 @@ class JobType(Generic[P, R]):
         interval: timedelta | float,
         *,
         anchor: datetime = EPOCH,
-        payload: Any = None,
+        payload: Any = UNSET,
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Have a job submitted at an interval, counted from the anchor; else as `cron`."""
@@ -178,7 +179,7 @@ class JobType(Generic[P, R]):
         self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> Handle[R]: ...
     async def submit(
-        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self, payload: Any = UNSET, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> Handle[R]:
         """Submit a job with a ready payload: the value of its one argument, else their names.
 
@@ -231,7 +232,7 @@ class JobType(Generic[P, R]):
         self, payload: ByName = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]: ...
     def submit_sync(
-        self, payload: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+        self, payload: Any = UNSET, *, connection: Any = None, **options: Unpack[SubmitOptions]
     ) -> SyncHandle[R]:
         """Submit from code that is not async, in any thread, also after a fork."""
         return SyncHandle(

@@ -18,6 +18,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
+from msgspec import UNSET
+
 from gantline.contract.codec import Codec, encode_result
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
 from gantline.contract.job import Job
@@ -237,7 +239,7 @@ class Context:
         self, job_type: Preparable, payload: ByName = None, **options: Unpack[SubmitOptions]
     ) -> UUID: ...
     def follow_up(
-        self, job_type: Preparable, payload: Any = None, **options: Unpack[SubmitOptions]
+        self, job_type: Preparable, payload: Any = UNSET, **options: Unpack[SubmitOptions]
     ) -> UUID:
         """Submit a job if, and only if, this run completes; in the same atomic step.
 

@@ -22,7 +22,7 @@ import msgspec
 
 from gantline.contract.classify import classify, not_started
 from gantline.contract.clock import Clock
-from gantline.contract.errors import Code, InvalidInput, ResultNotStorable
+from gantline.contract.errors import Code, InvalidInput, Permanent, ResultNotStorable
 from gantline.contract.outcome import (
     ErrorInfo,
     Failure,
@@ -177,6 +177,13 @@ async def _result_of(
     arguments, keywords = handler.signature.arguments(payload, context)
     function = partial(handler.function, *arguments, **keywords, **provided)
     result = await (function() if handler.run_in is RunIn.LOOP else call(function))
+    if inspect.iscoroutine(result):
+        result.close()
+        name = handler.function.__qualname__
+        raise Permanent(
+            Code.CONFIGURATION_ERROR,
+            f"{name} returned a coroutine that nobody has awaited: make it an `async def`.",
+        )
     if context.saw_stop and not context.is_settled:
         # It may be a part only. Raised here, so that dependencies do not commit it either.
         raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
@@ -185,6 +192,12 @@ async def _result_of(
 
 def _request_for(active: ActiveRun, payload: Any) -> Request:
     handler, run, classifier = active.handler, active.run, active.handler.policy.classify
+    if handler.function.__module__ == "__main__":
+        raise Permanent(
+            Code.CONFIGURATION_ERROR,
+            f"{handler.function.__qualname__} is in the program itself, which no other process can "
+            "import: put it in a module.",
+        )
     if run.job.payload_version < handler.version and handler.signature.takes_payload:
         # The child upgrades nothing.
         body = msgspec.Raw(handler.codec.encode(payload, limit=sys.maxsize).body)

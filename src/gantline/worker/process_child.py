@@ -1,6 +1,6 @@
 """The child of a process handler: reads a request, runs the function, writes the answer, again.
 
-python -m gantline.worker.process_child NUMBER_OF_THE_SOCKET
+python -m gantline.worker.process_child NUMBER_OF_THE_SOCKET [PATH …]
 """
 
 import asyncio
@@ -13,11 +13,12 @@ import signal
 import socket
 import struct
 import sys
-from collections import deque
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ _LENGTH: Final = struct.Struct("!I")
 _PR_SET_PDEATHSIG: Final = 1
 _LINE_LIMIT: Final = 65_536
 _FORMATTER: Final = logging.Formatter()
+_IN_A_FORK: Final = logging.StreamHandler()
 
 
 def serve(descriptor: int) -> None:
@@ -56,6 +58,7 @@ def serve(descriptor: int) -> None:
     root = logging.getLogger()
     root.addHandler(parent)
     start_thread(parent.listen, "gantline-parent")
+    start_thread(parent.write, "gantline-to-parent")
     while (asked := parent.requests.get()) is not None:
         root.setLevel(asked[0].log_level)
         parent.has_a_run = True
@@ -71,12 +74,14 @@ class Parent(logging.Handler):
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__()
-        self._incoming, self._outgoing = connection.makefile("rb"), connection.makefile("wb")
+        self._connection, self._incoming = connection, connection.makefile("rb")
+        self._unsent: SimpleQueue[tuple[bytes, threading.Event]] = SimpleQueue()
         self.process = os.getpid()
         self.has_a_run = False
         self.requests: SimpleQueue[tuple[processes.Request, Future[None]] | None] = SimpleQueue()
         """Each with its own stop, so that no run sees that of another."""
-        self._replies: deque[Future[processes.Reply]] = deque()
+        self._replies: dict[int, Future[processes.Reply]] = {}
+        self._numbers = count(1)
 
     # -- what comes -------------------------------------------------------------------------------
 
@@ -88,10 +93,13 @@ class Parent(logging.Handler):
                 message = self._incoming.read(_LENGTH.unpack(header)[0])
                 said = msgspec.json.decode(message, type=processes.FromParent)
                 if isinstance(said, processes.Request):
+                    self._replies.clear()  # of a run that is over
                     stop = Future()
                     self.requests.put((said, stop))
                 elif isinstance(said, processes.Reply):
-                    self._replies.popleft().set_result(said)
+                    if reply := self._replies.pop(said.number, None):
+                        with suppress(InvalidStateError):  # nobody waits for it any more
+                            reply.set_result(said)
                 elif not stop.done():
                     stop.set_result(None)
         finally:
@@ -103,15 +111,24 @@ class Parent(logging.Handler):
 
     def send(self, what: processes.FromChild) -> None:
         """Waits while the parent does not read: it is busy with what was sent before."""
-        message = processes.framed(msgspec.json.encode(what))
-        self.acquire()  # a log handler's lock is made anew in a fork
-        try:
-            self._outgoing.write(message)
-            self._outgoing.flush()
-        finally:
-            self.release()
+        frame, is_sent = processes.framed(msgspec.json.encode(what)), threading.Event()
+        self._unsent.put((frame, is_sent))
+        is_sent.wait()
+
+    def write(self) -> None:
+        """In a thread: a signal that raises in the handler's own must not break a message off."""
+        while True:
+            frame, is_sent = self._unsent.get()
+            try:
+                self._connection.sendall(frame)
+            except OSError:  # the parent is gone
+                os._exit(1)
+            is_sent.set()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if os.getpid() != self.process:  # a fork's lines would get between ours
+            _IN_A_FORK.handle(record)
+            return
         try:
             detail = _FORMATTER.formatException(record.exc_info) if record.exc_info else ""
             self.send(
@@ -143,11 +160,13 @@ class Parent(logging.Handler):
         handler: Handler = job_type.handler
         completed = handler.signature.completed(payload)
         body = handler.codec.encode(completed, limit=sys.maxsize).body  # the parent has the limit
-        asked = self._ask(processes.Prepare(job_type.name, msgspec.Raw(body), checked))
+        number = next(self._numbers)
+        asked = self._ask(processes.Prepare(number, job_type.name, msgspec.Raw(body), checked))
         return msgspec.json.decode(_value_of(asked.result()), type=NewJob)
 
     async def is_held(self, key: DedupeKey) -> bool:
-        reply = await asyncio.wrap_future(self._ask(processes.IsHeld(key)))
+        question = processes.IsHeld(next(self._numbers), key)
+        reply = await asyncio.wrap_future(self._ask(question))
         return msgspec.json.decode(_value_of(reply), type=bool)
 
     def transaction(self) -> Any:
@@ -158,13 +177,11 @@ class Parent(logging.Handler):
 
     def _ask(self, question: processes.Question) -> Future[processes.Reply]:
         self._refuse_in_a_fork()
-        reply: Future[processes.Reply] = Future()
-        self.acquire()  # replies come in the order of the questions
+        self._replies[question.number] = reply = Future[processes.Reply]()
         try:
-            self._replies.append(reply)
             self.send(question)
-        finally:
-            self.release()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"It cannot be stored: {error}.") from None
         return reply
 
     def _refuse_in_a_fork(self) -> None:
@@ -272,4 +289,5 @@ def _die_with_the_parent() -> None:
 
 
 if __name__ == "__main__":
+    sys.path[:] = sys.argv[2:]
     serve(int(sys.argv[1]))

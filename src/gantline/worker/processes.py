@@ -2,7 +2,7 @@
 
 Parent and child speak JSON over a socket, in length-prefixed messages; nothing is pickled. The
 parent sends a request, and while it runs perhaps a stop; the child sends log lines, progress and
-questions, then its answer. Questions are replied to in their order.
+questions, then its answer. A reply has the number of its question.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ class Stop(msgspec.Struct, tag=True):
 class Reply(msgspec.Struct, tag=True):
     """What came of a question: its value, or why there is none."""
 
+    number: int
     value: msgspec.Raw = msgspec.Raw(b"null")
     problem: str = ""
     is_invalid_input: bool = False
@@ -79,12 +80,14 @@ class Report(msgspec.Struct, tag=True):
 class IsHeld(msgspec.Struct, tag=True):
     """Asks the store whether a key is held."""
 
+    number: int
     key: DedupeKey
 
 
 class Prepare(msgspec.Struct, tag=True):
     """Asks the application, which the child need not have, for a job of this type."""
 
+    number: int
     job_type: str
     payload: msgspec.Raw
     options: SubmitOptions
@@ -123,7 +126,8 @@ def framed(message: bytes) -> bytes:
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
     """Start a child that has this socket. On the loop's thread: it dies with its thread."""
     return subprocess.Popen(  # noqa: S603  # our own command line
-        [sys.executable, "-m", "gantline.worker.process_child", str(descriptor)],
+        # With our path: of a script its folder is part of it.
+        [sys.executable, "-m", "gantline.worker.process_child", str(descriptor), *sys.path],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR,  # what the handler prints
         pass_fds=(descriptor,),
@@ -256,6 +260,15 @@ class Child:
         with suppress(RuntimeError):  # the loop has ended: nobody waits any more
             loop.call_soon_threadsafe(self._end)
 
+    def has_just_ended(self) -> bool:
+        """Also where the thread that waits for it has not said so yet."""
+        if not hasattr(os, "waitid"):
+            return False
+        with suppress(ChildProcessError):
+            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            return os.waitid(os.P_PID, self._process.pid, flags) is not None
+        return True
+
     def _end(self) -> None:
         self._kill_group()
         self._process.wait()
@@ -285,11 +298,12 @@ async def _reply_to(question: Question, port: StoreRunPort) -> Reply:
         if isinstance(question, IsHeld):
             value = await port.is_held(question.key)
         else:
-            value = port.prepare_encoded(*msgspec.structs.astuple(question))
+            value = port.prepare_encoded(question.job_type, question.payload, question.options)
     except Exception as error:
         problem = str(error) if isinstance(error, GantlineError) else repr(error)
-        return Reply(problem=problem, is_invalid_input=isinstance(error, InvalidInput))
-    return Reply(msgspec.Raw(msgspec.json.encode(value)))
+        is_invalid_input = isinstance(error, InvalidInput)
+        return Reply(question.number, problem=problem, is_invalid_input=is_invalid_input)
+    return Reply(question.number, msgspec.Raw(msgspec.json.encode(value)))
 
 
 def _log(line: LogLine, run: Run, pid: int) -> None:
@@ -316,7 +330,7 @@ class ProcessPool:
     async def take(self) -> Child:
         while self._idle:
             child = self._idle.pop()
-            if child.is_alive:
+            if child.is_alive and not child.has_just_ended():
                 return child
             self._let_go(child)
         return await Child.start()

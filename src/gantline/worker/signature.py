@@ -72,7 +72,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         return next(iter(bound.arguments.values()), None)
 
     def completed(self, payload: Any) -> Any:
-        """Fill in the defaults where a payload is given by the names of several arguments."""
+        """Fill in the defaults where a payload is left out, or given by several names."""
+        if payload is msgspec.UNSET:
+            parameters = self.call.parameters.values()
+            is_complete = all(one.default is not one.empty for one in parameters)
+            return self.payload_of((), {}) if is_complete else None
         is_by_name = self.takes_several and isinstance(payload, Mapping)
         return self.payload_of((), payload) if is_by_name else payload
 
