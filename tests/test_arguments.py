@@ -385,3 +385,26 @@ async def test_a_payload_that_is_left_out_is_made_of_the_defaults() -> None:
             await needs.submit(*[])
     two.every(60)
     assert bytes(two.schedules[0].schedule.payload) == b'{"a":5,"b":6}'
+
+
+def test_an_option_among_the_arguments_says_where_it_goes() -> None:
+    jobs = Gantline("memory://")
+
+    @jobs.job("one")
+    def one(a: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"'delay'.*\.options\(delay=…\)\.send\(…\)"):
+        one.payload(1, delay=3)
+
+
+def test_a_method_is_refused() -> None:
+    class Shop:
+        def sell(self, a: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match="it is a method, and no job has its object"):
+        Gantline("memory://").job("sell")(Shop.sell)
+
+
+def test_a_text_is_no_span() -> None:
+    with pytest.raises(InvalidInput, match=r"timeout is '30'\. It must be a timedelta or seconds"):
+        Gantline("memory://").job("late", timeout="30")  # type: ignore[call-overload]

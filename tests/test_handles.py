@@ -24,6 +24,7 @@ from gantline import (
     StoreUnavailable,
     SyncHandle,
 )
+from gantline.app import handle
 from gantline.contract.wakeup import Hint
 from gantline.wakeups import job_waiter as looking
 from gantline.wakeups.job_waiter import JobWaiter
@@ -435,3 +436,21 @@ def test_no_thread_goes_on_after_a_fork_before_all_is_made_anew(
         others = [pool.submit(use) for _ in range(5)]
         app._start_anew_after_a_fork()
         assert all(other.result(10) for other in others)
+
+
+async def test_who_waits_for_long_is_shown_what_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(handle, "_NOTICE_SECONDS", 0.05)
+    jobs = Gantline("memory://")
+
+    @jobs.job("alone")
+    async def alone() -> None: ...
+
+    async with jobs:
+        due, later = await alone.submit(), await alone.submit(delay=60)
+        for waited in (due, later):
+            with pytest.raises(TimeoutError, match=r"after 0\.2 s"):
+                await waited.wait(0.2)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "gantline.app"]
+    assert line.startswith(f"Job {due.job_id} is still Queued after 0.05 s; `gantline doctor`")

@@ -73,6 +73,12 @@ async def test_a_delivery_whose_secret_cannot_be_opened_is_tried_again(receiver:
         shop.webhooks.settings.vault._keys = Peppers.read(OTHER_KEYS)
         assert (await shop.kit.drain()).retried == 1
         assert receiver.received == []
+        (tried,) = [
+            job async for job in shop.jobs.find(internal=True, error_code="CONFIGURATION_ERROR")
+        ]
+        assert tried.last
+        assert tried.last.error
+        assert "GANTLINE_WEBHOOK_KEY of the worker does not fit" in tried.last.error.message
         shop.webhooks.settings.vault._keys = right
         shop.kit.clock.advance(10)
         await shop.kit.drain()

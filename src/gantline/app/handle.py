@@ -1,8 +1,9 @@
 """A handle: what a submitter holds of a job, to ask for its status and wait for its result."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from gantline.contract.errors import GantlineError, InvalidInput, InvalidPayload, JobNotFound
@@ -14,6 +15,10 @@ from gantline.contract.wakeup import Hint
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
     from gantline.contract.codec import Codec
+
+_log = logging.getLogger("gantline.app")
+
+_NOTICE_SECONDS: Final = 10.0
 
 R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A")
@@ -58,13 +63,26 @@ class Handle(Generic[R_co]):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         job = await self._status_if_there()
         if job is None or not job.status.is_terminal:
-            waited = await self.app.waiter.wait(self.job_id, seconds, is_on_its_way=job is None)
-            job = waited or job
+            job = await self._until_ended(job, seconds)
         if job is not None and job.job.tenant_id != self._tenant_id:
             raise JobNotFound(self.job_id)  # it was looked for without asking for the tenant
         if job is None or not job.status.is_terminal:
             raise TimeoutError(self._still(job, seconds))
         return job
+
+    async def _until_ended(
+        self, job: JobSnapshot | None, seconds: float | None
+    ) -> JobSnapshot | None:
+        """Wait, and say after a while what may be missing."""
+        first = _NOTICE_SECONDS if seconds is None else min(seconds, _NOTICE_SECONDS)
+        wait = self.app.waiter.wait
+        job = await wait(self.job_id, first, is_on_its_way=job is None) or job
+        if first == seconds or (job is not None and job.status.is_terminal):
+            return job
+        if job is None or (job.run_at is not None and job.run_at <= self.app.clock.now()):
+            _log.warning("%s", self._still(job, first))
+        rest = None if seconds is None else seconds - first
+        return await wait(self.job_id, rest, is_on_its_way=job is None) or job
 
     async def _status_if_there(self) -> JobSnapshot | None:
         try:

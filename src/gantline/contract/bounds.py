@@ -101,6 +101,8 @@ def held(what: str, hints: Mapping[str, Any], options: Mapping[str, Any]) -> Any
 def held_as(name: str, value: Any, hint: Any) -> Any:
     """Give a value as an annotation has it; raise InvalidInput where it cannot be."""
     for kind, is_strict in _kinds(hint):
+        if isinstance(value, str) and not is_strict:  # "30" may be anything
+            continue
         try:
             found = msgspec.convert(value, kind, strict=is_strict)
             for one in found if isinstance(found, list) else [found]:

@@ -6,7 +6,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gantline.contract.clock import Clock
-from gantline.contract.errors import GantlineError, Permanent, Retry, Snooze
+from gantline.contract.errors import (
+    AuthMisconfigured,
+    Code,
+    GantlineError,
+    Permanent,
+    Retry,
+    Snooze,
+    StoreCorrupt,
+)
 from gantline.runtime import random
 from gantline.webhooks.concurrency import EndpointLimits
 from gantline.webhooks.delivery import AttemptResult, Delivery
@@ -20,6 +28,7 @@ from gantline.webhooks.retry import (
     choose_wait,
     decide_delivery,
 )
+from gantline.webhooks.secret_encryption import KEY_VARIABLE
 from gantline.webhooks.signing import build_headers
 from gantline.worker.context import Context
 
@@ -122,9 +131,13 @@ class DeliveryHandler:
     async def _send(
         self, sender: "HttpSender", delivery: Delivery, stored: StoredEndpoint, ctx: Context
     ) -> WebhookResponse | NoResponse:
-        secrets = self._endpoints.open_secrets(
-            delivery.webhook_id, stored, tenant_id=ctx.job.tenant_id
-        )
+        try:
+            secrets = self._endpoints.open_secrets(
+                delivery.webhook_id, stored, tenant_id=ctx.job.tenant_id
+            )
+        except (AuthMisconfigured, StoreCorrupt) as error:  # another worker may have the key
+            message = f"{KEY_VARIABLE} of the worker does not fit the endpoint's secret."
+            raise Retry(message, code=Code.CONFIGURATION_ERROR, detail=str(error)) from None
         body = delivery.body.encode()
         headers = build_headers(
             body,

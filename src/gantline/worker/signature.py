@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints, overload
 import msgspec
 
 from gantline.contract.errors import InvalidInput
+from gantline.contract.submission import SubmitOptions
 from gantline.worker.context import Context
 
 T = TypeVar("T")
@@ -65,7 +66,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
             bound = self.call.bind(*args, **keywords)
         except TypeError as error:
             cause = f"{self.name} cannot be called with these arguments: {error}."
-            raise InvalidInput(cause, next_step=f"It takes {self.call}.") from None
+            next_step = f"It takes {self.call}."
+            if options := SubmitOptions.__annotations__.keys() & keywords.keys() - {*self.names}:
+                next_step += f" Options go before: .options({min(options)}=…).send(…)."
+            raise InvalidInput(cause, next_step=next_step) from None
         bound.apply_defaults()
         if self.takes_several:
             return self.payload(**bound.arguments)
@@ -133,6 +137,8 @@ def read_signature(function: Callable[..., Any]) -> Signature:
 def _problem_of(parameter: inspect.Parameter) -> tuple[str, str] | None:
     """Why a handler cannot have it, and what to do about it."""
     name, default = parameter.name, parameter.default
+    if name == "self":
+        return "it is a method, and no job has its object", "Make it a function."
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return f"a payload has no names for `{parameter}`", "Name each, or take a list or a dict."
     if isinstance(default, Dependency) and parameter.kind is not parameter.KEYWORD_ONLY:
