@@ -73,6 +73,15 @@ async def test_without_a_browser_it_shows_a_sample_going_through_and_where_to_lo
             assert await running.process.wait() == 0
 
 
+async def test_settings_that_are_exported_for_another_application_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("GANTLINE_STORE", "GANTLINE_OUTBOX", "GANTLINE_BRIDGE"):
+        monkeypatch.setenv(variable, "unknown://127.0.0.1")
+    async with demo(tmp_path, "--once") as running:
+        await running.until("More samples, live:")
+
+
 @asynccontextmanager
 async def browsing(url: str) -> AsyncIterator[Any]:
     program = chromium()
