@@ -178,9 +178,19 @@ async def test_a_worker_that_is_killed_by_the_button_has_its_jobs_taken_over(
             await page.wait_for_selector(".job.running")
             (killed,) = re.findall(r"Worker (\d+) runs", await page.inner_text("#worker"))
             await page.click("#kill")
-            await page.wait_for_selector("#worker:has-text('took over')")
+            await page.wait_for_selector("#worker:has-text('took over 3 jobs')")
             assert f"Worker {killed} was killed" in await page.inner_text("#worker")
             await page.wait_for_selector(".job.running .chip.crashed + .chip.running")
+
+
+async def test_a_worker_that_is_killed_while_no_job_runs_leaves_nothing_to_take_over(
+    tmp_path: Path,
+) -> None:
+    async with page_of_a_demo(tmp_path) as page:
+        await page.wait_for_selector(".step.done:nth-child(7)")
+        await page.click("#kill")
+        await page.wait_for_selector("#worker:has-text('runs the next jobs')")
+        assert "took over" not in await page.inner_text("#worker")
 
 
 async def test_the_page_shows_the_attempts_of_jobs_and_a_retry(tmp_path: Path) -> None:
