@@ -90,6 +90,8 @@ async def test_the_fastapi_application_answers_its_users(
     names: dict[str, Any] = {"__name__": "web"}
     code = modules(page("guides/fastapi.md"))["web.py"]
     exec(compile(code, "web.py", "exec"), names)  # noqa: S102  # our own
+    documented = names["app"].openapi()["paths"]
+    assert all("202" in path["post"]["responses"] for path in documented.values() if "post" in path)
     ada, bob = ({"authorization": f"Bearer secret-of-{name}"} for name in ("ada", "bob"))
     async with names["jobs"], asker_of(names["app"]) as ask:
         client = ask._client

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from starlette.applications import Starlette
 
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport.assembly import make_jobs
 from examples.battery_passport.demo_worker import WorkerProcess
 from examples.battery_passport.intake import receive
 from examples.battery_passport.receiver import Receiver
@@ -129,6 +129,8 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="go on with what the last demo left")
     parser.add_argument("--once", action="store_true", help="end when the first passport is done")
     options = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith("GANTLINE_")]:
+        del os.environ[name]  # they are for another application; the worker inherits the rest
     ports = PORTS if options.port is None else range(options.port, options.port + 1)
     demo = demo_on_a_free_port(ports, pace_seconds=options.pace)
     if not options.keep:

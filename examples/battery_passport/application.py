@@ -4,41 +4,6 @@ The store is GANTLINE_STORE; where that is not SQL, GANTLINE_OUTBOX names the da
 application's own tables.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-from examples.battery_passport.database import Database
-from examples.battery_passport.rules import current_package
-from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Gantline, JobDefaults, JobStore
-from gantline.webhooks import WebhookSettings
-
-
-@asynccontextmanager
-async def open_database(jobs: Gantline) -> AsyncIterator[Database]:
-    """What workers open before they work: the tables, and rules that have passed their tests."""
-    database = Database(jobs)
-    await database.create_tables()
-    await run_rule_tests.submit(Rules(current_package().rules_id))
-    yield database
-
-
-def make_jobs(
-    store: str | JobStore | None = None,
-    *,
-    outbox: str | None = None,
-    defaults: JobDefaults | None = None,
-    webhooks: WebhookSettings | None = None,
-) -> Gantline:
-    """What is not named here, the settings say."""
-    return Gantline(
-        store,
-        outbox=outbox,
-        include=[steps],
-        lifespan=open_database,
-        defaults=defaults or JobDefaults(),
-        webhooks=webhooks,
-    )
-
+from examples.battery_passport.assembly import make_jobs
 
 jobs = make_jobs()

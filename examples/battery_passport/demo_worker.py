@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport.assembly import make_jobs
 from gantline import Context, Gantline, JobDefaults, Retry, WorkerSettings
 
 _START_AGAIN_SECONDS: Final = 0.3

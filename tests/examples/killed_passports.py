@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from examples.battery_passport import application
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport import assembly
+from examples.battery_passport.assembly import make_jobs
 from examples.battery_passport.database import Database, Step
 from examples.battery_passport.signing import KEY_VARIABLE
 from gantline import Context, Gantline, JobDefaults, JobStatus, WorkerSettings
@@ -158,7 +158,7 @@ class Place:
 
 def _replace_database(database: type[Database]) -> None:
     """For this process, which ends with it."""
-    setattr(application, "Database", database)  # noqa: B010  # a name that it only imports
+    setattr(assembly, "Database", database)  # noqa: B010  # a name that it only imports
 
 
 async def report(place: Place, out: int) -> None:

@@ -73,6 +73,15 @@ async def test_without_a_browser_it_shows_a_sample_going_through_and_where_to_lo
             assert await running.process.wait() == 0
 
 
+async def test_settings_that_are_exported_for_another_application_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("GANTLINE_STORE", "GANTLINE_OUTBOX", "GANTLINE_BRIDGE"):
+        monkeypatch.setenv(variable, "unknown://127.0.0.1")
+    async with demo(tmp_path, "--once") as running:
+        await running.until("More samples, live:")
+
+
 @asynccontextmanager
 async def browsing(url: str) -> AsyncIterator[Any]:
     program = chromium()
@@ -169,9 +178,19 @@ async def test_a_worker_that_is_killed_by_the_button_has_its_jobs_taken_over(
             await page.wait_for_selector(".job.running")
             (killed,) = re.findall(r"Worker (\d+) runs", await page.inner_text("#worker"))
             await page.click("#kill")
-            await page.wait_for_selector("#worker:has-text('took over')")
+            await page.wait_for_selector("#worker:has-text('took over 3 jobs')")
             assert f"Worker {killed} was killed" in await page.inner_text("#worker")
             await page.wait_for_selector(".job.running .chip.crashed + .chip.running")
+
+
+async def test_a_worker_that_is_killed_while_no_job_runs_leaves_nothing_to_take_over(
+    tmp_path: Path,
+) -> None:
+    async with page_of_a_demo(tmp_path) as page:
+        await page.wait_for_selector(".step.done:nth-child(7)")
+        await page.click("#kill")
+        await page.wait_for_selector("#worker:has-text('runs the next jobs')")
+        assert "took over" not in await page.inner_text("#worker")
 
 
 async def test_the_page_shows_the_attempts_of_jobs_and_a_retry(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import zxingcpp
 from PIL import Image
 
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport.assembly import make_jobs
 from examples.battery_passport.database import Database
 from examples.battery_passport.intake import receive
 from examples.battery_passport.rules import current_package

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport.assembly import make_jobs
 from examples.battery_passport.demo_worker import WorkerProcess
 from examples.battery_passport.documents import LARGEST_DOCUMENT
 from examples.battery_passport.receiver import Receiver

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 import msgspec
 import pytest
 
-from examples.battery_passport.application import make_jobs
+from examples.battery_passport.assembly import make_jobs
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests
 from gantline import WorkerSettings

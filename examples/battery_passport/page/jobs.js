@@ -36,18 +36,30 @@ function chip(run, element) {
   return shown;
 }
 
-export async function followWorker({ says, kill }, ask) {
+function takenOver(since) {
+  const all = [...attempts.values()].flatMap(({ runs }) => runs);
+  return all.filter((run) => run.outcome === "crashed" && new Date(run.endedAt) > since).length;
+}
+
+export async function followWorker({ says, kill, jobs }, ask) {
   // Say which process works, and kill it where the button is clicked.
-  let killed = 0;
+  let killed = 0, since = null, works = 0;
+  function say() {
+    const taken = takenOver(since);
+    const does = taken ? `took over ${taken} ${taken === 1 ? "job" : "jobs"}` : "runs the next jobs";
+    if (!killed) says.textContent = `Worker ${works} runs these jobs.`;
+    else says.textContent = `Worker ${killed} was killed${works === killed ? "" : `; ${works} ${does}`}.`;
+  }
   async function look() {
-    const now = await ask("/worker");
-    if (killed && now.pid !== killed) says.textContent = `Worker ${killed} was killed; ${now.pid} took over.`;
-    else says.textContent = killed ? `Worker ${killed} was killed.` : `Worker ${now.pid} runs these jobs.`;
-    if (killed && now.pid === killed) setTimeout(look, 100);
+    works = (await ask("/worker")).pid;
+    say();
+    if (works === killed) setTimeout(look, 100);
   }
   kill.addEventListener("click", async () => {
+    since = new Date();
     killed = (await ask("/worker/kill", { method: "POST" })).killed || killed;
     await look();
   });
+  jobs.addEventListener("change", say);
   await look();
 }

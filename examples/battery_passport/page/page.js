@@ -311,7 +311,7 @@ async function start() {
     return card;
   }));
   follow();
-  followWorker({ says: $("worker"), kill: $("kill") }, ask);
+  followWorker({ says: $("worker"), kill: $("kill"), jobs: $("jobs") }, ask);
   const passports = await issued();
   const listed = await ask("/api/jobs?limit=200");
   const newest = listed.items.find((job) => job.jobType === "EXPORT_PASSPORT" && job.status === "Completed");

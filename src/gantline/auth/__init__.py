@@ -6,6 +6,7 @@ from gantline.importing import face
 
 if TYPE_CHECKING:
     from gantline.auth.action import Action
+    from gantline.auth.api_key import KeyGrant
     from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
     from gantline.auth.api_keys import ApiKeys
     from gantline.auth.authenticator import AllowAnonymous, AnyOf, Authenticator, Credentials
@@ -23,6 +24,7 @@ else:
         __name__,
         {
             "action": ("Action",),
+            "api_key": ("KeyGrant",),
             "api_keys": ("ApiKeys",),
             "authenticator": ("AllowAnonymous", "AnyOf", "Authenticator", "Credentials"),
             "authorizer": ("Authorizer", "DefaultAuthorizer", "Target"),
@@ -50,6 +52,7 @@ __all__ = [
     "Credentials",
     "DefaultAuthorizer",
     "JwtAuthenticator",
+    "KeyGrant",
     "Peppers",
     "Principal",
     "PublishedKeys",
