@@ -15,8 +15,8 @@ from gantline.cli.table import Columns
 from gantline.contract.status import TERMINAL
 from gantline.contract.webhook import RESERVED_TYPES
 
-_WAIT: Final = "waited p50/p95"
-_RUN: Final = "ran p50/p95"
+_WAIT: Final = "waited p50/p95 (s)"
+_RUN: Final = "ran p50/p95 (s)"
 _COLUMNS: Final = Columns(
     ("jobType", *COUNTED, _WAIT, _RUN, "slowest"),
     prose="slowest",
@@ -82,7 +82,7 @@ def measure(ended: Sequence[ListedJob]) -> dict[str, Any]:
         "slowestJobId": slowest,
         _WAIT: _joined(wait),
         _RUN: _joined(ran),
-        "slowest": slowest and f"the slowest ran {_text(run_seconds)} s: {slowest}",
+        "slowest": slowest and f"{_text(run_seconds)} s: {slowest}",
     }
 
 
