@@ -78,16 +78,16 @@ async def create(
         is_system=system,
         rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
     )
+    grant.check()
     peppers = Peppers.from_environment(os.environ)
     async with cli.opened(create=True) as store:
         keys, audit = ApiKeys(store, peppers, clock=cli.clock), cli.audit(store)
-        grant.check()
         await _warn_of_namesakes(keys, grant)
         key_id = new_key_id()
         await audit.done("createKey", Action.MANAGE_KEYS, f"key:{key_id}", _granted(grant))
         issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor, key_id=key_id)
         _show_issued(cli, issued)
-        say(f"It is known to the store {store_label(store, cli.choice)}.")
+        say(f"It is registered in the store {store_label(store, cli.choice)}.")
 
 
 async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:

@@ -148,7 +148,7 @@ class Cli:
             except JobNotFound as error:
                 if self.all_tenants:
                     raise
-                next_step = "If it is another tenant's, name that by --tenant."
+                next_step = "If it is of another tenant, name that one by --tenant."
                 raise JobNotFound(error.job_id, whose=backend.whose, next_step=next_step) from None
 
     def _backend(self, *, create: bool) -> AbstractAsyncContextManager[Backend]:
