@@ -171,6 +171,7 @@ def test_a_job_that_has_ended_is_deleted(where: Where) -> None:
     assert where.json("job", "delete", dead, "--yes") == [{"jobId": dead, "deleted": True}]
     assert where.run("job", "get", dead).exit_code == 3
     assert_refused(where.run("job", "delete", dead, "--yes"), 3, dead)
+    assert_refused(where.run("job", "get", NOBODY), 3, f"{NOBODY} of the tenant ", "by --tenant.")
 
 
 def test_one_that_waits_is_not_deleted_and_others_are(where: Where) -> None:
