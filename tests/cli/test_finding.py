@@ -242,15 +242,19 @@ def test_events_are_followed_until_interrupted(where: Where) -> None:
         assert_refused(where.run("events"), 2, "only new events", "--follow")
     words = (*where._words, "-o", "jsonl", "events", "--follow")
     with where.process(*words) as following:
-        ids = []
+
+        def ends() -> list[dict[str, Any]]:
+            """A stream that opens while a job goes on begins with the state of that job."""
+            whole = following.stdout.rpartition("\n")[0].splitlines()
+            return [row for row in map(json.loads, whole) if row["event"] != "state"]
 
         def is_heard() -> bool:
             """A stream begins when it is open, which nobody is shown."""
-            ids.append(where.dead("mail"))
-            return any(job_id in following.stdout for job_id in ids)
+            where.dead("mail")
+            return bool(ends())
 
         where.eventually(is_heard, "an event is shown")
-        first = json.loads(following.stdout.splitlines()[0])
+        first = ends()[0]
         assert (first["event"], first["status"], first["errorCode"]) == (
             "failed",
             "Failed",
