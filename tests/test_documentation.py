@@ -27,6 +27,7 @@ ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?")
 SPAN = re.compile(r"\b[\d.]+ (?:s|min)\b")
 ACTOR = re.compile(r"\bcli:\S+")
+SESSION = re.compile(r"\S+-\d+-[0-9a-f]{8}\b")
 GAP = re.compile(r"  +")  # a column is as wide as what is in it
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
 FOLDER = "/home/me/shop"
@@ -194,8 +195,15 @@ def assert_shown_as_it_is(shell: Shell, text: str) -> None:
 
 
 def without_chance(text: str) -> list[str]:
-    """The lines, without ids, times and the order in which two jobs happened to end."""
-    chance = {"ID": ID, "MOMENT": MOMENT, "SPAN": SPAN, "ACTOR": ACTOR, "  ": GAP}
+    """The lines, without ids, sessions, times and the order in which two jobs happened to end."""
+    chance = {
+        "ID": ID,
+        "MOMENT": MOMENT,
+        "SPAN": SPAN,
+        "ACTOR": ACTOR,
+        "SESSION": SESSION,
+        "  ": GAP,
+    }
     for name, pattern in chance.items():
         text = pattern.sub(name, text)
     return sorted(line.rstrip() for line in text.splitlines())

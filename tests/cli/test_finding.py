@@ -148,6 +148,9 @@ def test_a_summary_counts_dead_letters_and_names_one_of_each(where: Where) -> No
     assert "BROKEN: second" in told.stdout
     assert "gantline dead redrive --type mail" in told.stderr
     assert other not in told.stdout
+    theirs = where.run("--tenant", "theirs", "dead", "summary").stderr
+    assert "gantline --tenant theirs dead show ID" in theirs
+    assert "gantline --tenant theirs dead redrive --type broken" in theirs
 
 
 def test_a_summary_counts_each_code_and_says_what_it_did_not_look_at(where: Where) -> None:
@@ -163,10 +166,12 @@ def test_a_summary_counts_each_code_and_says_what_it_did_not_look_at(where: Wher
 def test_a_job_that_has_ended_is_deleted(where: Where) -> None:
     dead = where.dead("broken")
     asked = where.run("job", "delete", dead)
-    assert_refused(asked, 2, "delete 1 job", "--yes")
+    assert_refused(asked, 2, "delete 1 job with all that is known of it.", "--yes")
+    assert_refused(where.run("job", "delete", dead, NOBODY), 2, "2 jobs", "known of them.")
     assert where.json("job", "delete", dead, "--yes") == [{"jobId": dead, "deleted": True}]
     assert where.run("job", "get", dead).exit_code == 3
     assert_refused(where.run("job", "delete", dead, "--yes"), 3, dead)
+    assert_refused(where.run("job", "get", NOBODY), 3, f"{NOBODY} of the tenant ", "by --tenant.")
 
 
 def test_one_that_waits_is_not_deleted_and_others_are(where: Where) -> None:
@@ -193,7 +198,7 @@ def test_events_are_shown_oldest_first(place: Place) -> None:
     assert [(one["event"], one["jobId"]) for one in rows] == [("failed", first), ("failed", second)]
     assert rows[0].items() >= {"jobType": "mail", "errorCode": "BROKEN", "attempt": 1}.items()
     assert found(place, "events", "--type", "broken") == [second]
-    assert found(place, "events", "--last", "1") == []  # it is another tenant's
+    assert found(place, "events", "--last", "1") == [second]  # the newest is another tenant's
     assert found(place, "events", "--last", "1", "--all-tenants") == [theirs]
     table = place.run("events", "--all-tenants").stdout
     assert re.search(rf"\d\d:\d\d:\d\d  failed  {theirs}  theirs +mail +BROKEN: for good", table)
@@ -202,21 +207,54 @@ def test_events_are_shown_oldest_first(place: Place) -> None:
     assert "no such events of the tenant 'default'" in nothing.stderr
 
 
+def test_the_last_events_are_those_that_match_however_many_came_after_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gantline.cli.store_backend._PAGE", 2)
+    mine = [place.dead("mail") for _ in range(3)]
+    for _ in range(4):
+        place.dead("mail", tenant_id="theirs")
+    delivered = place.dead(DELIVERY_TYPE)
+    assert found(place, "events", "--last", "2") == mine[1:]
+    assert found(place, "events", "--last", "9") == mine
+    assert found(place, "events", "--last", "0") == []
+    assert found(place, "events", "--last", "1", "--type", DELIVERY_TYPE) == [delivered]
+    monkeypatch.setattr("gantline.cli.store_backend.MOST_EVENTS", 6)
+    assert found(place, "events", "--last", "9") == mine[2:]
+
+
+@pytest.mark.parametrize(("option", "named"), [("--type", "mial"), ("--queue", "defualt")])
+@pytest.mark.parametrize("words", ["job list", "dead list"])
+def test_a_list_that_is_empty_for_a_name_that_no_job_has_names_the_one_alike(
+    where: Where, words: str, option: str, named: str
+) -> None:
+    where.dead("mail")
+    meant = "mail" if option == "--type" else "default"
+    said = where.run(*words.split(), option, named).stderr
+    assert said.startswith("No jobs found for the tenant ")
+    assert f"Is {meant!r} meant?" in said
+    assert "meant?" not in where.run(*words.split(), option, meant, "--code", "NOSUCH").stderr
+
+
 @pytest.mark.xdist_group("processes")
 def test_events_are_followed_until_interrupted(where: Where) -> None:
     if where.is_served:
-        assert_refused(where.run("events"), 2, "as they come", "--follow")
+        assert_refused(where.run("events"), 2, "only new events", "--follow")
     words = (*where._words, "-o", "jsonl", "events", "--follow")
     with where.process(*words) as following:
-        ids = []
+
+        def ends() -> list[dict[str, Any]]:
+            """A stream that opens while a job goes on begins with the state of that job."""
+            whole = following.stdout.rpartition("\n")[0].splitlines()
+            return [row for row in map(json.loads, whole) if row["event"] != "state"]
 
         def is_heard() -> bool:
             """A stream begins when it is open, which nobody is shown."""
-            ids.append(where.dead("mail"))
-            return any(job_id in following.stdout for job_id in ids)
+            where.dead("mail")
+            return bool(ends())
 
         where.eventually(is_heard, "an event is shown")
-        first = json.loads(following.stdout.splitlines()[0])
+        first = ends()[0]
         assert (first["event"], first["status"], first["errorCode"]) == (
             "failed",
             "Failed",
@@ -247,7 +285,7 @@ def test_a_measurement_is_of_jobs_that_ran() -> None:
     assert (measured["waitP50Seconds"], measured["waitP95Seconds"]) == (50, 95)
     assert measured["slowestSeconds"] == 10
     assert measured["slowestJobId"] == str(UUID(int=10_000))
-    assert measured["slowest"] == f"the slowest ran 10 s: {UUID(int=10_000)}"
+    assert measured["slowest"] == f"10 s: {UUID(int=10_000)}"
 
 
 def test_of_a_job_that_was_tried_again_the_wait_is_not_known() -> None:
@@ -269,4 +307,7 @@ def test_types_are_counted_and_measured(where: Where) -> None:
     assert mail["runP50Seconds"] == mail["slowestSeconds"] >= 0
     (alone,) = where.json("type", "stats", "mail", "--last", "1")
     assert alone["jobType"] == "mail"
-    assert "the slowest ran" in where.run("type", "stats").stdout
+    header, of_index, of_mail = where.run("type", "stats").stdout.splitlines()
+    assert "waited p50/p95 (s)" in header
+    assert of_mail.endswith(f" s: {mail['slowestJobId']}")
+    assert len(of_index) < len(of_mail)

@@ -132,10 +132,26 @@ def test_an_empty_type_is_refused_as_usage(place: Place) -> None:
 
 def test_a_job_is_shown_with_payload_and_history(place: Place) -> None:
     job = place.json("job", "get", place.dead())
-    assert job.keys() == JOB_KEYS | {"payload", "history"}
+    assert job.keys() == JOB_KEYS | {"payload", "history", "session"}
     assert job["payload"] == {"secret": "hush"}
     assert [row["event"] for row in job["history"]] == ["failed"]
     assert job["history"][0]["errorCode"] == "BROKEN"
+
+
+def test_a_job_is_shown_with_the_worker_that_runs_it_and_those_that_ran_it(place: Place) -> None:
+    ended = place.dead("mail")
+    assert place.json("job", "get", ended)["session"] is None
+    header, row = place.run("job", "get", ended).stdout.splitlines()[-2:]
+    assert ("session" in header.split(), "test" in row.split()) == (True, True)
+    assert place.json("job", "get", ended)["history"][0]["session"] == "test"
+    running = place.submit("index", "1")
+    place.start_a_run("index")
+    assert place.json("job", "get", running)["session"] == "test"
+
+
+def test_a_job_that_no_tenant_has_is_not_looked_for_in_another(empty_store: Place) -> None:
+    said = empty_store.run("job", "get", NOBODY, "--all-tenants").stderr
+    assert said == f"Error: There is no job {NOBODY}.\n"
 
 
 @pytest.mark.parametrize("verb", [("job", "get"), ("job", "watch"), ("dead", "show")])
@@ -289,6 +305,7 @@ def test_a_tenant_does_not_see_or_touch_the_jobs_of_another(place: Place) -> Non
         result = place.run(*other, *words)
         assert result.exit_code == 3, (words, result.output)
         assert "default" not in result.output
+        assert "of the tenant 'other'. If it is of another tenant, name" in result.stderr
     for view in (("job", "list"), ("dead", "list"), ("stats",), ("queue", "list")):
         assert place.json(*other, *view) == []
     assert (place.status(mine), place.status(dead)) == ("Queued", "Failed")

@@ -82,9 +82,22 @@ def test_a_name_that_another_key_has_is_a_warning(place: Place) -> None:
     second = place.run("key", "create", "ci")
     assert second.exit_code == 0
     assert f"Warning: {first} has the name 'ci' already." in second.stderr
+    assert " have the name 'ci' already." in place.run("key", "create", "ci").stderr
     for one in place.json("key", "list"):
         place.run("key", "revoke", one["keyId"], "--yes")
     assert "Warning" not in place.run("key", "create", "ci").stderr
+
+
+def test_who_makes_a_key_learns_in_which_store_it_is(place: Place) -> None:
+    made = place.run("key", "create", "ci")
+    assert f"It is registered in the store {place.database}.\n" in made.stderr
+
+
+@pytest.mark.parametrize("words", ["list", "show k1", "rotate k1", "revoke k1", "create x\ty"])
+def test_only_a_key_that_is_made_makes_a_store(place: Place, words: str) -> None:
+    store = ("--store", f"sqlite:///{place.folder}/none.db")
+    assert place.run(*store, "key", *words.split(" ")).exit_code != 0
+    assert not (place.folder / "none.db").exists()
 
 
 def test_the_secret_is_shown_once(place: Place) -> None:

@@ -22,6 +22,11 @@ def test_queues_are_listed_with_their_counts(place: Place) -> None:
     assert rows.keys() == {"docs", "default"}
     assert rows["docs"].keys() == COUNTED | {"queue", "paused", "maxDepth"}
     assert (rows["docs"]["queued"], rows["docs"]["scheduled"]) == (2, 1)  # of the queued
+    for words in ("queue list", "stats", "type stats"):
+        header, *lines = place.run(*words.split()).stdout.splitlines()
+        (line,) = (one for one in lines if "docs" in one or one.startswith("index"))
+        cells = dict(zip(header.split(), line.split(), strict=False))
+        assert (cells["due"], cells["scheduled"]) == ("1", "1"), "a job is in one column"
     assert (rows["default"]["failed"], rows["default"]["paused"]) == (1, False)
 
 

@@ -191,8 +191,8 @@ def test_at_any_width_every_setting_and_its_value_are_whole(place: Place, column
 
 
 def test_at_80_columns_a_queue_shows_whether_it_is_paused(place: Place) -> None:
-    place.submit("index", "1")
-    place.run("queue", "pause", "default")
+    place.submit("index", "1", "--queue", "documents")
+    place.run("queue", "pause", "documents")
     header, row, note = shown(place, "queue", "list")
     assert note == "Too narrow for cancelled; -o json shows everything."
     assert header.split()[-1] == "paused"

@@ -254,6 +254,7 @@ def test_without_the_right_it_is_4_and_another_tenant_is_not_there(
     monkeypatch.setenv("GANTLINE_API_KEY", key)
     result = served.run(*served.on_server, *words)
     assert_refused(result, code)
+    assert ("GANTLINE_API_KEY" in result.stderr) == (key in ("", "mallory"))
     assert not key or f"{key}." not in result.stderr
 
 

@@ -161,6 +161,16 @@ def test_a_type_that_no_job_has_may_be_a_typing_error(keyed: Place, where: tuple
     assert "job.failed is an event" in keyed.run(*add, "job.failed").stderr
 
 
+def test_a_type_that_the_application_declares_is_no_typing_error(
+    keyed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = ("webhook", "add", URL, "--type")
+    assert "There is no job of the type 'ship'" in keyed.run(*add, "ship").stderr
+    monkeypatch.setenv("GANTLINE_APP", "tests.webhooks.told_app:jobs")
+    assert "There is no job" not in keyed.run(*add, "ship").stderr
+    assert "Is 'ship' meant?" in keyed.run(*add, "shipp").stderr
+
+
 @pytest.mark.xdist_group("processes")
 def test_a_worker_without_the_key_says_so_and_so_do_test_and_doctor(
     keyed: Place, monkeypatch: pytest.MonkeyPatch

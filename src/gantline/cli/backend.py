@@ -5,13 +5,14 @@ it, and a server is simply asked by the client. What only the holder of the stor
 workers) is None from a server.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Unpack
 from uuid import UUID
 
 from gantline.api.documents import (
+    AttemptDocument,
     DeadSummary,
     HistoryEntry,
     JobDocument,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from gantline.client.submission import JobOptions  # only users of a server have the extra
 
 Kind = Literal["queue", "type"]
+MOST_EVENTS: Final = 100_000
+"""Among how many of a store's newest events those of a tenant and a type are looked for."""
 _MOST_SHOWN: Final = 10
 
 
@@ -101,16 +104,18 @@ class TypeSeen(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Names of queues or types: those that jobs have, and those that workers serve, if known."""
+    """Names of queues or types: those that jobs have, those that workers serve, if known, and the
+    types that the application declares."""
 
     seen: frozenset[str]
     served: frozenset[str] | None
+    declared: frozenset[str] = frozenset()
 
     def say_if_unseen(self, kind: Kind, name: str) -> None:
         """A switch may be changed before the first job comes; but it may be a typing error too."""
-        if name in self.seen:
+        if name in self.seen | self.declared:
             return
-        known = self.seen | (self.served or frozenset())
+        known = self.seen | self.declared | (self.served or frozenset())
         alike = get_close_matches(name, known, n=1)
         names = f"Is {alike[0]!r} meant?" if alike else _listed(kind, known)
         if self.served is None:
@@ -158,6 +163,8 @@ class Backend(Protocol):
 
     async def log(self, job_id: UUID) -> Sequence[LoggedEntry]: ...
 
+    async def attempts(self, job_id: UUID, /) -> list[AttemptDocument]: ...
+
     async def status(self, job_id: UUID, /) -> StatusDocument: ...
 
     async def find(self, limit: int, **options: Unpack[FindOptions]) -> Found:
@@ -174,8 +181,11 @@ class Backend(Protocol):
         """How many dead letters there are, by type and reason."""
         ...
 
-    def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
-        """What happened to jobs: the last so many events, then all that come, if followed."""
+    def events(
+        self, last: int, *, follow: bool, is_chosen: Callable[[str], bool]
+    ) -> AsyncIterator[SeenEvent]:
+        """What happened to jobs of the chosen types: the last so many events, as far as they are
+        among the newest MOST_EVENTS; then all that come, if followed."""
         ...
 
     async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]: ...

@@ -67,7 +67,9 @@ def exiting(call: Callable[[], R]) -> R:
 
 
 def _where_to_look(error: GantlineError) -> str:
-    """Of what is wrong with a server, more is in its log."""
+    """Where the key comes from; and of what is wrong with a server, more is in its log."""
+    if isinstance(error, NotAuthenticated):
+        return " The key is taken from GANTLINE_API_KEY."
     is_there = isinstance(error, ServerFailed | StoreUnavailable) and error.correlation_id
     return f" In the server's log it is {error.correlation_id}." if is_there else ""
 

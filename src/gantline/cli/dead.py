@@ -8,9 +8,10 @@ from uuid import UUID
 import click
 
 from gantline.api.searching import FindOptions
+from gantline.app.settings import FLAG
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
-from gantline.cli.jobs import get, show_jobs
+from gantline.cli.jobs import get, say_if_misspelt, show_jobs
 from gantline.cli.options import parse_id
 from gantline.cli.output import job_row
 from gantline.cli.searching import internal_option, search_options
@@ -56,6 +57,8 @@ async def list_(
     async with cli.backend() as backend:
         found = await backend.find_dead(limit, reason, **options)
         show_jobs(cli, backend, found, COLUMNS)
+        if not found.jobs:
+            await say_if_misspelt(backend, options)
 
 
 @dead.command()
@@ -86,8 +89,10 @@ async def summary(cli: Cli, last: int, internal: bool) -> None:
         total = sum(one.jobs for one in shown)
         say(f"There are {total} in all; of each type and reason the newest {last} were counted.")
     if rows:
-        redrive = f"gantline dead redrive --type {rows[0]['jobType']}"
-        say(f"Look at one: gantline dead show ID. Run those of a type again: {redrive}")
+        named = cli.settings.value("tenant")
+        gantline = f"gantline --tenant {named.text}" if named.source == FLAG else "gantline"
+        redrive = f"{gantline} dead redrive --type {rows[0]['jobType']}"
+        say(f"Look at one: {gantline} dead show ID. Run those of a type again: {redrive}")
 
 
 def _by_code(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

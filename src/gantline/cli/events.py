@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from gantline.cli.backend import SeenEvent
+from gantline.cli.backend import MOST_EVENTS, SeenEvent
 from gantline.cli.command import command
 from gantline.cli.output import error_fields, instant_text
 from gantline.cli.searching import internal_option
@@ -28,7 +28,7 @@ _OF_ALL_TENANTS: Final = _COLUMNS._replace(
     type=click.IntRange(0, 10_000),
     default=50,
     show_default=True,
-    help="How many of the store's newest events to look at first.",
+    help=f"How many to show first, of those among the store's newest {MOST_EVENTS}.",
 )
 @internal_option
 @all_tenants_option
@@ -43,16 +43,19 @@ async def events(
     """
     chosen, columns = frozenset(job_types), _OF_ALL_TENANTS if cli.all_tenants else _COLUMNS
     shown: list[dict[str, Any]] = []
+
+    def is_chosen(job_type: str) -> bool:
+        if chosen:
+            return job_type in chosen
+        return internal or not job_type.startswith(RESERVED_TYPES)
+
     async with cli.backend() as backend:
-        async for event in backend.events(last, follow=follow):
-            is_own = event.job_type.startswith(RESERVED_TYPES)
-            if (chosen and event.job_type not in chosen) or (is_own and not (internal or chosen)):
-                continue
+        async for event in backend.events(last, follow=follow, is_chosen=is_chosen):
             if follow:
                 cli.output.line(_row(event, cli.clock.now()), columns)
             else:
                 shown.append(_row(event, cli.clock.now()))
-        empty = f"There are no such events of {backend.whose} among the last {last} of the store."
+        empty = f"There are no such events of {backend.whose} among the newest {MOST_EVENTS}."
     if not follow:
         cli.output.rows(shown, columns, empty=empty)
 

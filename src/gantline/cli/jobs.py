@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, Unpack
 from uuid import UUID
@@ -13,7 +14,7 @@ import msgspec
 from gantline.api.searching import FindOptions
 from gantline.app.settings import FLAG
 from gantline.auth.action import Action
-from gantline.cli.backend import Acted, Backend, Found
+from gantline.cli.backend import Acted, Backend, Found, Kind
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
@@ -31,7 +32,9 @@ from gantline.manager.pruner import Pruner
 from gantline.manager.switches import Switches
 
 LOG_COLUMNS: Final = Columns(
-    ("endedAt", "event", "reason", "actor", "why"), prose="why", expendable=("actor",)
+    ("endedAt", "event", "reason", "actor", "session", "why"),
+    prose="why",
+    expendable=("session", "actor"),
 )
 COLUMNS: Final = Columns(
     ("jobId", "state", "attempts", "age", "jobType", "subjectId", "why"),
@@ -84,7 +87,10 @@ async def get(cli: Cli, job_id: str) -> None:
     uuid = parse_id(job_id)
     async with cli.backend() as backend:
         job, log = await backend.job(uuid), await backend.log(uuid)
+        is_running = job.status is JobStatus.RUNNING
+        attempts = await backend.attempts(uuid) if is_running else []
     row = job_row(job, cli.clock.now())
+    row["session"] = next((one.session for one in attempts if one.ended_at is None), None)
     if job.result is not None:
         row["result"] = job.result
     row["payload"] = job.payload
@@ -111,6 +117,17 @@ async def list_(cli: Cli, /, limit: int, **options: Unpack[FindOptions]) -> None
     async with cli.backend() as backend:
         found = await backend.find(limit, **options)
         show_jobs(cli, backend, found, COLUMNS)
+        if not found.jobs:
+            await say_if_misspelt(backend, options)
+
+
+async def say_if_misspelt(backend: Backend, options: FindOptions) -> None:
+    """Who found nothing may have mistyped a queue or a type."""
+    named: dict[Kind, Any] = {"queue": options.get("queue"), "type": options.get("job_type")}
+    with suppress(GantlineError):  # a key may be allowed to find jobs, and not to count them
+        for kind, names in named.items():
+            for name in names or ():
+                (await backend.known(kind)).say_if_unseen(kind, name)
 
 
 def show_jobs(cli: Cli, backend: Backend, found: Found, columns: Columns) -> None:
@@ -158,7 +175,8 @@ async def delete(cli: Cli, job_ids: tuple[str, ...], yes: bool) -> None:
     ids = list(dict.fromkeys(parse_id(job_id) for job_id in job_ids))
     async with cli.backend() as backend:
         if not yes:
-            await confirm(f"delete {counted(len(ids), 'job')} with all that is known of them")
+            them = "it" if len(ids) == 1 else "them"
+            await confirm(f"delete {counted(len(ids), 'job')} with all that is known of {them}")
         report(cli, await backend.delete_each(ids))
 
 

@@ -18,6 +18,7 @@ from gantline.auth.rate_limit import read_rate_limit
 from gantline.cli.command import command, confirm
 from gantline.cli.options import span
 from gantline.cli.session import Cli, CliAudit, pass_cli
+from gantline.cli.store_choice import store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
@@ -77,14 +78,16 @@ async def create(
         is_system=system,
         rate_limit=None if rate_limit is None else read_rate_limit(rate_limit),
     )
+    grant.check()
     peppers = Peppers.from_environment(os.environ)
-    async with _opened(cli, peppers) as (keys, audit):
-        grant.check()
+    async with cli.opened(create=True) as store:
+        keys, audit = ApiKeys(store, peppers, clock=cli.clock), cli.audit(store)
         await _warn_of_namesakes(keys, grant)
         key_id = new_key_id()
         await audit.done("createKey", Action.MANAGE_KEYS, f"key:{key_id}", _granted(grant))
         issued = await keys.create(grant, lifetime=expires_in, created_by=cli.actor, key_id=key_id)
         _show_issued(cli, issued)
+        say(f"It is registered in the store {store_label(store, cli.choice)}.")
 
 
 async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:
@@ -94,8 +97,8 @@ async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:
     others = [one.id for one in active if one.grant.name == grant.name]
     if others:
         say(
-            f"Warning: {', '.join(others)} has the name {grant.name!r} already. To replace a key, "
-            f"use gantline key rotate."
+            f"Warning: {', '.join(others)} {'has' if len(others) == 1 else 'have'} the name "
+            f"{grant.name!r} already. To replace a key, use gantline key rotate."
         )
 
 
@@ -176,8 +179,8 @@ def pepper() -> None:
 async def _opened(
     cli: Cli, peppers: Peppers | None = None
 ) -> AsyncIterator[tuple[ApiKeys, CliAudit]]:
-    """The keys of the store; to look at them, neither a pepper nor a new store is needed."""
-    async with cli.opened(create=peppers is not None) as store:
+    """The keys of a store that is there; to look at them, no pepper is needed."""
+    async with cli.opened() as store:
         yield ApiKeys(store, peppers or Peppers.random(), clock=cli.clock), cli.audit(store)
 
 

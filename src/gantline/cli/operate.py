@@ -10,7 +10,7 @@ import msgspec
 from gantline.app.settings import CODE, DEFAULT, FLAG, SETTINGS, Value
 from gantline.cli.command import command
 from gantline.cli.options import OF_WORKERS
-from gantline.cli.queues import COUNTED, RARELY_ASKED
+from gantline.cli.queues import COUNT_COLUMNS, RARELY_ASKED, count_cells
 from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
@@ -20,7 +20,8 @@ from gantline.manager.sessions import live_sessions
 from gantline.worker.settings import WorkerSettings
 
 _STATS: Final = Columns(
-    ("queue", "jobType", *COUNTED, "oldestSeconds"), expendable=(*RARELY_ASKED, "oldestSeconds")
+    ("queue", "jobType", *COUNT_COLUMNS, "oldestSeconds"),
+    expendable=(*RARELY_ASKED, "oldestSeconds"),
 )
 _SESSIONS: Final = Columns(
     ("sessionId", "lastSeenAt", "serves", "startedAt", "version", "host", "pid"),
@@ -42,10 +43,8 @@ async def stats(cli: Cli) -> None:
     for lane in lanes:
         age = lane.oldest_age_seconds
         waited = None if age is None else round(age, 1)
-        counted = {name: getattr(lane, name) for name in COUNTED}
-        rows.append(
-            {"queue": lane.queue, "jobType": lane.job_type, **counted, "oldestSeconds": waited}
-        )
+        of_lane = {"queue": lane.queue, "jobType": lane.job_type}
+        rows.append({**of_lane, **count_cells(lane), "oldestSeconds": waited})
     cli.output.rows(rows, _STATS, empty=f"There are no jobs of {whose}.")
 
 

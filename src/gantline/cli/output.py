@@ -86,8 +86,8 @@ class Output:
 
 
 _FOR_TABLES_ONLY: Final = frozenset(
-    {"attempts", "age", "why", "serves", "happenedAt", "versions"}
-    | {"time", "slowest", "waited p50/p95", "ran p50/p95"}
+    {"attempts", "age", "why", "due", "serves", "happenedAt", "versions"}
+    | {"time", "slowest", "waited p50/p95 (s)", "ran p50/p95 (s)"}
 )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 import msgspec
 
-from gantline.api.documents import QueueState
+from gantline.api.documents import JobCounts, QueueState
 from gantline.cli.backend import Backend
 from gantline.cli.command import command
 from gantline.cli.options import check_name
@@ -23,10 +23,18 @@ COUNTED: Final = (
     "poisoned",
     "cancelled",
 )
+# What is queued and scheduled would read as two jobs beside each other.
+COUNT_COLUMNS: Final = ("due", *COUNTED[1:])
 RARELY_ASKED: Final = ("cancelled", "completed", "scheduled")
 # As the API has it.
 _LARGEST_CAP: Final = 10**9
-_COLUMNS: Final = Columns(("queue", *COUNTED, "paused", "maxDepth"), expendable=RARELY_ASKED)
+_COLUMNS: Final = Columns(("queue", *COUNT_COLUMNS, "paused", "maxDepth"), expendable=RARELY_ASKED)
+
+
+def count_cells(counts: JobCounts) -> dict[str, int]:
+    """How many jobs are where; `due` is for tables."""
+    counted = {name: getattr(counts, name) for name in COUNTED}
+    return counted | {"due": counts.queued - counts.scheduled}
 
 
 def _max_depth(text: str) -> int | None:
@@ -52,8 +60,7 @@ async def list_(cli: Cli) -> None:
     async with cli.backend() as backend:
         found, whose = await backend.queues(), backend.whose
     rows = [
-        {"queue": one.queue, **{name: getattr(one, name) for name in COUNTED}}
-        | {"paused": one.paused, "maxDepth": one.max_depth}
+        {"queue": one.queue, **count_cells(one), "paused": one.paused, "maxDepth": one.max_depth}
         for one in found.items
     ]
     empty = f"There are no jobs of {whose} in any queue, and none is paused or capped."

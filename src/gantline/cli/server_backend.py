@@ -83,16 +83,20 @@ class ServerBackend(AsyncClient):
         self._refuse_all_tenants()
         return await super().dead_summary()
 
-    async def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
+    async def events(
+        self, last: int, *, follow: bool, is_chosen: Callable[[str], bool]
+    ) -> AsyncIterator[SeenEvent]:
         self._refuse_all_tenants()
         if not follow:
             raise InvalidInput(
-                "A server shows events as they come, and not those that were.",
+                "A server shows only new events, not earlier ones.",
                 next_step="Give --follow, or name the store by --store.",
             )
         async for event in self.follow_jobs():
             if (job := event.status) is None:
                 say("Some events were missed: the server does not know them any more.")
+                continue
+            if not is_chosen(job.job_type):
                 continue
             yield SeenEvent(
                 at=job.updated_at,

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,13 @@ from gantline.cli.store_choice import StoreChoice, choose_store, refuse_unless_r
 from gantline.cli.talk import Say, notice_when_slow, say
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.clock import Clock, SystemClock
-from gantline.contract.errors import GantlineError, InvalidInput, StoreError
+from gantline.contract.errors import (
+    GantlineError,
+    InvalidInput,
+    JobNotFound,
+    JobPurged,
+    StoreError,
+)
 from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
@@ -134,15 +140,23 @@ class Cli:
     @asynccontextmanager
     async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:
         """What keeps the jobs: the server that is named, else the store."""
-        if server := self._server():
-            named = self.settings.value("tenant")
-            tenant = None if named.source == DEFAULT else named.text
-            make = _server_backend()
-            async with make(server, tenant=tenant, all_tenants=self.all_tenants) as backend:
+        async with self._backend(create=create) as backend:
+            try:
                 yield backend
-            return
-        async with self.store_backend(create=create) as backend:
-            yield backend
+            except JobPurged:
+                raise
+            except JobNotFound as error:
+                if self.all_tenants:
+                    raise
+                next_step = "If it is of another tenant, name that one by --tenant."
+                raise JobNotFound(error.job_id, whose=backend.whose, next_step=next_step) from None
+
+    def _backend(self, *, create: bool) -> AbstractAsyncContextManager[Backend]:
+        if not (server := self._server()):
+            return self.store_backend(create=create)
+        named = self.settings.value("tenant")
+        tenant = None if named.source == DEFAULT else named.text
+        return _server_backend()(server, tenant=tenant, all_tenants=self.all_tenants)
 
     @asynccontextmanager
     async def store_backend(self, *, create: bool = False) -> AsyncIterator[StoreBackend]:
@@ -252,6 +266,13 @@ class Cli:
     def app(self, name: str | None = None) -> Gantline:
         """Import the application object."""
         return load_app(self.app_name(name))
+
+    def declared_types(self) -> frozenset[str]:
+        """The job types of the application that is named; none where it cannot be imported."""
+        try:
+            return frozenset(one.name for one in self.app().job_types)
+        except GantlineError:
+            return frozenset()
 
     def app_name(self, name: str | None) -> str:
         """Where the application object is; raise InvalidInput where nobody says so."""

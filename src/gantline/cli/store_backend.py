@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from uuid import UUID
@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gantline.api.documents import (
+    AttemptDocument,
     DeadSummary,
     JobDocument,
     JobTypeState,
@@ -23,6 +24,7 @@ from gantline.api.documents import (
 from gantline.api.searching import FindOptions, find_each, make_filter
 from gantline.api.tallies import summed
 from gantline.api.views import (
+    attempts_of,
     dead_summary,
     history_entry,
     job_document,
@@ -32,6 +34,7 @@ from gantline.api.views import (
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
 from gantline.cli.backend import (
+    MOST_EVENTS,
     Acted,
     Found,
     Kind,
@@ -107,6 +110,11 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         history = await self._store.history(job_id, tenant_id=self._cli.scope)
         return [_logged(row) for row in history]
 
+    async def attempts(self, job_id: UUID, /) -> list[AttemptDocument]:
+        job = await self._get(job_id)
+        history = await self._store.history(job_id, tenant_id=self._cli.scope)
+        return attempts_of(job, history, with_session=True, with_error_type=True)
+
     async def status(self, job_id: UUID, /) -> StatusDocument:
         with notice_when_slow(self._label, self._store.capabilities.patience):
             return status_document(await self._get(job_id), self._cli.clock.now())
@@ -141,18 +149,36 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     async def dead_summary(self) -> DeadSummary:
         return dead_summary(await self._store.dead_counts(tenant_id=self._cli.scope))
 
-    async def events(self, last: int, *, follow: bool) -> AsyncIterator[SeenEvent]:
-        position = max(0, await self._store.last_event() - last)
-        while True:
+    async def events(
+        self, last: int, *, follow: bool, is_chosen: Callable[[str], bool]
+    ) -> AsyncIterator[SeenEvent]:
+        def matching(page: Sequence[LoggedEvent]) -> list[LoggedEvent]:
+            of_tenant = (one for one in page if self._cli.scope in (None, one.tenant_id))
+            return [one for one in of_tenant if is_chosen(one.job_type)]
+
+        position = await self._store.last_event()
+        for event in await self._last_events(last, position, matching):
+            yield _seen(event)
+        while follow:
             page = await self._store.events(after=position, limit=_PAGE)
-            for event in page:
-                position = event.sequence
-                if self._cli.scope in (None, event.tenant_id):
-                    yield _seen(event)
-            if not page and not follow:
-                return
-            if not page:
+            for event in matching(page):
+                yield _seen(event)
+            if page:
+                position = page[-1].sequence
+            else:
                 await asyncio.sleep(self.look_again_seconds)
+
+    async def _last_events(
+        self, last: int, end: int, matching: Callable[[Sequence[LoggedEvent]], list[LoggedEvent]]
+    ) -> list[LoggedEvent]:
+        """Page back from the end, for the newest are often another tenant's."""
+        found: list[LoggedEvent] = []
+        start, least = end, max(0, end - MOST_EVENTS)
+        while start > least and len(found) < last:
+            before, start = start, max(least, start - _PAGE)
+            page = await self._store.events(after=start, limit=before - start)
+            found = matching([one for one in page if one.sequence <= before]) + found
+        return found[-last:]
 
     async def cancel_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         await self._audit.jobs("cancelJob", Action.CANCEL, job_ids)
@@ -293,6 +319,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return Known(
             frozenset(lane.job_type for lane in lanes),
             frozenset(name for session in sessions for name in session.job_types),
+            self._cli.declared_types(),
         )
 
     # -- audit ------------------------------------------------------------------------------------

@@ -8,17 +8,17 @@ import click
 
 from gantline.api.documents import ListedJob
 from gantline.cli.command import command
-from gantline.cli.queues import COUNTED
+from gantline.cli.queues import COUNT_COLUMNS, COUNTED, count_cells
 from gantline.cli.searching import internal_option
 from gantline.cli.session import Cli, all_tenants_option, pass_cli
 from gantline.cli.table import Columns
 from gantline.contract.status import TERMINAL
 from gantline.contract.webhook import RESERVED_TYPES
 
-_WAIT: Final = "waited p50/p95"
-_RUN: Final = "ran p50/p95"
+_WAIT: Final = "waited p50/p95 (s)"
+_RUN: Final = "ran p50/p95 (s)"
 _COLUMNS: Final = Columns(
-    ("jobType", *COUNTED, _WAIT, _RUN, "slowest"),
+    ("jobType", *COUNT_COLUMNS, _WAIT, _RUN, "slowest"),
     prose="slowest",
     expendable=("scheduled", "cancelled", "poisoned"),
 )
@@ -50,10 +50,10 @@ async def stats(cli: Cli, /, names: tuple[str, ...], last: int, internal: bool) 
             is_own = lane.job_type.startswith(RESERVED_TYPES)
             if lane.job_type in names if names else internal or not is_own:
                 of_type = counted.setdefault(lane.job_type, Counter())
-                of_type.update({name: getattr(lane, name) for name in COUNTED})
+                of_type.update(count_cells(lane))
         for name in sorted(counted):
             ended, _ = await backend.find(last, job_type=name, status=TERMINAL)
-            numbers = {status: counted[name][status] for status in COUNTED}
+            numbers = {column: counted[name][column] for column in (*COUNTED, "due")}
             rows.append({"jobType": name, **numbers, **measure(ended)})
         empty = f"There are no jobs of {backend.whose}."
     cli.output.rows(rows, _COLUMNS, empty=empty)
@@ -82,7 +82,7 @@ def measure(ended: Sequence[ListedJob]) -> dict[str, Any]:
         "slowestJobId": slowest,
         _WAIT: _joined(wait),
         _RUN: _joined(ran),
-        "slowest": slowest and f"the slowest ran {_text(run_seconds)} s: {slowest}",
+        "slowest": slowest and f"{_text(run_seconds)} s: {slowest}",
     }
 
 

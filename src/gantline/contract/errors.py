@@ -226,8 +226,9 @@ class RateLimited(GantlineError):
 class JobNotFound(GantlineError):
     code: ClassVar[str] = Code.JOB_NOT_FOUND
 
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"There is no job {job_id}.")
+    def __init__(self, job_id: UUID, *, whose: str = "", next_step: str = "") -> None:
+        of = f" of {whose}" if whose else ""
+        super().__init__(f"There is no job {job_id}{of}.", next_step=next_step)
         self.job_id = job_id
 
 
