@@ -57,7 +57,7 @@ from tests.process_jobs import (
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.wide)])
 async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gantline]:
     is_memory = request.param == "memory"
     url = "memory://" if is_memory else f"sqlite:///{tmp_path}/gantline.db"

@@ -139,7 +139,11 @@ async def test_a_handler_that_returns_and_did_not_see_the_stop_is_completed(
     assert worker.counts == {Event.COMPLETED: 1}
 
 
-@pytest.mark.parametrize("act", [*SEES, does_not_look], ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    "act",
+    [reads, *(pytest.param(act, marks=pytest.mark.wide) for act in SEES[1:]), does_not_look],
+    ids=lambda act: act.__name__,
+)
 @pytest.mark.parametrize("cause", ENDS)
 async def test_the_same_holds_in_a_process(cause: str, act: Act, tmp_path: Path) -> None:
     begun = tmp_path / "begun"

@@ -145,6 +145,7 @@ async def test_on_the_page_a_sample_becomes_a_code_that_is_scanned_and_verified(
         assert await page.locator("#issued li").count() == 0
 
 
+@pytest.mark.wide
 async def test_a_click_while_the_page_still_reads_what_was_made_before_is_not_lost(
     tmp_path: Path,
 ) -> None:
@@ -183,6 +184,7 @@ async def test_a_worker_that_is_killed_by_the_button_has_its_jobs_taken_over(
             await page.wait_for_selector(".job.running .chip.crashed + .chip.running")
 
 
+@pytest.mark.wide
 async def test_a_worker_that_is_killed_while_no_job_runs_leaves_nothing_to_take_over(
     tmp_path: Path,
 ) -> None:
@@ -202,6 +204,7 @@ async def test_the_page_shows_the_attempts_of_jobs_and_a_retry(tmp_path: Path) -
         assert "key service" in await chip.get_attribute("title")
 
 
+@pytest.mark.wide
 async def test_the_worker_goes_when_the_demo_is_killed(tmp_path: Path) -> None:
     async with demo(tmp_path) as running:
         await running.until("More samples, live:")
