@@ -408,3 +408,28 @@ def test_a_method_is_refused() -> None:
 def test_a_text_is_no_span() -> None:
     with pytest.raises(InvalidInput, match=r"timeout is '30'\. It must be a timedelta or seconds"):
         Gantline("memory://").job("late", timeout="30")  # type: ignore[call-overload]
+
+
+async def test_the_context_may_stand_anywhere() -> None:
+    jobs = Gantline("memory://")
+
+    @jobs.job("first")
+    async def first(ctx: Context, a: int) -> tuple[int, int]:
+        return a, ctx.attempt
+
+    @jobs.job("last")
+    async def last(a: int, ctx: Context) -> tuple[int, int]:
+        return a, ctx.attempt
+
+    @jobs.job("by-name")
+    async def by_name(a: int, *, ctx: Context) -> tuple[int, int]:
+        return a, ctx.attempt
+
+    @jobs.job("alone")
+    async def alone(*, ctx: Context) -> int:
+        return ctx.attempt
+
+    async with asyncio.timeout(30), jobs.running():
+        for job in (first, last, cast("Any", by_name)):
+            assert await (await job.submit(7)).result() == (7, 1)
+        assert await (await alone.submit()).result() == 1

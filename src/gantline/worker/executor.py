@@ -175,8 +175,10 @@ async def _result_of(
     handler: Handler, context: Context, payload: Any, call: Call, /, **provided: Any
 ) -> Any:
     arguments, keywords = handler.signature.arguments(payload, context)
-    function = partial(handler.function, *arguments, **keywords, **provided)
-    result = await (function() if handler.run_in is RunIn.LOOP else call(function))
+    if handler.run_in is RunIn.LOOP:
+        result = await handler.function(*arguments, **keywords, **provided)
+    else:
+        result = await call(partial(handler.function, *arguments, **keywords, **provided))
     if inspect.iscoroutine(result):
         result.close()
         name = handler.function.__qualname__

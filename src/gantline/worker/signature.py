@@ -86,6 +86,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with, but for its dependencies."""
+        if self.positional == self.names and not (self.keywords or self.takes_several):  # as most
+            return [payload] if self.names else [], {}
         given = dict.fromkeys(self.contexts, context)
         for name in self.names:
             given[name] = getattr(payload, name) if self.takes_several else payload
