@@ -105,7 +105,7 @@ def standing_still(server: RedisServer) -> Iterator[None]:
 async def test_no_verb_waits_for_a_frozen_server_beyond_its_deadline(
     own_server: RedisServer,
 ) -> None:
-    async with opened(own_server.url(deadline="0.5")) as store:
+    async with opened(own_server.url(deadline="2")) as store:
         verbs: list[Callable[[], Awaitable[object]]] = [
             lambda: store.insert([make_new(1)]),
             lambda: store.claim("w", uuid4(), lane_requests(), lease=LEASE),
@@ -118,7 +118,7 @@ async def test_no_verb_waits_for_a_frozen_server_beyond_its_deadline(
             answers = await asyncio.gather(*(verb() for verb in verbs), return_exceptions=True)
             took = time.monotonic() - began
         assert [type(answer) for answer in answers] == [StoreUnavailable] * len(verbs)
-        assert took < 0.5 + GRACE_SECONDS
+        assert took < 2 + GRACE_SECONDS
         await works(store)
 
 
@@ -155,7 +155,7 @@ async def test_a_server_that_loads_its_data_is_waited_for(own_server: RedisServe
 async def test_a_replica_takes_no_writes_and_says_so(
     own_server: RedisServer, redis: RedisServer
 ) -> None:
-    async with opened(own_server.url(deadline="0.5")) as store:
+    async with opened(own_server.url(deadline="2")) as store:
         own_server.call("REPLICAOF", "127.0.0.1", str(redis.port))
         with pytest.raises(StoreUnavailable, match=r"no writes here|not ready"):
             await store.insert([make_new(1)])
