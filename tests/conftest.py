@@ -85,7 +85,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def _is_quick(item: pytest.Item, on_memory: set[str]) -> bool:
     needed = (*getattr(item, "fixturenames", ()), item.name)
-    has_server = any(server in name for name in needed for server in _SERVERS)
+    has_server = any(server in name for name in needed for server in (*_SERVERS, "process"))
     # The conformance suite holds SQLite to the same rules; the rest need not run on both.
     is_repeated = "sqlite" in _case(item) and _rule(item) in on_memory
     return not (has_server or is_repeated or item.get_closest_marker("xdist_group"))
