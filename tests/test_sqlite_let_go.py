@@ -147,10 +147,10 @@ async def test_an_open_that_fails_at_the_second_reader(
 
 
 async def test_an_open_that_gets_no_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
+    def start_inbox(serve: Callable[..., None], **options: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "start_thread", start_thread)
+    monkeypatch.setattr(threads, "start_inbox", start_inbox)
     with pytest.raises(RuntimeError, match="new thread"):
         await place.store.open()
     await place.is_let_go()

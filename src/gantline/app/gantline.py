@@ -46,6 +46,7 @@ from gantline.stores import store_from_url
 from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.local import Hub
+from gantline.wakeups.remote import RemoteWakeup
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
@@ -150,7 +151,7 @@ class Gantline(Finding, Declarations):
         self._hub = Hub()
         self.broker = broker_from_url(self.trigger)
         """The application's way to the broker: `broker.is_connected` shows readiness."""
-        self.wakeup = wakeup_for(self.store, self._hub, self.broker)
+        self.wakeup = self._make_wakeup(self.broker)
         self.switches = Switches(self.store, changed=lambda: self.wakeup.notify(Hint.SWITCHED))
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit_settings.sink or self._store_audit
@@ -183,7 +184,10 @@ class Gantline(Finding, Declarations):
 
     def new_wakeup(self) -> Wakeup:
         """Make a way to hear hints, to be opened and closed by the caller."""
-        return wakeup_for(self.store, self._hub, broker_from_url(self.trigger))
+        return self._make_wakeup(broker_from_url(self.trigger))
+
+    def _make_wakeup(self, broker: RemoteWakeup | None) -> Wakeup:
+        return wakeup_for(self.store, self._hub, broker)
 
     def _make_outbox(self) -> "Outbox | None":
         if not self.outbox_url:

@@ -1,7 +1,5 @@
 """Sessions: which worker processes there are, what they serve, and whether they still live."""
 
-import os
-import socket
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,7 +9,7 @@ import msgspec
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
 from gantline.manager.records import all_records
-from gantline.runtime import new_uuid
+from gantline.runtime import new_uuid, process
 
 SESSIONS: Final = "sessions"
 _STORE: Final = "store"
@@ -40,7 +38,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def new_session_id() -> str:
     """Unique for every start, so that a process never finds what an earlier one held."""
-    return f"{socket.gethostname()}-{os.getpid()}-{new_uuid().hex[:8]}"
+    host, pid = process()
+    return f"{host}-{pid}-{new_uuid().hex[:8]}"
 
 
 async def store_id(store: JobStore) -> str:

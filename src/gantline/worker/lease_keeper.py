@@ -12,10 +12,10 @@ the network does meanwhile.
 import asyncio
 import faulthandler
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -23,7 +23,7 @@ from typing import Final
 from gantline.contract.errors import InvalidInput
 from gantline.contract.snapshot import RunRef
 from gantline.manager.manager import JobManager
-from gantline.runtime import monotonic, start_thread
+from gantline.runtime import exit_process, monotonic, start_loop
 
 _log = logging.getLogger("gantline.worker")
 
@@ -61,7 +61,7 @@ class LeaseKeeper:
         on_confirmed: Callable[[RunRef], None],
         on_cancel: Callable[[RunRef], None],
         every: timedelta | None = None,
-        exit_process: Callable[[int], object] = os._exit,
+        exit_process: Callable[[int], object] = exit_process,
     ) -> None:
         """`on_lost`: another worker has the run, or will have it. `on_cut_off`: its lease may have
         run out, but nobody knows; later it is either lost or confirmed. `every`: how often leases
@@ -80,7 +80,8 @@ class LeaseKeeper:
         self._exit = exit_process
         self._lock = threading.Lock()
         self._held: dict[RunRef, _Held] = {}
-        self._thread: threading.Thread | None = None
+        self._ended: Future[None] | None = None
+        """Done when the keeper's loop has ended."""
         self._stopping = False
         self._nudged: asyncio.Event | None = None
         self._main_task = 0
@@ -100,9 +101,9 @@ class LeaseKeeper:
     async def start(self) -> None:
         self._main = asyncio.get_running_loop()
         self._main_seen = self._beat_at = monotonic()
-        started = threading.Event()
-        self._thread = start_thread(lambda: self._serve(started), "gantline-lease-keeper")
-        await asyncio.to_thread(started.wait)
+        started = Future[None]()
+        self._ended = start_loop(lambda: self._beat_until_stopped(started), "gantline-lease-keeper")
+        await asyncio.wrap_future(started)
 
     def hold(self, runs: Iterable[tuple[RunRef, float]], *, asked_at: float) -> None:
         """Renew these runs from now on, each until its given moment on the monotonic clock.
@@ -144,22 +145,20 @@ class LeaseKeeper:
     async def stop(self) -> None:
         self._stopping = True
         self.beat_now()
-        if self._thread is not None:
-            # A renewal may be under way that does not end: the thread is a daemon.
-            await asyncio.to_thread(self._thread.join, _LAST_TIME_SECONDS)
-            self._thread = None
+        if self._ended is not None:
+            # A renewal may be under way that does not end: the process ends without it.
+            await asyncio.wait({asyncio.wrap_future(self._ended)}, timeout=_LAST_TIME_SECONDS)
+            self._ended = None
 
     # -- in the keeper's thread -------------------------------------------------------------------
 
-    def _serve(self, started: threading.Event) -> None:
-        asyncio.run(self._beat_until_stopped(started))
-
-    async def _beat_until_stopped(self, started: threading.Event) -> None:
+    async def _beat_until_stopped(self, started: "Future[None]") -> None:
         self._own = asyncio.get_running_loop()
         self._nudged = asyncio.Event()
         if self._stopping:  # before there was anything to nudge
             self._nudged.set()
-        started.set()
+        if not started.cancelled():
+            started.set_result(None)
         watching = asyncio.create_task(self._watch())
         renewing: asyncio.Task[None] | None = None
         try:

@@ -15,13 +15,14 @@ from pathlib import Path
 from time import time
 from typing import Final
 
+from gantline.runtime import boot_id
+
 if sys.platform != "win32":
     import fcntl
 
 _log = logging.getLogger("gantline.worker")
 
 _OLD_SECONDS: Final = 7 * 86_400.0
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SessionLock:
@@ -32,7 +33,7 @@ class SessionLock:
         self._session = session
         self._folder = folder or _default_folder()
         self._file: int | None = None
-        self._boot = _boot_id()
+        self._boot = boot_id()
 
     @property
     def _path(self) -> Path:
@@ -116,10 +117,3 @@ def _default_folder() -> Path:
         return Path(tempfile.gettempdir()) / f"gantline{user}"
     except FileNotFoundError:  # no folder can be written to; `take` says so
         return Path(f"gantline{user}")
-
-
-def _boot_id() -> bytes:
-    try:
-        return _BOOT.read_bytes().strip()
-    except OSError:
-        return b""

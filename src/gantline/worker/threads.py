@@ -6,14 +6,12 @@ returned, and a handler that never returns must not do that.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any
 
-from gantline.runtime import start_thread
-
-_STOP: Final = None
+from gantline.runtime import Inbox, start_inbox
 
 Function = Callable[[], Any]
 Call = tuple[Function, "asyncio.Future[Function]"]
@@ -42,36 +40,35 @@ class HandlerThreads:
     """Threads that are started when needed, used again, and end with the process."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._idle = 0
-        self._started = 0
+        self._idle: list[Inbox[Call]] = []
+        self._threads: list[Inbox[Call]] = []
 
     async def call(self, function: Function) -> Any:
         """Call a function in a thread. A thread cannot be cancelled: waits whatever happens."""
         loop = asyncio.get_running_loop()
-        if self._idle > 0:
-            self._idle -= 1
-        else:
-            self._started += 1
-            name = f"gantline-job-{self._started}"
-            start_thread(lambda: self._serve(loop), name)
-        self._calls.put(call := new_call(function, loop))
+        thread = self._idle.pop() if self._idle else self._start(loop)
+        thread.put(call := new_call(function, loop))
         return (await call[1])()
 
     def close(self) -> None:
         """Let idle threads end; one that runs does when its function has returned."""
-        for _ in range(self._started):
-            self._calls.put(_STOP)
+        for thread in self._threads:
+            thread.end()
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (call := self._calls.get()) is not _STOP:
-            try:
-                loop.call_soon_threadsafe(self._hand_over, call[1], ended(call[0]))
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
-            del call  # an idle thread keeps nothing of the last run alive
+    def _start(self, loop: asyncio.AbstractEventLoop) -> Inbox[Call]:
+        def serve(calls: list[Call]) -> None:
+            for function, waiting in calls:
+                end = ended(function)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(self._hand_over, thread, waiting, end)
 
-    def _hand_over(self, waiting: "asyncio.Future[Function]", end: Function) -> None:
-        self._idle += 1
+        thread = start_inbox(serve, name=f"gantline-job-{len(self._threads) + 1}")
+        self._threads.append(thread)
+        return thread
+
+    def _hand_over(
+        self, thread: Inbox[Call], waiting: "asyncio.Future[Function]", end: Function
+    ) -> None:
+        self._idle.append(thread)
         if not waiting.done():
             waiting.set_result(end)

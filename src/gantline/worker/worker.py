@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import math
-import os
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +21,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
-from gantline.runtime import monotonic
+from gantline.runtime import exit_process, monotonic, process
 from gantline.schedules.task import ScheduleTask
 from gantline.worker.active import RunTracer
 from gantline.worker.announcer import Announcer
@@ -74,7 +72,7 @@ class Worker:
         schedules: Sequence[Schedule] = (),
         state: Any = None,
         find_type: Callable[[str], Any] = lambda name: None,
-        exit_process: Callable[[int], object] = os._exit,
+        exit_process: Callable[[int], object] = exit_process,
     ) -> None:
         """`chores` are what the maintenance does beside its own; `find_type` gives job types."""
         self._store = store
@@ -397,12 +395,13 @@ class Worker:
                 _log.warning("could not register this session: %s", error)
 
     async def _register(self) -> None:
+        host, pid = process()
         await register(
             self._store,
             Session(
                 session_id=self.session_id,
-                host=socket.gethostname(),
-                pid=os.getpid(),
+                host=host,
+                pid=pid,
                 version=__version__,
                 started_at=self._started_at,
                 last_seen_at=self._clock.now(),

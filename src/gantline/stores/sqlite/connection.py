@@ -78,7 +78,7 @@ def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:
             return attempt()
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_busy or monotonic() > give_up_at:
+            if not is_busy or monotonic() >= give_up_at:
                 raise
         time.sleep(wait * (0.5 + random()))  # noqa: TID251  # in a thread of its own
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)

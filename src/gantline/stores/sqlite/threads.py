@@ -12,12 +12,12 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, LifoQueue, SimpleQueue
+from queue import LifoQueue
 from threading import Lock
 from typing import Any, Final, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
-from gantline.runtime import start_thread, thread_pool
+from gantline.runtime import start_inbox, thread_pool
 from gantline.stores.sqlite.connection import (
     OpenedFile,
     connect_reader,
@@ -63,7 +63,6 @@ class Writer:
         self._location = location
         self._file = file
         self._before_commit = before_commit
-        self._inbox: SimpleQueue[_Task | None] = SimpleQueue()
         self._connection = connect_writer(location)
         self._closed = False
         self._lock = Lock()
@@ -71,7 +70,9 @@ class Writer:
         self._commits = 0
         self._log_file = location.path.with_name(f"{location.path.name}-wal")
         try:
-            self._thread = start_thread(self._serve, name)
+            self._inbox = start_inbox(
+                self._serve, most=_MOST_PER_COMMIT, at_end=self._close_connection, name=name
+            )
         except BaseException:
             self._connection.close()
             raise
@@ -90,36 +91,23 @@ class Writer:
     def close(self) -> None:
         """Finish the work that has been accepted, then close the file."""
         self.end()
-        self._thread.join()
+        self._inbox.join()
 
     def end(self) -> None:
         """Close without waiting."""
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._inbox.put(None)
+                self._inbox.end()
 
     # -- in the thread ----------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        is_open = True
-        while is_open:
-            batch = self._next_batch()
-            is_open = batch[-1] is not None
-            tasks = [task for task in batch if task is not None]
-            if tasks:
-                self._commit(tasks)
-                _deliver_results(tasks)
-        self._connection.close()
+    def _serve(self, tasks: list[_Task]) -> None:
+        self._commit(tasks)
+        _deliver_results(tasks)
 
-    def _next_batch(self) -> list[_Task | None]:
-        batch = [self._inbox.get()]
-        while batch[-1] is not None and len(batch) < _MOST_PER_COMMIT:
-            try:
-                batch.append(self._inbox.get_nowait())
-            except Empty:
-                break
-        return batch
+    def _close_connection(self) -> None:
+        self._connection.close()  # whichever it is by then
 
     def _commit(self, tasks: list[_Task]) -> None:
         try:
