@@ -125,7 +125,7 @@ class Restarts:
     ("jobs", "processes", "kills", "freezes", "restarts"),
     [
         pytest.param(300, 2, 4, 0, 0, id="short"),
-        pytest.param(40_000, 10, 100, 20, 10, marks=pytest.mark.chaos, id="long"),
+        pytest.param(60_000, 10, 100, 20, 10, marks=pytest.mark.chaos, id="long"),
     ],
 )
 async def test_workers_that_are_killed_finish_each_job_once(

@@ -1,0 +1,153 @@
+"""The application that a simulation runs: jobs whose payload says what each attempt does."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from gantline.app.gantline import Gantline
+from gantline.app.settings import JobDefaults
+from gantline.contract.capabilities import StorageSettings
+from gantline.contract.errors import Permanent, Retry, Snooze
+from gantline.contract.job_event import JobEvent
+from gantline.contract.retention import Retention
+from gantline.contract.retry import Backoff
+from gantline.contract.store import JobStore
+from gantline.contract.wakeup import Wakeup
+from gantline.testing.simulation.network import Network, SimulatedWakeup
+from gantline.testing.simulation.world import Process
+from gantline.wakeups.remote import RemoteWakeup
+from gantline.worker.context import Context
+
+End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transaction"]
+"""How one attempt ends. `crash` takes its whole process along."""
+
+JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
+QUEUES: Final = {"plain": "one", "limited": "one", "watched": "two", "thread": "two"}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job does: the ends of its attempts, the last one for all that follow."""
+
+    ends: tuple[End, ...] = ("return",)
+    seconds: float = 0.0
+    progress: int = 0
+    follow_ups: tuple["Plan", ...] = ()
+    once: str = ""
+    swallows_cancel: bool = False
+
+
+class Journal(msgspec.Struct):
+    """What really happened, seen from outside of all processes."""
+
+    runs: list[tuple[str, str, int, float, float]] = []
+    """Process, job, fence, begin and end of each handler that was called."""
+    heard: list[tuple[str, int]] = []
+    """Jobs and versions of the events that a durable consumer was given."""
+    crashes: int = 0
+
+
+class SimulatedApplication(Gantline):
+    """An application that hears hints over a simulated network."""
+
+    def __init__(self, store: JobStore, network: Network, retention: Retention | None) -> None:
+        self._network = network
+        super().__init__(
+            store,
+            defaults=JobDefaults(retry=Backoff(attempts=4, cap_seconds=20)),
+            storage=StorageSettings()
+            if retention is None
+            else StorageSettings(retention=retention),
+        )
+
+    def _make_wakeup(self, broker: RemoteWakeup | None) -> Wakeup:
+        return SimulatedWakeup(self._network)
+
+
+def make_application(
+    process: Process,
+    store: JobStore,
+    network: Network,
+    journal: Journal,
+    *,
+    crash: Callable[[Process], None],
+    retention: Retention | None = None,
+) -> SimulatedApplication:
+    """Declare everything anew, as each process does by importing its code."""
+    jobs = SimulatedApplication(store, network, retention)
+
+    async def work(plan: Plan, ctx: Context) -> str:
+        began = process.world.now
+        try:
+            return await act(plan, ctx)
+        finally:
+            journal.runs.append(
+                (process.name, str(ctx.job_id), ctx.fence, began, process.world.now)
+            )
+
+    async def act(plan: Plan, ctx: Context) -> str:
+        if plan.once:
+            await ctx.once(plan.once)
+        for step in range(plan.progress):
+            await ctx.progress(100 * step / plan.progress, f"step {step}")
+        try:
+            await asyncio.sleep(plan.seconds)
+        except asyncio.CancelledError:
+            if not plan.swallows_cancel:
+                raise
+        end = plan.ends[min(ctx.attempt, len(plan.ends)) - 1]
+        if end == "transaction" and not jobs.store.capabilities.caller_transaction:
+            end = "return"
+        match end:
+            case "retry":
+                raise Retry("again", after=timedelta(seconds=plan.seconds))
+            case "fail":
+                raise Permanent("NO_USE", "It is no use.")
+            case "snooze":
+                if ctx.attempt + len(plan.ends) > 2 and process.random.random() < 0.5:
+                    raise Snooze(timedelta(seconds=1))
+            case "error":
+                raise ValueError("a bug of the handler")
+            case "crash":
+                # Only sometimes: one that always does is the killer whom halving has to find.
+                journal.crashes += 1
+                crash(process)
+                await asyncio.get_running_loop().create_future()
+            case _:
+                pass
+        for one in plan.follow_ups:
+            ctx.follow_up(plain, one)
+        if end == "transaction":
+            async with ctx.transaction("done"):
+                await asyncio.sleep(0.01)
+        return "done"
+
+    @jobs.job("plain", queue=QUEUES["plain"], timeout=timedelta(seconds=60))
+    async def plain(plan: Plan, ctx: Context) -> str:
+        return await work(plan, ctx)
+
+    @jobs.job("limited", queue=QUEUES["limited"], concurrency=1, timeout=timedelta(seconds=30))
+    async def limited(plan: Plan, ctx: Context) -> str:
+        return await work(plan, ctx)
+
+    @jobs.job("watched", queue=QUEUES["watched"], events=("submitted", "started", "progressed"))
+    async def watched(plan: Plan, ctx: Context) -> str:
+        return await work(plan, ctx)
+
+    @jobs.job("thread", queue=QUEUES["thread"], timeout=timedelta(seconds=20))
+    def thread(plan: Plan, ctx: Context) -> str:
+        end = plan.ends[min(ctx.attempt, len(plan.ends)) - 1]
+        if end == "fail":
+            raise Permanent("NO_USE", "It is no use.")
+        if end in ("retry", "error"):
+            raise StopIteration
+        return "stopped" if ctx.cancelled else "done"
+
+    @jobs.on("job.*", name="ear", from_start=True)
+    async def hear(event: JobEvent) -> None:
+        await asyncio.sleep(0.001)
+        journal.heard.append((str(event.job.job_id), event.entry.version))
+
+    return jobs

@@ -1,0 +1,418 @@
+"""One run of a script: starts the processes, does the steps, heals everything, and judges."""
+
+import asyncio
+import logging
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, redirect_stderr, suppress
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, assert_never
+from uuid import UUID
+
+import msgspec
+
+from gantline.contract.clock import SystemClock
+from gantline.contract.errors import GantlineError, StoreError
+from gantline.contract.query import Cursor, JobFilter
+from gantline.contract.recurrence import Every
+from gantline.contract.retention import Retention
+from gantline.contract.schedule import Schedule
+from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
+from gantline.contract.store import JobStore
+from gantline.moving.closing import Closing, StoreNames, reopen
+from gantline.stores.memory import MemoryStore
+from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.store import SqliteStore
+from gantline.testing.simulation.application import (
+    QUEUES,
+    Journal,
+    Plan,
+    SimulatedApplication,
+    make_application,
+)
+from gantline.testing.simulation.network import Network
+from gantline.testing.simulation.script import (
+    Act,
+    Recur,
+    Script,
+    Submit,
+    Switch,
+    Trouble,
+    Wait,
+)
+from gantline.testing.simulation.world import Process, World
+from gantline.worker.settings import WorkerSettings
+from gantline.worker.worker import Worker
+
+_ENDS_WITHIN_SECONDS: Final = 1800.0
+"""After the last fault, all that is due must have ended."""
+_STOPS_WITHIN_SECONDS: Final = 60.0
+
+Wrap = Callable[[JobStore, Process], JobStore]
+"""Put something between a process and its store, like a bug or a recorder."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a run."""
+
+    seed: int
+    violations: tuple[str, ...]
+    digest: str
+    virtual_seconds: float
+    turns: int
+    calls: Counter[str]
+    faults: Counter[str]
+    jobs: int
+    runs: int
+    happened: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...]
+
+
+def simulate(script: Script, *, wrap: Wrap = lambda store, process: store) -> Report:
+    """Run a script; the same script gives the same report."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="gantline-simulation"))
+            stack.enter_context(redirect_stderr(StringIO()))  # stacks of workers that give up
+            # Coroutines of processes that crashed are never awaited.
+            stack.enter_context(warnings.catch_warnings(action="ignore"))
+            return _Simulation(script, Path(folder), wrap).run()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class _Simulation:
+    def __init__(self, script: Script, folder: Path, wrap: Wrap) -> None:
+        self._script = script
+        self._folder = folder
+        self._wrap = wrap
+        self._world = world = World(script.seed)
+        self._network = Network(world, script.chances, is_remote=script.store == "memory")
+        if script.faults is not None:
+            self._network.allowed = set(script.faults)
+        self._journal = Journal(runs=[], heard=[])
+        self._memory: MemoryStore | None = None
+        self._workers: dict[str, Worker] = {}
+        self._expected: set[str] = set()
+        """The workers that are to be there: what ends is started again."""
+        self._submitted: list[tuple[UUID, str]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._violations: list[str] = []
+        world.on_end = self._start_again
+
+    def run(self) -> Report:
+        world = self._world
+        try:
+            world.run(self._live)
+        except Exception as error:
+            self._violations.append(f"the run could not go on: {error!r}")
+        self._violations += world.errors
+        return Report(
+            seed=self._script.seed,
+            violations=tuple(self._violations),
+            digest=world.digest.hexdigest(),
+            virtual_seconds=world.now - 1000.0,
+            turns=world.turns,
+            calls=self._network.calls,
+            faults=self._network.faults,
+            jobs=len(self._submitted),
+            runs=len(self._journal.runs),
+            happened=tuple(self._network.happened),
+            notes=tuple(world.notes),
+        )
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def _store_of(self, process: Process, *, is_watched: bool = True) -> JobStore:
+        """The store as a process opens it; one that is not watched has no faults."""
+        store: JobStore
+        if self._script.store == "memory":
+            if self._memory is None:
+                self._memory = MemoryStore(clock=SystemClock())
+            store = self._memory
+        else:
+            location = Location(self._folder / "jobs.db", sync="normal", busy_seconds=0.0)
+            store = SqliteStore(location, clock=SystemClock())
+        if not is_watched:
+            return store
+        return self._network.connect(process, self._wrap(store, process))
+
+    def _application(self, process: Process) -> SimulatedApplication:
+        keep = self._script.retention
+        span = None if keep is None else timedelta(seconds=keep)
+        return make_application(
+            process,
+            self._store_of(process),
+            self._network,
+            self._journal,
+            crash=self._world.crash,
+            retention=None if span is None else Retention.split(span, span * 2),
+        )
+
+    def _start_worker(self, name: str) -> None:
+        script = self._script
+        settings = WorkerSettings(
+            queues=dict.fromkeys(sorted(set(QUEUES.values())), script.slots),
+            lease=timedelta(seconds=script.lease),
+            drain=timedelta(seconds=script.drain),
+        )
+        process = self._world.start(name)
+
+        async def main() -> None:
+            app = self._application(process)
+            async with app.working(settings) as worker:
+                self._workers[name] = worker
+                await worker.run()
+
+        process.run(main)
+
+    def _start_again(self, process: Process) -> None:
+        self._workers.pop(process.name, None)
+        if process.name in self._expected:
+            seconds = self._world.random.uniform(0.1, 5.0)
+            self._world.outside.main.call_later(seconds, self._start_if_gone, process.name)
+
+    def _start_if_gone(self, name: str) -> None:
+        if name in self._expected and not any(one.name == name for one in self._world.processes):
+            self._start_worker(name)
+
+    def _process(self, worker: int) -> Process | None:
+        name = f"worker-{worker % self._script.workers}"
+        return next((one for one in self._world.processes if one.name == name), None)
+
+    # -- the run ----------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        truth = self._store_of(self._world.outside, is_watched=False)
+        await truth.open()
+        client = self._world.start("client")
+        self._client = self._application(client)
+        for number in range(self._script.workers):
+            self._expected.add(f"worker-{number}")
+            self._start_worker(f"worker-{number}")
+        began = self._world.now
+        for step in self._script.steps:
+            await asyncio.sleep(max(0.0, began + step.at - self._world.now))
+            self._world.note(f"step {type(step).__name__}")
+            if isinstance(step, Trouble):
+                self._make_trouble(step)
+            else:
+                self._in_client(client, step)
+        await self._calm_down(truth)
+        await self._end_all(truth)
+        await self._stop_workers()
+        await self._judge(truth)
+        await truth.close()
+
+    def _in_client(self, client: Process, step: Submit | Act | Switch | Recur | Wait) -> None:
+        async def do() -> None:
+            # What is refused or unknown is the client's to know: histories are judged, not it.
+            with suppress(GantlineError, TimeoutError):
+                await self._do(step)
+
+        def begin() -> None:
+            task = client.main.create_task(do())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        client.main.call_soon(begin)
+
+    async def _do(self, step: Submit | Act | Switch | Recur | Wait) -> None:
+        jobs = self._client
+        match step:
+            case Submit():
+                await self._submit(step)
+            case Act():
+                manager = jobs.manager
+                for job_id, tenant in self._submitted[step.first : step.first + step.count]:
+                    if step.what == "delete":
+                        await manager.delete([job_id], tenant_id=tenant)
+                    elif step.what == "cancel":
+                        await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
+                    else:
+                        await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
+            case Switch():
+                async with self._switched(step):
+                    await asyncio.sleep(step.seconds)
+            case Recur():
+                schedule = Schedule(
+                    name=step.name,
+                    recurrence=Every(step.every),
+                    job_type="plain",
+                    payload=msgspec.Raw(msgspec.json.encode(Plan())),
+                    queue=QUEUES["plain"],
+                )
+                await jobs.ready()
+                await jobs.schedules.create(schedule, origin="api")
+                await asyncio.sleep(step.seconds)
+                await _insist(lambda: jobs.schedules.delete("default", step.name, origin="api"))
+            case Wait():
+                if step.which < len(self._submitted):
+                    job_id, tenant = self._submitted[step.which]
+                    await jobs.handle(job_id, tenant=tenant).wait(timeout=step.seconds)
+            case _:
+                assert_never(step)
+
+    async def _submit(self, step: Submit) -> None:
+        job_type = self._client.find_type(step.job_type)
+        assert job_type is not None
+        options: dict[str, Any] = {"tenant": step.tenant}
+        if step.priority is not None:
+            options["priority"] = step.priority
+        if step.delay:
+            options["delay"] = step.delay
+        if step.key:
+            options["idempotency_key"] = step.key
+        if step.count == 1:
+            handles = [await job_type.submit(step.plan, **options)]
+        else:
+            handles = await job_type.submit_many([step.plan] * step.count, **options)
+        self._submitted += [(handle.job_id, step.tenant) for handle in handles]
+
+    @asynccontextmanager
+    async def _switched(self, step: Switch) -> AsyncIterator[None]:
+        await self._client.ready()
+        switches, store = self._client.switches, self._client.store
+        match step.what:
+            case "pause queue":
+                await switches.pause_queue(step.name)
+                yield
+                await _insist(lambda: switches.pause_queue(step.name, paused=False))
+            case "pause type":
+                await switches.pause_type(step.name)
+                yield
+                await _insist(lambda: switches.pause_type(step.name, paused=False))
+            case "disable type":
+                await switches.disable_type(step.name)
+                yield
+                await _insist(lambda: switches.disable_type(step.name, disabled=False))
+            case "close store":
+                names = StoreNames("here", "there")
+                closing = Closing(names, actor="simulation", notify_switched=None)
+                await closing.close(store)
+                yield
+                await _insist(lambda: reopen(store))
+            case _:
+                assert_never(step.what)
+
+    def _make_trouble(self, step: Trouble) -> None:
+        world, network = self._world, self._network
+        until = world.now + step.seconds
+        process = self._process(step.worker)
+        network.faults[step.what] += 1
+        match step.what:
+            case "crash" if process is not None:
+                world.crash(process)
+            case "deploy" if process is not None:
+                if worker := self._workers.get(process.name):
+                    process.main.call_soon(worker.stop)
+            case "freeze" if process is not None:
+                process.frozen_until = until
+            case "block" if process is not None:
+                process.main.blocked_until = until
+            case "cut off" if process is not None:
+                network.cut_off_until[process.name] = until
+            case "freeze store" if network.server is not None:
+                network.server.frozen_until = until
+            case "jump":
+                world.jumped_by += timedelta(seconds=step.seconds)
+            case _:
+                pass
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def _calm_down(self, truth: JobStore) -> None:
+        """Nothing goes wrong from now on, and nothing is switched off."""
+        self._world.note("calm")
+        while self._tasks:  # noqa: ASYNC110  # in virtual time nothing is lost by looking
+            await asyncio.sleep(1.0)
+        self._network.is_calm = True
+        await reopen(truth)
+        for queue in set(QUEUES.values()):
+            await self._client.switches.pause_queue(queue, paused=False)
+        for job_type in QUEUES:
+            await self._client.switches.pause_type(job_type, paused=False)
+            await self._client.switches.disable_type(job_type, disabled=False)
+
+    async def _end_all(self, truth: JobStore) -> None:
+        """All that was accepted ends."""
+        until = self._world.now + _ENDS_WITHIN_SECONDS
+        live: list[JobSnapshot] = []
+        while self._world.now < until:
+            live = [job for job in await _all_jobs(truth) if not job.status.is_terminal]
+            if not live:
+                return
+            await asyncio.sleep(5.0)
+        for job in live[:5]:
+            log = await truth.history(job.job.job_id, tenant_id=None)
+            self._violations.append(
+                f"{job.job.job_type} {job.job.job_id} is {job.status} for ever; run {job.run}; "
+                f"log {[(row.event, row.reason) for row in log]}; "
+                f"workers say {[one.trouble() for one in self._workers.values()]}"
+            )
+
+    async def _stop_workers(self) -> None:
+        names = sorted(self._expected)
+        self._expected.clear()
+        for name in names:
+            process = next((one for one in self._world.processes if one.name == name), None)
+            if process is not None and (worker := self._workers.get(name)):
+                process.main.call_soon(worker.stop)
+        until = self._world.now + _STOPS_WITHIN_SECONDS
+        while self._world.now < until:
+            left = [one.name for one in self._world.processes if one.name in names]
+            if not left:
+                return
+            await asyncio.sleep(1.0)
+        self._violations.append(f"these do not stop: {left}")
+
+    async def _judge(self, truth: JobStore) -> None:
+        jobs = {job.job.job_id: job for job in await _all_jobs(truth)}
+        while await truth.sequence(limit=1000):
+            pass
+        if self._script.retention is None:
+            deleted = any(
+                isinstance(one, Act) and one.what == "delete" for one in self._script.steps
+            )
+            gone = [job_id for job_id, _ in self._submitted if job_id not in jobs]
+            if gone and not deleted:
+                self._violations.append(f"accepted, and gone: {gone}")
+        for job in jobs.values():
+            log = await truth.history(job.job.job_id, tenant_id=None)
+            fences = [row.fence for row in log]
+            if fences != sorted(fences):
+                self._violations.append(f"{job.job.job_id}: fences go back: {fences}")
+        counted = Counter[JobStatus]()
+        for lane in await truth.counts(tenant_id=None):
+            counted[JobStatus.COMPLETED] += lane.completed
+            counted[JobStatus.FAILED] += lane.failed
+            counted[JobStatus.POISONED] += lane.poisoned
+            counted[JobStatus.CANCELLED] += lane.cancelled
+        really = Counter(job.status for job in jobs.values() if job.status.is_terminal)
+        if +counted != really:
+            self._violations.append(f"counts {dict(+counted)} are not {dict(really)}")
+
+
+async def _insist(make: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        try:
+            await make()
+            return
+        except StoreError:
+            await asyncio.sleep(1.0)
+
+
+async def _all_jobs(store: JobStore) -> list[JobSnapshot]:
+    found: list[JobSnapshot] = []
+    after: Cursor | None = None
+    while True:
+        page = await store.find(JobFilter(tenant_id=None), limit=500, after=after)
+        found += page.items
+        if (after := page.next) is None:
+            return found

@@ -1,0 +1,397 @@
+"""The world of a simulation: virtual time, and processes whose event loops take turns by chance.
+
+All of it runs in one thread. A process has as many event loops as it would have threads with one; a
+turn of a loop is what is done at once. Which loop has the next turn is drawn from the seed. When no
+loop has anything to do, time goes on to the next timer. A process that has crashed has no turns any
+more: nothing of it is cleaned up, as by SIGKILL.
+"""
+
+import asyncio
+import gc
+import hashlib
+import heapq
+import sqlite3
+import sys
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from threading import Thread, get_ident
+from typing import Any, Final, NoReturn, TypeVar
+
+from gantline.runtime import Inbox, Machine, hosted_by
+
+T = TypeVar("T")
+
+_BEGINNING: Final = datetime(2030, 1, 1, tzinfo=UTC)
+_SHORTEST: Final = 1e-6
+
+
+class ProcessEnded(BaseException):
+    """The process that runs this has ended; it stays where it is."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop without files and sockets, whose time is the world's."""
+
+    _selector: Any
+
+    def __init__(self, process: "Process") -> None:
+        super().__init__()
+        self.process = process
+        self._selector = self
+        self.blocked_until = 0.0
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """There is nothing to wait for: the world knows the next timer."""
+        return []
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def time(self) -> float:
+        return self.process.world.now
+
+    @property
+    def due_at(self) -> float:
+        """When it has something to do."""
+        if self._ready:  # type: ignore[attr-defined]  # asyncio's own queue of what is due
+            return 0.0
+        scheduled = self._scheduled  # type: ignore[attr-defined]  # and its heap of timers
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
+        return scheduled[0]._when if scheduled else float("inf")
+
+    def turn(self) -> None:
+        """Do what is due now, once."""
+        self._thread_id = get_ident()
+        events._set_running_loop(self)
+        try:
+            self._run_once()  # type: ignore[attr-defined]  # one turn, as run_forever does it
+        except ProcessEnded:
+            pass
+        finally:
+            events._set_running_loop(None)
+            self._thread_id = None
+
+    def run_in_executor(  # type: ignore[override]  # what asyncio.to_thread uses
+        self, executor: Executor | None, function: Callable[..., T], *arguments: Any
+    ) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = self.create_future()
+
+        def call() -> None:
+            result: Future[T] = Future()
+            try:
+                result.set_result(function(*arguments))
+            except BaseException as error:
+                result.set_exception(error)
+            self.call_soon_threadsafe(_hand_over, future, result)
+
+        self.process.in_thread(call)
+        return future
+
+
+def _hand_over(future: "asyncio.Future[T]", result: "Future[T]") -> None:
+    if not future.done():
+        if error := result.exception():
+            future.set_exception(error)
+        else:
+            future.set_result(result.result())
+
+
+class Process:
+    """A process: its loops, its chance, and whether it lives."""
+
+    def __init__(self, world: "World", name: str, start: int) -> None:
+        self.world = world
+        self.name = name
+        self.number = start
+        self.random = Random(f"{world.seed}/{name}/{start}")  # noqa: S311  # no secret
+        self.is_alive = True
+        self.frozen_until = 0.0
+        self.loops: list[SimulatedLoop] = []
+        self.connections: list[sqlite3.Connection] = []
+        self.main = self.new_loop()
+        self.threads = self.new_loop()
+        """Stands for its threads without a loop."""
+        self.exit_code: int | None = None
+
+    def new_loop(self) -> SimulatedLoop:
+        loop = SimulatedLoop(self)
+        loop.set_exception_handler(self._on_error)
+        self.loops.append(loop)
+        return loop
+
+    def in_thread(self, function: Callable[[], None], seconds: float = 0.0) -> None:
+        """Call it in a thread that takes so long before it does something."""
+        delay = seconds + self.random.uniform(_SHORTEST, 0.002)
+        self.threads.call_later(delay, function)
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
+        """Begin its main task; the process ends with it."""
+
+        async def live() -> None:
+            try:
+                await main()
+            except Exception as error:
+                self.world.note(f"{self.name} ended by {type(error).__name__}: {error}")
+            finally:
+                self.world.end(self)
+
+        return self.main.create_task(live())
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What asyncio would only log is a bug: an error that nobody has seen."""
+        if self.is_alive and not self.world.is_over:
+            error = context.get("exception")
+            self.world.errors.append(f"{self.name}: {context.get('message')}: {error!r}")
+
+
+class _Inbox(Inbox[Any]):
+    def __init__(
+        self,
+        process: Process,
+        serve: Callable[[list[Any]], None],
+        most: int,
+        at_end: Callable[[], None],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._process = process
+        self._serve = serve
+        self._most = most
+        self._at_end = at_end
+        self._seconds = seconds
+        self._items: list[Any] = []
+        self._is_busy = False
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        if not self._is_busy:
+            self._is_busy = True
+            self._process.in_thread(self._next, self._seconds())
+
+    def _next(self) -> None:
+        items, self._items = self._items[: self._most], self._items[self._most :]
+        self._serve(items)
+        self._is_busy = bool(self._items)
+        if self._is_busy:
+            self._process.in_thread(self._next, self._seconds())
+
+    def end(self) -> None:
+        pass
+
+    def join(self) -> None:
+        """Serve what is left at once: its caller waits in a thread, and has none to wait for."""
+        while self._items:
+            self._next()
+        self._at_end()
+
+
+class _NoThread(Thread):
+    """Stands for a thread that nobody needs here."""
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+
+class _NoThreads(Executor):
+    """Stands for a pool: a simulated loop calls its functions itself."""
+
+
+class SimulatedHost(Machine):
+    """The host of whichever process has its turn."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def now(self) -> datetime:
+        return self._world.wall_clock()
+
+    def time_ns(self) -> int:
+        return int(
+            (self._world.wall_clock() - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e9
+        )
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    def random(self) -> float:
+        return self._world.current.random.random()
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._world.current.random.randbytes(count)
+
+    def start_thread(self, run: Callable[[], None], name: str) -> Thread:
+        if name == "gantline-loop-watch":  # it only reports what blocks a loop
+            return _NoThread()
+        raise NotImplementedError(f"{name} is not part of a simulation")
+
+    def thread_pool(self, threads: int, name: str) -> Executor:
+        return _NoThreads()
+
+    def start_inbox(
+        self, serve: Callable[[list[T]], None], *, most: int, at_end: Callable[[], None], name: str
+    ) -> Inbox[T]:
+        process = self._world.current
+        handles = name.startswith("gantline-job")
+        seconds = (lambda: process.random.expovariate(2.0)) if handles else (lambda: 0.0)
+        return _Inbox(process, serve, most, at_end, seconds)
+
+    def start_loop(
+        self, main: Callable[[], Coroutine[Any, Any, None]], name: str
+    ) -> "Future[None]":
+        loop = self._world.current.new_loop()
+        ended = Future[None]()
+        ended.set_running_or_notify_cancel()
+
+        async def run() -> None:
+            try:
+                await main()
+            except BaseException as error:
+                ended.set_exception(error)
+                raise
+            ended.set_result(None)
+
+        loop.create_task(run())
+        return ended
+
+    def exit_process(self, code: int) -> NoReturn:
+        self._world.current.exit_code = code
+        self._world.note(f"{self._world.current.name} exits with {code}")
+        self._world.crash(self._world.current)
+        raise ProcessEnded
+
+    def process(self) -> tuple[str, int]:
+        return self._world.current.name, self._world.current.number
+
+    def boot_id(self) -> bytes:
+        return b""
+
+
+class World:
+    """Everything that happens in one run."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed}/world")  # noqa: S311  # no secret
+        self.now = 1000.0
+        self.jumped_by = timedelta(0)
+        self.processes: list[Process] = []
+        self.gone: list[Process] = []
+        """Kept, so that nothing of them is cleaned up before the end."""
+        self.on_end: Callable[[Process], None] = lambda process: None
+        self.errors: list[str] = []
+        self.notes: list[str] = []
+        self.digest = hashlib.sha256()
+        self.turns = 0
+        self.is_over = False
+        self.outside = Process(self, "outside", 0)
+        """Where the simulation itself runs; it is never frozen and never crashes."""
+        self.processes.append(self.outside)
+        self.current = self.outside
+        self._starts = 0
+
+    def wall_clock(self) -> datetime:
+        return _BEGINNING + timedelta(seconds=self.now) + self.jumped_by
+
+    def note(self, text: str) -> None:
+        """Write a line of the run's record; two runs of a seed have the same."""
+        self.notes.append(f"{self.now:.6f} {text}")
+        self.sign(text)
+
+    def sign(self, text: str) -> None:
+        """Make this, and when it happened, part of the digest."""
+        self.digest.update(f"{self.now!r} {text}\n".encode())
+
+    def start(self, name: str) -> Process:
+        self._starts += 1
+        process = Process(self, name, self._starts)
+        self.processes.append(process)
+        self.note(f"{name} starts")
+        return process
+
+    def crash(self, process: Process) -> None:
+        """End a process without any clean-up; the kernel closes its files."""
+        if process.is_alive:
+            process.is_alive = False
+            self.note(f"{process.name} is gone")
+            self.processes.remove(process)
+            self.gone.append(process)
+            for connection in process.connections:
+                connection.close()
+            self.on_end(process)
+
+    def end(self, process: Process) -> None:
+        """Its main task has ended."""
+        self.crash(process)
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Let everything happen until `main`, which runs outside of all processes, has ended."""
+        with self._hosting():
+            task = self.outside.main.create_task(main())
+            while not task.done():
+                self._take_turn()
+            return task.result()
+
+    def _take_turn(self) -> None:
+        due: list[SimulatedLoop] = []
+        next_at = float("inf")
+        for process in self.processes:
+            for loop in process.loops:
+                at = max(loop.due_at, process.frozen_until, loop.blocked_until)
+                if at <= self.now:
+                    due.append(loop)
+                elif at < next_at:
+                    next_at = at
+        if due:
+            loop = due[0] if len(due) == 1 else due[int(self.random.random() * len(due))]
+            self.turns += 1
+            self.current = loop.process
+            loop.turn()
+            self.current = self.outside
+        elif next_at == float("inf"):
+            raise RuntimeError("nothing can ever happen any more")
+        else:
+            self.now = next_at
+
+    @contextmanager
+    def _hosting(self) -> Iterator[None]:
+        connect = sqlite3.connect
+
+        def opened(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            connection = connect(*arguments, **options)
+            self.current.connections.append(connection)
+            return connection
+
+        # When the collector runs is not part of the seed, and it calls finalizers.
+        gc.disable()
+        sqlite3.connect = opened
+        try:
+            with hosted_by(SimulatedHost(self)):
+                yield
+        finally:
+            self.is_over = True
+            sqlite3.connect = connect
+            self._let_go()
+            gc.enable()
+
+    def _let_go(self) -> None:
+        """Drop what is left of the processes; what their finalizers say is of no interest."""
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            for process in [*self.processes, *self.gone]:
+                for connection in process.connections:
+                    connection.close()
+                for loop in process.loops:
+                    loop.close()
+            self.processes.clear()
+            self.gone.clear()
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
