@@ -1,7 +1,7 @@
 """The application that a simulation runs: jobs whose payload says what each attempt does."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -9,6 +9,7 @@ import msgspec
 
 from gantline.app.gantline import Gantline
 from gantline.app.settings import JobDefaults
+from gantline.auth.peppers import Peppers
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.errors import Permanent, Retry, Snooze
 from gantline.contract.job_event import JobEvent
@@ -19,13 +20,20 @@ from gantline.contract.wakeup import Wakeup
 from gantline.testing.simulation.network import Network, SimulatedWakeup
 from gantline.testing.simulation.world import Process
 from gantline.wakeups.remote import RemoteWakeup
+from gantline.webhooks.retry import NoResponse, WebhookResponse
+from gantline.webhooks.secret_encryption import Vault
+from gantline.webhooks.settings import WebhookSettings
 from gantline.worker.context import Context
+
+_VAULT: Final = Vault(Peppers({"k1": bytes(range(32))}))
 
 End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transaction"]
 """How one attempt ends. `crash` takes its whole process along."""
 
 JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
 QUEUES: Final = {"plain": "one", "limited": "one", "watched": "two", "thread": "two"}
+LISTENER: Final = "acme"
+"""The tenant whose outcomes are delivered by a webhook."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,20 +54,46 @@ class Journal(msgspec.Struct):
     """Process, job, fence, begin and end of each handler that was called."""
     heard: list[tuple[str, int]] = []
     """Jobs and versions of the events that a durable consumer was given."""
+    delivered: list[tuple[str, str]] = []
+    """Jobs and types of the events that a receiver of webhooks accepted."""
     crashes: int = 0
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    return ["93.184.216.34"]
+
+
+class Receiver:
+    """Stands for the sender of webhooks and the receiver: now and then it refuses or says nothing."""
+
+    def __init__(self, process: Process, network: Network, journal: Journal) -> None:
+        self._process = process
+        self._network = network
+        self._journal = journal
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, **options: object
+    ) -> WebhookResponse | NoResponse:
+        random = self._process.random
+        await asyncio.sleep(random.uniform(0.0, 0.2))
+        if not self._network.is_calm and random.random() < 0.1:
+            self._network.faults["webhook refused"] += 1
+            return NoResponse("TIMEOUT", "The simulation does not answer.", 0.1)
+        event = msgspec.json.decode(body)
+        self._journal.delivered.append((event["data"]["jobId"], event["type"]))
+        return WebhookResponse(200, (), b"", 0.1)
 
 
 class SimulatedApplication(Gantline):
     """An application that hears hints over a simulated network."""
 
-    def __init__(self, store: JobStore, network: Network, retention: Retention | None) -> None:
+    def __init__(self, store: JobStore, network: Network, retention: Retention) -> None:
         self._network = network
         super().__init__(
             store,
             defaults=JobDefaults(retry=Backoff(attempts=4, cap_seconds=20)),
-            storage=StorageSettings()
-            if retention is None
-            else StorageSettings(retention=retention),
+            storage=StorageSettings(retention=retention),
+            webhooks=WebhookSettings(vault=_VAULT, resolve=_resolve),
         )
 
     def _make_wakeup(self, broker: RemoteWakeup | None) -> Wakeup:
@@ -73,7 +107,7 @@ def make_application(
     journal: Journal,
     *,
     crash: Callable[[Process], None],
-    retention: Retention | None = None,
+    retention: Retention,
 ) -> SimulatedApplication:
     """Declare everything anew, as each process does by importing its code."""
     jobs = SimulatedApplication(store, network, retention)

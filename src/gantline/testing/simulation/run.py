@@ -4,16 +4,18 @@ import asyncio
 import logging
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import ExitStack, asynccontextmanager, redirect_stderr, suppress
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, assert_never
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
+from starlette.types import ASGIApp
 
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import GantlineError, StoreError
@@ -24,14 +26,18 @@ from gantline.contract.schedule import Schedule
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
+from gantline.contract.webhook import DELIVERY_QUEUE, OUTCOMES, WebhookSpec
+from gantline.manager.switches import Switches
 from gantline.moving.closing import Closing, StoreNames, reopen
 from gantline.stores.memory import MemoryStore
 from gantline.stores.sqlite.location import Location
 from gantline.stores.sqlite.store import SqliteStore
 from gantline.testing.simulation.application import (
+    LISTENER,
     QUEUES,
     Journal,
     Plan,
+    Receiver,
     SimulatedApplication,
     make_application,
 )
@@ -46,11 +52,14 @@ from gantline.testing.simulation.script import (
     Wait,
 )
 from gantline.testing.simulation.world import Process, World
+from gantline.webhooks import http_sender
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.worker import Worker
 
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
+_QUIET_SECONDS: Final = 20.0
+"""What an end leads to, like a delivery, has begun after this time."""
 _STOPS_WITHIN_SECONDS: Final = 60.0
 
 Wrap = Callable[[JobStore, Process], JobStore]
@@ -109,7 +118,8 @@ class _Simulation:
     def run(self) -> Report:
         world = self._world
         try:
-            world.run(self._live)
+            with patch.object(http_sender, "HttpSender", self._receiver):
+                world.run(self._live)
         except Exception as error:
             self._violations.append(f"the run could not go on: {error!r}")
         self._violations += world.errors
@@ -126,6 +136,9 @@ class _Simulation:
             happened=tuple(self._network.happened),
             notes=tuple(world.notes),
         )
+
+    def _receiver(self, *arguments: object, **options: object) -> Receiver:
+        return Receiver(self._world.current, self._network, self._journal)
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -145,20 +158,22 @@ class _Simulation:
 
     def _application(self, process: Process) -> SimulatedApplication:
         keep = self._script.retention
-        span = None if keep is None else timedelta(seconds=keep)
+        retention = Retention()
+        if keep is not None:
+            retention = Retention.split(timedelta(seconds=keep), timedelta(seconds=2 * keep))
         return make_application(
             process,
             self._store_of(process),
             self._network,
             self._journal,
             crash=self._world.crash,
-            retention=None if span is None else Retention.split(span, span * 2),
+            retention=retention,
         )
 
     def _start_worker(self, name: str) -> None:
         script = self._script
         settings = WorkerSettings(
-            queues=dict.fromkeys(sorted(set(QUEUES.values())), script.slots),
+            queues=dict.fromkeys([*sorted(set(QUEUES.values())), DELIVERY_QUEUE], script.slots),
             lease=timedelta(seconds=script.lease),
             drain=timedelta(seconds=script.drain),
         )
@@ -193,6 +208,9 @@ class _Simulation:
         await truth.open()
         client = self._world.start("client")
         self._client = self._application(client)
+        self._api = self._client.api(allow_anonymous=True)
+        self._listens = False
+        self._in_client(client, None)
         for number in range(self._script.workers):
             self._expected.add(f"worker-{number}")
             self._start_worker(f"worker-{number}")
@@ -210,11 +228,13 @@ class _Simulation:
         await self._judge(truth)
         await truth.close()
 
-    def _in_client(self, client: Process, step: Submit | Act | Switch | Recur | Wait) -> None:
+    def _in_client(
+        self, client: Process, step: Submit | Act | Switch | Recur | Wait | None
+    ) -> None:
         async def do() -> None:
             # What is refused or unknown is the client's to know: histories are judged, not it.
             with suppress(GantlineError, TimeoutError):
-                await self._do(step)
+                await (self._listen() if step is None else self._do(step))
 
         def begin() -> None:
             task = client.main.create_task(do())
@@ -259,7 +279,33 @@ class _Simulation:
             case _:
                 assert_never(step)
 
+    async def _listen(self) -> None:
+        spec = WebhookSpec(
+            url="https://receiver.example/hooks", retry_seconds=(5.0, 30.0, 120.0, 300.0)
+        )
+        assert self._client.webhooks is not None
+        await self._client.ready()
+        await self._client.webhooks.create(spec, tenant_id=LISTENER, actor="simulation")
+        self._listens = True
+
+    async def _submit_over_http(self, step: Submit) -> None:
+        """As a client does that has only the API: it knows an accepted job by its answer."""
+        body = {"jobType": step.job_type, "payload": msgspec.to_builtins(step.plan)}
+        if step.priority is not None:
+            body["priority"] = step.priority
+        if step.key:
+            body["idempotencyKey"] = step.key
+        status, answer = await post(self._api, "/api/jobs", body)
+        self._world.note(f"client is answered {status}")
+        if status == 202:
+            self._submitted.append((UUID(answer["jobId"]), "default"))
+        elif status >= 500 and status != 503:
+            self._violations.append(f"the API answered {status}: {answer}")
+
     async def _submit(self, step: Submit) -> None:
+        if step.over_http and step.count == 1:
+            await self._submit_over_http(step)
+            return
         job_type = self._client.find_type(step.job_type)
         assert job_type is not None
         options: dict[str, Any] = {"tenant": step.tenant}
@@ -333,20 +379,26 @@ class _Simulation:
         while self._tasks:  # noqa: ASYNC110  # in virtual time nothing is lost by looking
             await asyncio.sleep(1.0)
         self._network.is_calm = True
+        for process in self._world.processes:
+            process.frozen_until = process.main.blocked_until = 0.0
         await reopen(truth)
-        for queue in set(QUEUES.values()):
-            await self._client.switches.pause_queue(queue, paused=False)
+        switches = Switches(truth)
+        for queue in sorted(set(QUEUES.values())):
+            await switches.pause_queue(queue, paused=False)
         for job_type in QUEUES:
-            await self._client.switches.pause_type(job_type, paused=False)
-            await self._client.switches.disable_type(job_type, disabled=False)
+            await switches.pause_type(job_type, paused=False)
+            await switches.disable_type(job_type, disabled=False)
 
     async def _end_all(self, truth: JobStore) -> None:
         """All that was accepted ends."""
         until = self._world.now + _ENDS_WITHIN_SECONDS
+        quiet_since = self._world.now
         live: list[JobSnapshot] = []
         while self._world.now < until:
             live = [job for job in await _all_jobs(truth) if not job.status.is_terminal]
-            if not live:
+            if live:
+                quiet_since = self._world.now
+            elif self._world.now - quiet_since > _QUIET_SECONDS:
                 return
             await asyncio.sleep(5.0)
         for job in live[:5]:
@@ -388,6 +440,7 @@ class _Simulation:
             fences = [row.fence for row in log]
             if fences != sorted(fences):
                 self._violations.append(f"{job.job.job_id}: fences go back: {fences}")
+        await self._judge_deliveries(truth, jobs)
         counted = Counter[JobStatus]()
         for lane in await truth.counts(tenant_id=None):
             counted[JobStatus.COMPLETED] += lane.completed
@@ -397,6 +450,42 @@ class _Simulation:
         really = Counter(job.status for job in jobs.values() if job.status.is_terminal)
         if +counted != really:
             self._violations.append(f"counts {dict(+counted)} are not {dict(really)}")
+
+    async def _judge_deliveries(self, truth: JobStore, jobs: Mapping[UUID, JobSnapshot]) -> None:
+        """Where nothing is pruned, every outcome of the listener's jobs was delivered."""
+        if self._script.retention is not None or not self._listens:
+            return
+        delivered = {*self._journal.delivered}
+        for job in jobs.values():
+            if job.job.tenant_id != LISTENER or job.job.job_type not in QUEUES:
+                continue
+            log = await truth.history(job.job.job_id, tenant_id=None)
+            for row in log:
+                kind = f"job.{row.event}"
+                if kind in OUTCOMES and (str(job.job.job_id), kind) not in delivered:
+                    self._violations.append(f"{job.job.job_id}: {kind} was never delivered")
+
+
+async def post(api: ASGIApp, path: str, body: object) -> tuple[int, Any]:
+    """Send a request to an application in this process; return the status and the document."""
+    sent: list[MutableMapping[str, Any]] = []
+    unread = [msgspec.json.encode(body)]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"host", b"simulation")]
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST"}
+    scope |= {"path": path, "raw_path": path.encode(), "root_path": "", "query_string": b""}
+    scope |= {"scheme": "http", "headers": headers, "client": ("127.0.0.1", 1), "server": None}
+    await api(scope, receive, send)
+    content = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], msgspec.json.decode(content) if content else None
 
 
 async def _insist(make: Callable[[], Awaitable[object]]) -> None:

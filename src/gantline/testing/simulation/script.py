@@ -30,6 +30,7 @@ class Submit(_Step, frozen=True, kw_only=True):
     delay: float = 0.0
     key: str = ""
     tenant: str = "default"
+    over_http: bool = False
 
 
 class Act(_Step, frozen=True, kw_only=True):
@@ -148,6 +149,7 @@ def _draw_submit(random: Random, at: float) -> Submit:
         delay=random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 40.0))),
         key=key,
         tenant=random.choice(_TENANTS),
+        over_http=random.random() < 0.3,
     )
 
 

@@ -12,6 +12,7 @@ import hashlib
 import heapq
 import sqlite3
 import sys
+import traceback
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
@@ -150,7 +151,9 @@ class Process:
         """What asyncio would only log is a bug: an error that nobody has seen."""
         if self.is_alive and not self.world.is_over:
             error = context.get("exception")
-            self.world.errors.append(f"{self.name}: {context.get('message')}: {error!r}")
+            frames = traceback.extract_tb(None if error is None else error.__traceback__)
+            where = [f"{frame.filename}:{frame.lineno}" for frame in frames[-3:]]
+            self.world.errors.append(f"{self.name}: {context.get('message')}: {error!r} {where}")
 
 
 class _Inbox(Inbox[Any]):
