@@ -50,6 +50,9 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     created_at: datetime
     created_by: str = ""
     updated_at: datetime
+    after_event: int
+    """The last event that was numbered before it was created. A clock may be set back, and numbers
+    are not."""
 
     @property
     def is_enabled(self) -> bool:
@@ -60,7 +63,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         spec = self.spec
         return (
             self.is_enabled
-            and event.entry.at >= self.created_at
+            and event.sequence > self.after_event
             and (ALL_EVENTS in spec.event_types or event.type in spec.event_types)
             and (not spec.job_types or event.job.job_type in spec.job_types)
         )

@@ -89,7 +89,7 @@ class Endpoints:
                 next_step="Delete one that is not used.",
             )
         webhook_id, secret = new_uuid(), new_secret()
-        now = await self._store().ping()  # the clock of the events
+        now = await self._store().ping()
         stored = StoredEndpoint(
             spec=spec,
             secrets=(self._settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
@@ -98,6 +98,7 @@ class Endpoints:
             created_at=now,
             created_by=created_by,
             updated_at=now,
+            after_event=await self._store().last_event(),
         )
         if not await self._write(tenant_id, webhook_id, stored, expected=0):
             raise VersionMismatch("A new id is taken already.", next_step="Try again.")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stderr, suppress
 from datetime import timedelta
 from io import StringIO
@@ -58,8 +58,6 @@ from gantline.worker.worker import Worker
 
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
-_QUIET_SECONDS: Final = 20.0
-"""What an end leads to, like a delivery, has begun after this time."""
 _STOPS_WITHIN_SECONDS: Final = 60.0
 
 Wrap = Callable[[JobStore, Process], JobStore]
@@ -209,7 +207,7 @@ class _Simulation:
         client = self._world.start("client")
         self._client = self._application(client)
         self._api = self._client.api(allow_anonymous=True)
-        self._listens = False
+        self._listens_after: int | None = None
         self._in_client(client, None)
         for number in range(self._script.workers):
             self._expected.add(f"worker-{number}")
@@ -286,7 +284,7 @@ class _Simulation:
         assert self._client.webhooks is not None
         await self._client.ready()
         await self._client.webhooks.create(spec, tenant_id=LISTENER, actor="simulation")
-        self._listens = True
+        self._listens_after = len(self._submitted)
 
     async def _submit_over_http(self, step: Submit) -> None:
         """As a client does that has only the API: it knows an accepted job by its answer."""
@@ -392,15 +390,17 @@ class _Simulation:
     async def _end_all(self, truth: JobStore) -> None:
         """All that was accepted ends."""
         until = self._world.now + _ENDS_WITHIN_SECONDS
-        quiet_since = self._world.now
         live: list[JobSnapshot] = []
+        undelivered: list[str] = []
         while self._world.now < until:
-            live = [job for job in await _all_jobs(truth) if not job.status.is_terminal]
-            if live:
-                quiet_since = self._world.now
-            elif self._world.now - quiet_since > _QUIET_SECONDS:
-                return
+            jobs = await _all_jobs(truth)
+            live = [job for job in jobs if not job.status.is_terminal]
+            if not live:
+                undelivered = await self._undelivered(truth, jobs)
+                if not undelivered:
+                    return
             await asyncio.sleep(5.0)
+        self._violations += undelivered
         for job in live[:5]:
             log = await truth.history(job.job.job_id, tenant_id=None)
             self._violations.append(
@@ -440,7 +440,6 @@ class _Simulation:
             fences = [row.fence for row in log]
             if fences != sorted(fences):
                 self._violations.append(f"{job.job.job_id}: fences go back: {fences}")
-        await self._judge_deliveries(truth, jobs)
         counted = Counter[JobStatus]()
         for lane in await truth.counts(tenant_id=None):
             counted[JobStatus.COMPLETED] += lane.completed
@@ -451,19 +450,24 @@ class _Simulation:
         if +counted != really:
             self._violations.append(f"counts {dict(+counted)} are not {dict(really)}")
 
-    async def _judge_deliveries(self, truth: JobStore, jobs: Mapping[UUID, JobSnapshot]) -> None:
-        """Where nothing is pruned, every outcome of the listener's jobs was delivered."""
-        if self._script.retention is not None or not self._listens:
-            return
-        delivered = {*self._journal.delivered}
-        for job in jobs.values():
-            if job.job.tenant_id != LISTENER or job.job.job_type not in QUEUES:
+    async def _undelivered(self, truth: JobStore, jobs: Sequence[JobSnapshot]) -> list[str]:
+        """Events that no consumer was given, and outcomes that no receiver was."""
+        heard, delivered = {*self._journal.heard}, {*self._journal.delivered}
+        after = self._submitted[self._listens_after :] if self._listens_after is not None else []
+        listened_to = {job_id for job_id, tenant in after if tenant == LISTENER}
+        missing: list[str] = []
+        for job in jobs:
+            if job.job.job_type not in QUEUES:
                 continue
-            log = await truth.history(job.job.job_id, tenant_id=None)
-            for row in log:
+            name = str(job.job.job_id)
+            for row in await truth.history(job.job.job_id, tenant_id=None):
                 kind = f"job.{row.event}"
-                if kind in OUTCOMES and (str(job.job.job_id), kind) not in delivered:
-                    self._violations.append(f"{job.job.job_id}: {kind} was never delivered")
+                if (name, row.version) not in heard:
+                    missing.append(f"{name}: {kind} was never given to the consumer")
+                is_due = kind in OUTCOMES and job.job.job_id in listened_to
+                if is_due and (name, kind) not in delivered:
+                    missing.append(f"{name}: {kind} was never delivered")
+        return missing
 
 
 async def post(api: ASGIApp, path: str, body: object) -> tuple[int, Any]:
