@@ -189,7 +189,7 @@ async def test_an_endpoint_is_not_told_what_happened_before_it_was_made(shop: Sh
 async def test_a_clock_that_is_set_back_hides_no_event_from_an_endpoint(shop: Shop) -> None:
     """Found by the simulation: seed 12."""
     await shop.endpoint()
-    shop.kit.clock.advance(timedelta(hours=-1))
+    shop.kit.clock.shift(timedelta(hours=-1))
     await shop.ship()
     await shop.work()
     assert len(shop.receiver.received) == 1
