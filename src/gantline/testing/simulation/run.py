@@ -412,17 +412,16 @@ class _Simulation:
     async def _stop_workers(self) -> None:
         names = sorted(self._expected)
         self._expected.clear()
-        for name in names:
-            process = next((one for one in self._world.processes if one.name == name), None)
-            if process is not None and (worker := self._workers.get(name)):
-                process.main.call_soon(worker.stop)
         until = self._world.now + _STOPS_WITHIN_SECONDS
         while self._world.now < until:
-            left = [one.name for one in self._world.processes if one.name in names]
+            left = [one for one in self._world.processes if one.name in names]
             if not left:
                 return
+            for process in left:  # one that is only starting can be asked a little later
+                if worker := self._workers.get(process.name):
+                    process.main.call_soon(worker.stop)
             await asyncio.sleep(1.0)
-        self._violations.append(f"these do not stop: {left}")
+        self._violations.append(f"these do not stop: {[process.name for process in left]}")
 
     async def _judge(self, truth: JobStore) -> None:
         jobs = {job.job.job_id: job for job in await _all_jobs(truth)}
