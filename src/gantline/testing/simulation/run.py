@@ -24,11 +24,13 @@ from gantline.contract.recurrence import Every
 from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import DELIVERY_QUEUE, OUTCOMES, WebhookSpec
 from gantline.manager.switches import Switches
 from gantline.moving.closing import Closing, StoreNames, reopen
+from gantline.proof.checker import check
+from gantline.proof.history import MemoryHistory, recorded
+from gantline.proof.rest import read_rest
 from gantline.stores.memory import MemoryStore
 from gantline.stores.sqlite.location import Location
 from gantline.stores.sqlite.store import SqliteStore
@@ -104,6 +106,7 @@ class _Simulation:
         if script.faults is not None:
             self._network.allowed = set(script.faults)
         self._journal = Journal(runs=[], heard=[])
+        self._history = MemoryHistory()
         self._memory: MemoryStore | None = None
         self._workers: dict[str, Worker] = {}
         self._expected: set[str] = set()
@@ -152,7 +155,8 @@ class _Simulation:
             store = SqliteStore(location, clock=SystemClock())
         if not is_watched:
             return store
-        return self._network.connect(process, self._wrap(store, process))
+        connected = self._network.connect(process, self._wrap(store, process))
+        return recorded(connected, self._history, process=f"{process.name}/{process.number}")
 
     def _application(self, process: Process) -> SimulatedApplication:
         keep = self._script.retention
@@ -424,30 +428,10 @@ class _Simulation:
         self._violations.append(f"these do not stop: {[process.name for process in left]}")
 
     async def _judge(self, truth: JobStore) -> None:
-        jobs = {job.job.job_id: job for job in await _all_jobs(truth)}
-        while await truth.sequence(limit=1000):
-            pass
-        if self._script.retention is None:
-            deleted = any(
-                isinstance(one, Act) and one.what == "delete" for one in self._script.steps
-            )
-            gone = [job_id for job_id, _ in self._submitted if job_id not in jobs]
-            if gone and not deleted:
-                self._violations.append(f"accepted, and gone: {gone}")
-        for job in jobs.values():
-            log = await truth.history(job.job.job_id, tenant_id=None)
-            fences = [row.fence for row in log]
-            if fences != sorted(fences):
-                self._violations.append(f"{job.job.job_id}: fences go back: {fences}")
-        counted = Counter[JobStatus]()
-        for lane in await truth.counts(tenant_id=None):
-            counted[JobStatus.COMPLETED] += lane.completed
-            counted[JobStatus.FAILED] += lane.failed
-            counted[JobStatus.POISONED] += lane.poisoned
-            counted[JobStatus.CANCELLED] += lane.cancelled
-        really = Counter(job.status for job in jobs.values() if job.status.is_terminal)
-        if +counted != really:
-            self._violations.append(f"counts {dict(+counted)} are not {dict(really)}")
+        registry = self._client.registry
+        policies = {name: registry.policy_for(name) for name in registry.job_types}
+        judged = check(self._history.calls, rest=await read_rest(truth), policies=policies)
+        self._violations += map(str, judged.violations)
 
     async def _undelivered(self, truth: JobStore, jobs: Sequence[JobSnapshot]) -> list[str]:
         """Events that no consumer was given, and outcomes that no receiver was."""
