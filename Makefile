@@ -4,7 +4,7 @@ comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup servers run quick test check docs matrix bench chaos clean
+.PHONY: help setup servers run quick test check docs matrix bench chaos simulate soak clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -51,6 +51,13 @@ bench: servers ## Measure, and write docs/benchmarks.md.
 # One at a time, so that the proofs do not starve each other.
 chaos: servers ## Run the long proofs.
 	$(BIN)/pytest -m chaos --timeout 1800
+
+simulate: setup ## Run a SEED, or seeds for some MINUTES, on each STORE in virtual time.
+	$(BIN)/python -m gantline.testing.simulation $(if $(SEED),--seed $(SEED)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
+
+soak: setup ## The same for a night: eight hours.
+	$(BIN)/python -m gantline.testing.simulation --seed 100000 --minutes 480
 
 clean: ## Remove all that the other targets made.
 	rm -rf .venv .venvs .demo build dist

@@ -373,3 +373,15 @@ async def test_where_nobody_listens_readiness_says_so() -> None:
 
 async def _async(value: Any) -> Any:
     return value
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 134\r\n\r\n"])
+async def test_a_worker_that_dies_while_it_answers_is_not_ready(sent: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        check = await of_port(server.sockets[0].getsockname()[1])()
+    assert (check.ok, check.message) == (False, "hung up before the end of its answer")

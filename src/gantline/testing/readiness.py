@@ -33,12 +33,12 @@ def of_port(port: int, *, host: str = "127.0.0.1") -> Readiness:
                 reader, writer = await asyncio.open_connection(host, port)
                 try:
                     writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
-                    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                    _, _, body = (await reader.read()).partition(b"\r\n\r\n")
                 finally:
                     writer.close()
         except (OSError, TimeoutError) as error:
             return Check(ok=False, message=f"port {port} does not answer ({type(error).__name__})")
-        return _read_page(head, body)
+        return _read_page(body)
 
     return ask
 
@@ -57,10 +57,11 @@ class _Page(msgspec.Struct):
         return [*own, *self.checks.values(), *inner]
 
 
-def _read_page(head: bytes, body: bytes) -> Check:
-    if not head:
-        return Check(ok=False, message="hung up without an answer")
-    page = msgspec.json.decode(body, type=_Page)
+def _read_page(body: bytes) -> Check:
+    try:
+        page = msgspec.json.decode(body, type=_Page)
+    except msgspec.DecodeError:  # a process that is killed may have sent its head already
+        return Check(ok=False, message="hung up before the end of its answer")
     worst = _worst(page.flat())
     return worst if not worst.ok else Check(ok=page.ok)
 

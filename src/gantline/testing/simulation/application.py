@@ -46,6 +46,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     once: str = ""
     swallows_cancel: bool = False
 
+    @property
+    def may_crash(self) -> bool:
+        return "crash" in self.ends or any(one.may_crash for one in self.follow_ups)
+
 
 class Journal(msgspec.Struct):
     """What really happened, seen from outside of all processes."""
@@ -64,7 +68,7 @@ async def _resolve(host: str, port: int) -> list[str]:
 
 
 class Receiver:
-    """Stands for the sender of webhooks and the receiver: now and then it refuses or says nothing."""
+    """Stands for the sender of webhooks and their receiver, which now and then says nothing."""
 
     def __init__(self, process: Process, network: Network, journal: Journal) -> None:
         self._process = process

@@ -75,11 +75,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     virtual_seconds: float
     turns: int
     calls: Counter[str]
+    idle_calls: int
+    """Claims and reads that found nothing: what passes while nothing happens."""
     faults: Counter[str]
     jobs: int
     runs: int
     happened: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
+    """The record: what was done and what went wrong, with its time."""
+
+    def without_notes(self) -> "Report":
+        return msgspec.structs.replace(self, notes=(), happened=())
 
 
 def simulate(script: Script, *, wrap: Wrap = lambda store, process: store) -> Report:
@@ -114,6 +120,7 @@ class _Simulation:
         self._submitted: list[tuple[UUID, str]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._violations: list[str] = []
+        self._runs = 0
         world.on_end = self._start_again
 
     def run(self) -> Report:
@@ -124,6 +131,7 @@ class _Simulation:
         except Exception as error:
             self._violations.append(f"the run could not go on: {error!r}")
         self._violations += world.errors
+        ended = [call for call in self._history.calls if call.is_answered]
         return Report(
             seed=self._script.seed,
             violations=tuple(self._violations),
@@ -131,9 +139,10 @@ class _Simulation:
             virtual_seconds=world.now - 1000.0,
             turns=world.turns,
             calls=self._network.calls,
+            idle_calls=sum(not call.answers or call.answers == (0,) for call in ended),
             faults=self._network.faults,
             jobs=len(self._submitted),
-            runs=len(self._journal.runs),
+            runs=self._runs,
             happened=tuple(self._network.happened),
             notes=tuple(world.notes),
         )
@@ -229,6 +238,7 @@ class _Simulation:
         await self._stop_workers()
         await self._judge(truth)
         await truth.close()
+        self._runs = len(self._journal.runs)
 
     def _in_client(
         self, client: Process, step: Submit | Act | Switch | Recur | Wait | None
@@ -461,15 +471,18 @@ async def post(api: ASGIApp, path: str, body: object) -> tuple[int, Any]:
     async def receive() -> MutableMapping[str, Any]:
         if unread:
             return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        return await asyncio.get_running_loop().create_future()
+        hangs_up: asyncio.Future[MutableMapping[str, Any]]
+        hangs_up = asyncio.get_running_loop().create_future()
+        return await hangs_up
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     headers = [(b"content-type", b"application/json"), (b"host", b"simulation")]
-    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST"}
-    scope |= {"path": path, "raw_path": path.encode(), "root_path": "", "query_string": b""}
-    scope |= {"scheme": "http", "headers": headers, "client": ("127.0.0.1", 1), "server": None}
+    scope: dict[str, Any] = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1"}
+    scope |= {"method": "POST", "path": path, "raw_path": path.encode(), "root_path": ""}
+    scope |= {"query_string": b"", "scheme": "http", "headers": headers}
+    scope |= {"client": ("127.0.0.1", 1), "server": None}
     await api(scope, receive, send)
     content = b"".join(message.get("body", b"") for message in sent)
     return sent[0]["status"], msgspec.json.decode(content) if content else None

@@ -140,11 +140,13 @@ def _draw_step(random: Random, seconds: float, index: int) -> Step:
 
 def _draw_submit(random: Random, at: float) -> Submit:
     key = random.choice(_KEYS) if random.random() < 0.2 else ""
+    plan = draw_plan(random)
     return Submit(
         at=at,
         job_type=random.choice(JOB_TYPES),
-        plan=draw_plan(random),
-        count=1 if key else random.choice((1, 1, 3, 20)),
+        plan=plan,
+        # It takes three crashes and as many leases to find one that crashes its worker.
+        count=1 if key or plan.may_crash else random.choice((1, 1, 3, 20)),
         priority=random.choice((None, 0, 1, 3)),
         delay=random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 40.0))),
         key=key,

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from threading import Thread, get_ident
 from typing import Any, Final, NoReturn, TypeVar
+from unittest.mock import patch
 
 from gantline.runtime import Inbox, Machine, hosted_by
 
@@ -37,7 +38,13 @@ class ProcessEnded(BaseException):
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop without files and sockets, whose time is the world's."""
 
+    # Asyncio's own, which a turn and the next timer depend on.
     _selector: Any
+    _ready: Any
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+    _thread_id: int | None
+    _run_once: Callable[[], None]
 
     def __init__(self, process: "Process") -> None:
         super().__init__()
@@ -61,20 +68,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     @property
     def due_at(self) -> float:
         """When it has something to do."""
-        if self._ready:  # type: ignore[attr-defined]  # asyncio's own queue of what is due
+        if self._ready:
             return 0.0
-        scheduled = self._scheduled  # type: ignore[attr-defined]  # and its heap of timers
+        scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
             self._timer_cancelled_count -= 1
-        return scheduled[0]._when if scheduled else float("inf")
+        return float(scheduled[0]._when) if scheduled else float("inf")
 
     def turn(self) -> None:
         """Do what is due now, once."""
         self._thread_id = get_ident()
         events._set_running_loop(self)
         try:
-            self._run_once()  # type: ignore[attr-defined]  # one turn, as run_forever does it
+            self._run_once()
         except ProcessEnded:
             pass
         finally:
@@ -305,8 +312,9 @@ class World:
 
     def note(self, text: str) -> None:
         """Write a line of the run's record; two runs of a seed have the same."""
-        self.notes.append(f"{self.now:.6f} {text}")
-        self.sign(text)
+        if not self.is_over:  # what is let go in the end is not part of the run
+            self.notes.append(f"{self.now:.6f} {text}")
+            self.sign(text)
 
     def sign(self, text: str) -> None:
         """Make this, and when it happened, part of the digest."""
@@ -368,19 +376,17 @@ class World:
         connect = sqlite3.connect
 
         def opened(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*arguments, **options)
+            connection: sqlite3.Connection = connect(*arguments, **options)
             self.current.connections.append(connection)
             return connection
 
         # When the collector runs is not part of the seed, and it calls finalizers.
         gc.disable()
-        sqlite3.connect = opened
         try:
-            with hosted_by(SimulatedHost(self)):
+            with hosted_by(SimulatedHost(self)), patch.object(sqlite3, "connect", opened):
                 yield
         finally:
             self.is_over = True
-            sqlite3.connect = connect
             self._let_go()
             gc.enable()
 

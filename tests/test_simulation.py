@@ -1,0 +1,152 @@
+"""The simulation: one seed is one run, processes end as by SIGKILL, and broken rules are seen."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gantline.contract.store import JobStore
+from gantline.testing.faults import intercepted
+from gantline.testing.simulation.application import Plan
+from gantline.testing.simulation.network import Chances
+from gantline.testing.simulation.run import Report, simulate
+from gantline.testing.simulation.script import Script, StoreKind, Submit, Trouble, draw_script
+from gantline.testing.simulation.shrink import shrink
+from gantline.testing.simulation.world import Process, World
+
+pytestmark = pytest.mark.matrix
+
+STORES: tuple[StoreKind, ...] = ("memory", "sqlite")
+
+
+def small(store: StoreKind = "memory", *steps: Submit | Trouble, **changes: Any) -> Script:
+    usual: dict[str, Any] = {
+        "seed": 7,
+        "store": store,
+        "workers": 1,
+        "slots": 2,
+        "lease": 5.0,
+        "chances": Chances(fault=0, hint_lost=0, hint_doubled=0),
+        "steps": steps or (Submit(at=0.0, job_type="plain", plan=Plan(), count=3),),
+    }
+    return Script(**usual | changes)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_one_seed_is_one_run(store: StoreKind) -> None:
+    script = draw_script(5, store, steps=20)
+    first, second = simulate(script), simulate(script)
+    assert first.digest == second.digest
+    assert first.calls == second.calls
+    assert first.notes == second.notes
+
+
+def test_another_seed_is_another_run() -> None:
+    scripts = [draw_script(seed, "memory", steps=10) for seed in (1, 2)]
+    assert len({simulate(script).digest for script in scripts}) == 2
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_seeds_break_no_rule(store: StoreKind, seed: int) -> None:
+    report = simulate(draw_script(seed, store, steps=40))
+    assert report.violations == ()
+    assert report.faults
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_killed_worker_s_job_is_run_again(store: StoreKind) -> None:
+    submit = Submit(at=0.0, job_type="plain", plan=Plan(seconds=10.0))
+    report = simulate(small(store, submit, Trouble(at=5.0, what="crash")))
+    assert report.violations == ()
+    assert sum(note.endswith("worker-0 is gone") for note in report.notes) == 2  # and in the end
+    assert report.runs == 1  # the one that was killed never came to its end
+
+
+def test_virtual_time_costs_nothing() -> None:
+    submit = Submit(at=0.0, job_type="plain", plan=Plan(), delay=3600.0)
+    report = simulate(small("memory", submit, lease=30.0))
+    assert report.virtual_seconds > 1800  # it is waited for so long, and reported
+    assert "is Queued for ever" in report.violations[0]
+
+
+def test_an_error_that_nobody_sees_is_a_violation() -> None:
+    world = World(1)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1)
+
+    world.run(main)
+    assert len(world.errors) == 1
+    assert "ZeroDivisionError" in world.errors[0]
+
+
+def test_a_process_that_crashes_is_not_cleaned_up() -> None:
+    world, cleaned = World(1), []
+
+    async def live() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            cleaned.append(world.now)
+
+    async def main() -> None:
+        process = world.start("one")
+        process.run(live)
+        await asyncio.sleep(1)
+        world.crash(process)
+        await asyncio.sleep(100)
+        assert not cleaned
+
+    world.run(main)
+
+
+def test_a_frozen_process_goes_on_where_it_was() -> None:
+    world, seen = World(1), []
+
+    async def live() -> None:
+        for _ in range(3):
+            await asyncio.sleep(1)
+            seen.append(round(world.now - 1000))
+
+    async def main() -> None:
+        process = world.start("one")
+        process.run(live)
+        process.frozen_until = world.now + 50
+        await asyncio.sleep(100)
+
+    world.run(main)
+    assert seen == [51, 52, 53]  # it had not begun before
+
+
+def forgetting(store: JobStore, process: Process) -> JobStore:
+    """Acknowledges every third insert without storing it."""
+    inserts = 0
+
+    async def around(verb: str, call: Any) -> Any:
+        nonlocal inserts
+        inserts += verb == "insert"
+        if verb != "insert" or inserts % 3:
+            return await call()
+        answer = await call()
+        jobs = list(store._jobs)  # type: ignore[attr-defined]  # the memory store's own
+        for job_id in jobs[-len(answer) :]:
+            del store._jobs[job_id]  # type: ignore[attr-defined]  # likewise
+        return answer
+
+    return intercepted(store, around)
+
+
+def broken(script: Script) -> Report:
+    return simulate(script, wrap=forgetting)
+
+
+def test_a_store_that_forgets_is_caught_and_the_script_is_shortened() -> None:
+    steps = [Submit(at=float(at), job_type="plain", plan=Plan()) for at in range(8)]
+    script = small("memory", *steps, Trouble(at=3.5, what="freeze", seconds=1.0))
+    assert simulate(script).violations == ()
+    assert broken(script).violations
+    shortest = shrink(script, broken)
+    assert len(shortest.steps) == 3
+    assert broken(shortest).violations
