@@ -8,7 +8,7 @@ from gantline.api.documents import JobTypeState
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
 from gantline.cli.options import check_name
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted
 from gantline.cli.type_stats import stats
@@ -28,7 +28,6 @@ type_.add_command(stats)
 
 @type_.command(name="list")
 @all_tenants_option
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List the types of the tenant's jobs. Switches and workers apply to all tenants."""
@@ -49,7 +48,6 @@ async def list_(cli: Cli) -> None:
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Stop claiming jobs of a type; running jobs continue."""
@@ -60,7 +58,6 @@ async def pause(cli: Cli, name: str) -> None:
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Start claiming jobs of a type again."""
@@ -72,7 +69,6 @@ async def resume(cli: Cli, name: str) -> None:
 @type_.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def disable(cli: Cli, name: str, yes: bool) -> None:
     """Refuse new jobs of a type, and fail waiting ones when their turn comes."""
@@ -86,7 +82,6 @@ async def disable(cli: Cli, name: str, yes: bool) -> None:
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def enable(cli: Cli, name: str) -> None:
     """Accept and run jobs of a type again; redrive those that failed."""

@@ -15,7 +15,7 @@ from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
 from gantline.cli.backend import Backend
 from gantline.cli.command import FAILED, command, confirm
 from gantline.cli.options import parse_id, span
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError, InvalidInput
@@ -80,7 +80,6 @@ def webhook() -> None:
 @click.option("--timeout", "answered_within", type=span, default="30s", show_default=True)
 @click.option("--retry", "waits", type=span, multiple=True, help="A wait before a retry.")
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
-@pass_cli
 @command
 async def add(
     cli: Cli,
@@ -119,7 +118,6 @@ async def add(
 
 
 @webhook.command(name="list")
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List webhooks, oldest first."""
@@ -131,7 +129,6 @@ async def list_(cli: Cli) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def show(cli: Cli, webhook_id: str) -> None:
     """Show a webhook. Its secret cannot be shown again."""
@@ -142,7 +139,6 @@ async def show(cli: Cli, webhook_id: str) -> None:
 @webhook.command()
 @click.argument("webhook_id")
 @click.option("--wait", type=span, default="30s", show_default=True, help="How long to wait.")
-@pass_cli
 @command
 async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
     """Send a test event to a webhook once, and show the answer."""
@@ -201,7 +197,6 @@ async def _watch(
 @click.option("--status", type=click.Choice([*map(str, DeliveryStatus)], case_sensitive=False))
 @click.option("--delivery", "delivery_id", help="Show one delivery with its attempts.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@pass_cli
 @command
 async def deliveries(
     cli: Cli, webhook_id: str, status: str | None, delivery_id: str | None, limit: int
@@ -233,7 +228,6 @@ async def deliveries(
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def replay(
     cli: Cli,
@@ -274,7 +268,6 @@ async def replay(
     help="How long the old secret still signs, too.",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> None:
     """Replace the secret of a webhook; the new one is shown only once."""
@@ -285,7 +278,6 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
 
 
 @webhook.command()
-@pass_cli
 @command
 async def rekey(cli: Cli) -> None:
     """Encrypt the secrets of all webhooks again, with the first key of GANTLINE_WEBHOOK_KEY.
@@ -302,7 +294,6 @@ async def rekey(cli: Cli) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def enable(cli: Cli, webhook_id: str) -> None:
     """Send events to a webhook again; deliveries that failed meanwhile can be replayed."""
@@ -312,7 +303,6 @@ async def enable(cli: Cli, webhook_id: str) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def disable(cli: Cli, webhook_id: str) -> None:
     """Stop sending events to a webhook. Pending deliveries fail."""
@@ -323,7 +313,6 @@ async def disable(cli: Cli, webhook_id: str) -> None:
 @webhook.command()
 @click.argument("webhook_id")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
     """Delete a webhook; pending deliveries fail."""
@@ -339,7 +328,6 @@ async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
 @click.argument("body", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-H", "--header", "headers", multiple=True, help="As received: 'webhook-id: …'.")
 @click.option("--tolerance", type=span, default="5m", show_default=True)
-@pass_cli
 @command
 async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timedelta) -> None:
     """Check the signature of a request; its BODY is a file, or `-`.
