@@ -14,7 +14,7 @@ import msgspec
 from gantline.api.searching import FindOptions
 from gantline.app.settings import FLAG
 from gantline.auth.action import Action
-from gantline.cli.backend import Acted, Backend, Found, Kind
+from gantline.cli.backend import Backend, Found, Kind
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
@@ -28,6 +28,7 @@ from gantline.contract.retention import Retention
 from gantline.contract.retry import MAX_DELAY
 from gantline.contract.status import TERMINAL, JobStatus
 from gantline.contract.store import JobStore
+from gantline.manager.manager import Acted
 from gantline.manager.pruner import Pruner
 from gantline.manager.switches import Switches
 

@@ -15,12 +15,11 @@ from gantline.api.schedule_documents import (
     schedule_document,
 )
 from gantline.auth.action import Action
-from gantline.cli.backend import Submitted
 from gantline.cli.prepare import prepare
 from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.manager.manager import JobManager
+from gantline.manager.manager import JobManager, Submitted
 from gantline.schedules.schedules import Schedules, all_schedules, tenant_prefix
 
 if TYPE_CHECKING:
@@ -46,15 +45,15 @@ class StoreSchedules:
         async for stored in all_schedules(self._store, prefix=tenant_prefix(self._cli.tenant)):
             yield schedule_document(stored.record, with_payload=True)
 
-    async def schedule(self, name: str, /) -> ScheduleDocument:
+    async def schedule(self, name: str) -> ScheduleDocument:
         stored = await self._schedules.get(self._cli.tenant, name)
         return schedule_document(stored.record, with_payload=True)
 
-    async def next_runs(self, name: str, count: int, /) -> RunsToCome:
+    async def next_runs(self, name: str, count: int) -> RunsToCome:
         stored = await self._schedules.get(self._cli.tenant, name)
         return runs_to_come(stored.record, count)
 
-    async def add_schedule(self, new: NewSchedule, /) -> ScheduleDocument:
+    async def add_schedule(self, new: NewSchedule) -> ScheduleDocument:
         payload = new.payload if isinstance(new.payload, msgspec.Raw) else _NULL
         job = prepare(
             self._cli,
@@ -91,10 +90,10 @@ class StoreSchedules:
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    async def pause_schedule(self, name: str, /) -> ScheduleDocument:
+    async def pause_schedule(self, name: str) -> ScheduleDocument:
         return await self._pause(name, "pauseSchedule", paused=True)
 
-    async def resume_schedule(self, name: str, /) -> ScheduleDocument:
+    async def resume_schedule(self, name: str) -> ScheduleDocument:
         return await self._pause(name, "resumeSchedule", paused=False)
 
     async def _pause(self, name: str, operation: str, *, paused: bool) -> ScheduleDocument:
@@ -103,13 +102,13 @@ class StoreSchedules:
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    async def run_schedule(self, name: str, /) -> Submitted:
+    async def run_schedule(self, name: str) -> Submitted:
         await self._audited("runSchedule", name)
         submitted = await self._schedules.run(self._cli.tenant, name, owner=self._cli.actor)
         await self._cli.hint(self._store)
         return submitted
 
-    async def delete_schedule(self, name: str, /) -> None:
+    async def delete_schedule(self, name: str) -> None:
         await self._audited("deleteSchedule", name)
         await self._schedules.delete(self._cli.tenant, name, origin="cli")
         await self._hint()
