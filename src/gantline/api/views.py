@@ -194,14 +194,5 @@ def dead_summary(counted: Sequence[DeadCount]) -> DeadSummary:
         total=sum(by_status.values()),
         failed=by_status[JobStatus.FAILED],
         poisoned=by_status[JobStatus.POISONED],
-        reasons=[
-            DeadCountDocument(
-                status=one.status,
-                reason=one.reason,
-                job_type=one.job_type,
-                jobs=one.jobs,
-                newest_at=one.newest_at,
-            )
-            for one in counted
-        ],
+        reasons=[DeadCountDocument(**msgspec.structs.asdict(one)) for one in counted],
     )

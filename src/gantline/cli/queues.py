@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from gantline.api.documents import JobCounts, QueueState
+from gantline.api.tallies import COUNTED
 from gantline.cli.backend import Backend
 from gantline.cli.command import command
 from gantline.cli.options import check_name
@@ -14,15 +15,6 @@ from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 
-COUNTED: Final = (
-    "queued",
-    "scheduled",
-    "running",
-    "completed",
-    "failed",
-    "poisoned",
-    "cancelled",
-)
 # What is queued and scheduled would read as two jobs beside each other.
 COUNT_COLUMNS: Final = ("due", *COUNTED[1:])
 RARELY_ASKED: Final = ("cancelled", "completed", "scheduled")

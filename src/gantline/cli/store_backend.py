@@ -16,13 +16,12 @@ from gantline.api.documents import (
     JobDocument,
     JobTypeState,
     LaneDocument,
-    QueueDocument,
     QueuesDocument,
     QueueState,
     StatusDocument,
 )
 from gantline.api.searching import FindOptions, find_each, make_filter
-from gantline.api.tallies import summed
+from gantline.api.tallies import lane_document, queue_document, queue_state, type_state
 from gantline.api.views import (
     attempts_of,
     dead_summary,
@@ -226,13 +225,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             lanes.setdefault(queue, [])
         now = await self._store.ping()
         items = [
-            QueueDocument(
-                queue=queue,
-                paused=queue in self._switches.paused_queues,
-                max_depth=self._switches.depth_caps.get(queue),
-                **summed(counted, now),
-            )
-            for queue, counted in lanes.items()
+            queue_document(queue, counted, self._switches, now) for queue, counted in lanes.items()
         ]
         return QueuesDocument(items=items, omitted=0)
 
@@ -254,11 +247,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     async def _queue_state(self, queue: str) -> QueueState:
         await self._cli.hint(self._store, Hint.SWITCHED)
-        return QueueState(
-            queue=queue,
-            paused=queue in self._switches.paused_queues,
-            max_depth=self._switches.depth_caps.get(queue),
-        )
+        return queue_state(queue, self._switches)
 
     async def types(self) -> list[TypeSeen]:
         await self._switches.refresh()
@@ -299,11 +288,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     async def _type_state(self, job_type: str) -> JobTypeState:
         await self._cli.hint(self._store, Hint.SWITCHED)
-        return JobTypeState(
-            job_type=job_type,
-            disabled=job_type in self._switches.disabled_types,
-            paused=job_type in self._switches.paused_types,
-        )
+        return type_state(job_type, self._switches)
 
     async def waiting(self, job_type: str) -> int:
         """How many jobs of a type would fail if it were disabled, as far as can be seen."""
@@ -340,10 +325,8 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     async def lanes(self) -> list[LaneDocument]:
         now = await self._store.ping()
-        return [
-            LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-            for lane in await self._store.counts(tenant_id=self._cli.scope)
-        ]
+        lanes = await self._store.counts(tenant_id=self._cli.scope)
+        return [lane_document(lane, now) for lane in lanes]
 
 
 def _logged(row: LogEntry) -> LoggedEntry:

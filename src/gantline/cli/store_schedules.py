@@ -13,10 +13,11 @@ from gantline.api.schedule_documents import (
     recurrence_of,
     runs_to_come,
     schedule_document,
+    schedule_of,
 )
 from gantline.auth.action import Action
 from gantline.cli.prepare import prepare
-from gantline.contract.schedule import NAME_LIMIT, Schedule
+from gantline.contract.schedule import NAME_LIMIT
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import JobManager, Submitted
@@ -65,26 +66,7 @@ class StoreSchedules:
             priority=new.priority,
             max_attempts=new.max_attempts,
         ).job
-        schedule = Schedule(
-            name=new.name,
-            tenant_id=job.tenant_id,
-            recurrence=recurrence_of(new),
-            job_type=job.job_type,
-            payload=job.payload,
-            payload_version=job.payload_version,
-            subject_id=job.subject_id,
-            queue=job.queue,
-            priority=job.priority,
-            max_attempts=job.max_attempts,
-            owner=job.created_by,
-            start=new.start,
-            end=new.end,
-            jitter_seconds=new.jitter_seconds,
-            misfire=new.misfire,
-            catch_up_limit=new.catch_up_limit,
-            grace_seconds=new.grace_seconds,
-            overlap=new.overlap,
-        )
+        schedule = schedule_of(new, new.name, recurrence_of(new), job)
         await self._audited("createSchedule", new.name)
         stored = await self._schedules.create(schedule, origin="cli")
         await self._hint()

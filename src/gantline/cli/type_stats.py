@@ -7,8 +7,9 @@ from typing import Any, Final
 import click
 
 from gantline.api.documents import ListedJob
+from gantline.api.tallies import COUNTED
 from gantline.cli.command import command
-from gantline.cli.queues import COUNT_COLUMNS, COUNTED, count_cells
+from gantline.cli.queues import COUNT_COLUMNS, count_cells
 from gantline.cli.searching import internal_option
 from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns

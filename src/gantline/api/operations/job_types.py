@@ -3,11 +3,12 @@
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import JobTypeDocument, JobTypesDocument, JobTypeState
+from gantline.api.documents import JobTypeDocument, JobTypesDocument
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused
+from gantline.api.tallies import type_state
 from gantline.auth.authorizer import Target
 
 
@@ -58,13 +59,7 @@ class JobTypes:
         return job_type
 
     def _state(self, name: str) -> Response:
-        switches = self._jobs.switches
-        state = JobTypeState(
-            job_type=name,
-            disabled=name in switches.disabled_types,
-            paused=name in switches.paused_types,
-        )
-        return JsonResponse(200, state)
+        return JsonResponse(200, type_state(name, self._jobs.switches))
 
     def _document(self, job_type: DeclaredJob) -> JobTypeDocument:
         handler, switches = job_type.handler, self._jobs.switches

@@ -21,6 +21,7 @@ from gantline.api.schedule_documents import (
     recurrence_of,
     runs_to_come,
     schedule_document,
+    schedule_of,
 )
 from gantline.api.sent import JobToSubmit
 from gantline.api.views import status_url
@@ -162,26 +163,7 @@ class ScheduleOperations:
         if is_new:
             await self._access.target(call, Target.of(job), what=_what(name))
         await self._access.target(call, Target.of(job), action=Action.SUBMIT)
-        return Schedule(
-            name=name,
-            tenant_id=job.tenant_id,
-            recurrence=recurrence,
-            job_type=job.job_type,
-            payload=job.payload,
-            payload_version=job.payload_version,
-            subject_id=job.subject_id,
-            queue=job.queue,
-            priority=job.priority,
-            max_attempts=job.max_attempts,
-            owner=job.created_by,
-            start=sent.start,
-            end=sent.end,
-            jitter_seconds=sent.jitter_seconds,
-            misfire=sent.misfire,
-            catch_up_limit=sent.catch_up_limit,
-            grace_seconds=sent.grace_seconds,
-            overlap=sent.overlap,
-        )
+        return schedule_of(sent, name, recurrence, job)
 
     async def _shown(
         self,
