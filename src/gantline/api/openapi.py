@@ -7,12 +7,7 @@ from typing import Any, Final
 import msgspec
 from starlette.routing import compile_path
 
-from gantline.api.documents import (
-    AcceptedDocument,
-    ProblemDocument,
-    ResetDocument,
-    StatusDocument,
-)
+from gantline.api.documents import AcceptedDocument, ProblemDocument, ResetDocument, StatusDocument
 from gantline.api.operation import EventText, Html, Operation
 from gantline.api.problems import KINDS, ApiCode, Kind
 from gantline.api.streams.identity import COOKIE, PARAMETER

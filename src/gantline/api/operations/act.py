@@ -9,12 +9,7 @@ from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.sent import JobEdited, JobToSubmit
 from gantline.api.views import entity_tag, status_document, status_url
-from gantline.contract.errors import (
-    GantlineError,
-    IllegalTransition,
-    JobNotFound,
-    VersionMismatch,
-)
+from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound, VersionMismatch
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.wakeup import Hint

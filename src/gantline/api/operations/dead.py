@@ -9,11 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import (
-    ErrorDetail,
-    RedrivenItem,
-    RedriveReport,
-)
+from gantline.api.documents import ErrorDetail, RedrivenItem, RedriveReport
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Parts
 from gantline.api.operations.read import JobReading

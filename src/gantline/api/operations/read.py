@@ -5,11 +5,7 @@ from typing import TypedDict
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import (
-    AttemptsDocument,
-    HistoryDocument,
-    JobPage,
-)
+from gantline.api.documents import AttemptsDocument, HistoryDocument, JobPage
 from gantline.api.headers import is_known
 from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Parts
