@@ -8,7 +8,7 @@ import msgspec
 from starlette.routing import compile_path
 
 from gantline.api.documents import AcceptedDocument, ProblemDocument, ResetDocument, StatusDocument
-from gantline.api.operation import EventText, Html, Operation
+from gantline.api.operation import EventText, Html, Operation, RequestHeader
 from gantline.api.problems import KINDS, ApiCode, Kind
 from gantline.api.streams.identity import COOKIE, PARAMETER
 from gantline.contract.codec import Codec
@@ -84,22 +84,21 @@ _ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     202: ("Location", "Retry-After"),
 }
 
-_WEBHOOK_HEADERS: Final = (
-    ("webhook-id", "Of this message; the same whenever it is sent again.", {"type": "string"}),
-    ("webhook-timestamp", "When it was sent, in seconds.", {"type": "string"}),
-    (
-        "webhook-signature",
-        "One or more of `v1,` and the HMAC-SHA256 over id, timestamp and body, in base64.",
-        {"type": "string"},
-    ),
-    (
-        "X-Gantline-Signature",
-        "`sha256=` and the HMAC-SHA256 over the body, in hex; the prefix is the endpoint's.",
-        {"type": "string"},
-    ),
-    ("X-Gantline-Event-Type", "What happened.", {"type": "string"}),
-    ("X-Gantline-Delivery-Id", "As webhook-id.", {"type": "string"}),
+_CORRELATION_ID: Final = RequestHeader(
+    "X-Correlation-Id",
+    "Comes back with the answer; made when it is not sent.",
+    {"type": "string", "pattern": "^[A-Za-z0-9._:|/+=@~-]{1,128}$"},
 )
+_WEBHOOK_HEADERS: Final = {
+    "webhook-id": "Of this message; the same whenever it is sent again.",
+    "webhook-timestamp": "When it was sent, in seconds.",
+    "webhook-signature": "One or more of `v1,` and the HMAC-SHA256 over id, timestamp and body, in "
+    "base64.",
+    "X-Gantline-Signature": "`sha256=` and the HMAC-SHA256 over the body, in hex; the prefix is "
+    "the endpoint's.",
+    "X-Gantline-Event-Type": "What happened.",
+    "X-Gantline-Delivery-Id": "As webhook-id.",
+}
 
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -190,25 +189,15 @@ def _query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
-    correlation = {
-        "name": "X-Correlation-Id",
-        "in": "header",
-        "required": False,
-        "description": "Comes back with the answer; made when it is not sent.",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:|/+=@~-]{1,128}$"},
-    }
     return [
-        correlation,
-        *(
-            {
-                "name": header.name,
-                "in": "header",
-                "required": False,
-                "description": header.description,
-                "schema": dict(header.schema),
-            }
-            for header in operation.headers
-        ),
+        {
+            "name": header.name,
+            "in": "header",
+            "required": False,
+            "description": header.description,
+            "schema": dict(header.schema),
+        }
+        for header in (_CORRELATION_ID, *operation.headers)
     ]
 
 
@@ -290,8 +279,14 @@ def _webhook_request(
         "tags": ["webhooks"],
         "security": [],
         "parameters": [
-            {"name": header, "in": "header", "required": True, "description": text, "schema": kind}
-            for header, text, kind in _WEBHOOK_HEADERS
+            {
+                "name": header,
+                "in": "header",
+                "required": True,
+                "description": text,
+                "schema": {"type": "string"},
+            }
+            for header, text in _WEBHOOK_HEADERS.items()
         ],
         "requestBody": {
             "required": True,

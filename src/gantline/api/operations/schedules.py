@@ -5,7 +5,6 @@ import asyncio
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import AcceptedDocument
 from gantline.api.headers import entity_tags
 from gantline.api.json_response import PRIVATE, Headers, JsonResponse
 from gantline.api.operation import Parts
@@ -24,7 +23,7 @@ from gantline.api.schedule_documents import (
     schedule_of,
 )
 from gantline.api.sent import JobToSubmit
-from gantline.api.views import status_url
+from gantline.api.views import accepted_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import NotThere, VersionMismatch
@@ -116,15 +115,15 @@ class ScheduleOperations:
             schedule.tenant_id, schedule.name, owner=call.principal.id
         )
         self._jobs.wakeup.notify(job_id=submitted.job_id)
-        url = status_url(call.root, submitted.job_id)
-        accepted = AcceptedDocument(
-            job_id=submitted.job_id,
-            subject_id=schedule.subject_id,
-            status_url=url,
-            status=JobStatus.QUEUED,
+        accepted = accepted_document(
+            call.root,
+            submitted.job_id,
+            schedule.subject_id,
+            JobStatus.QUEUED,
             duplicate=submitted.duplicate,
         )
-        headers = {"location": url, "retry-after": str(self._settings.retry_after_seconds)}
+        after = str(self._settings.retry_after_seconds)
+        headers = {"location": accepted.status_url, "retry-after": after}
         return JsonResponse(202, accepted, headers)
 
     # -- what they share --------------------------------------------------------------------------
