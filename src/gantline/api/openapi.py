@@ -111,7 +111,7 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Gantline", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "webhooks": _webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
+        "webhooks": {name: {"post": _webhook_request(name, schemas)} for name in EVENT_TYPES},
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
@@ -265,14 +265,8 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _webhooks(standard: dict[str, Any], cloud_event: dict[str, Any]) -> dict[str, Any]:
-    """The requests that webhooks make, one for each type of event; all look the same."""
-    return {name: {"post": _webhook_request(name, standard, cloud_event)} for name in EVENT_TYPES}
-
-
-def _webhook_request(
-    name: str, standard: dict[str, Any], cloud_event: dict[str, Any]
-) -> dict[str, Any]:
+def _webhook_request(name: str, schemas: _Schemas) -> dict[str, Any]:
+    """The request that a webhook makes for a type of event; all look the same."""
     return {
         "operationId": f"on.{name}",
         "summary": f"Send {name} to an endpoint.",
@@ -291,8 +285,8 @@ def _webhook_request(
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {"schema": standard},
-                "application/cloudevents+json": {"schema": cloud_event},
+                "application/json": {"schema": schemas.of(StandardEvent)},
+                "application/cloudevents+json": {"schema": schemas.of(CloudEvent)},
             },
         },
         "responses": {

@@ -113,7 +113,7 @@ class Submitter:
         raw = asked.payload if isinstance(asked.payload, msgspec.Raw) else _NULL
         return job_type.prepare(
             read_payload(job_type.handler, raw, asked.payload_version),
-            delay=_span(asked.delay_seconds),
+            delay=asked.delay_seconds,
             at=asked.scheduled_at,
             priority=asked.priority,
             queue=asked.queue,
@@ -259,10 +259,6 @@ def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any
 def _invalid(pointer: str, detail: str) -> Refused:
     error = ErrorDetail(pointer=pointer, detail=detail)
     return Refused(Code.VALIDATION_ERROR, f"{pointer}: {detail}.", errors=[error])
-
-
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _canonical(content: bytes) -> bytes:

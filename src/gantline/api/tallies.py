@@ -10,15 +10,7 @@ from gantline.api.documents import JobTypeState, LaneDocument, QueueDocument, Qu
 from gantline.contract.query import LaneCounts
 from gantline.manager.switches import Switches
 
-COUNTED: Final = (
-    "queued",
-    "scheduled",
-    "running",
-    "completed",
-    "failed",
-    "poisoned",
-    "cancelled",
-)
+COUNTED: Final = ("queued", "scheduled", "running", "completed", "failed", "poisoned", "cancelled")
 
 
 def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:

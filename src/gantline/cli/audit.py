@@ -58,18 +58,9 @@ def audit() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True)
 @everywhere_option
 @command
-async def list_(
-    cli: Cli,
-    /,
-    aggregate: str | None,
-    actor: str | None,
-    action: str | None,
-    since: datetime | None,
-    limit: int,
-    everywhere: bool,
-) -> None:
+async def list_(cli: Cli, /, limit: int, everywhere: bool, **chosen_by: Any) -> None:
     """List actions and refusals, newest first."""
-    audit_filter = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
+    audit_filter = AuditFilter(**chosen_by)
     found: list[AuditEvent] = []
     async with cli.backend() as backend:
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):

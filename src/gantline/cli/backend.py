@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from gantline.api.documents import HistoryEntry, ListedJob
 from gantline.cli.talk import say
 from gantline.contract.status import JobStatus
@@ -54,13 +56,13 @@ class SeenEvent(NamedTuple):
     """None from a server: of the tenant that is asked for."""
 
 
-class TypeSeen(NamedTuple):
+class TypeSeen(msgspec.Struct, frozen=True, rename="camel"):
     job_type: str
     queued: int
     running: int
+    workers: int | None
     paused: bool
     disabled: bool
-    workers: int | None = None
 
 
 class Known(NamedTuple):

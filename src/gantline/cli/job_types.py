@@ -3,6 +3,7 @@
 from typing import Final
 
 import click
+import msgspec
 
 from gantline.api.documents import JobTypeState
 from gantline.cli.backend import Backend
@@ -32,17 +33,7 @@ type_.add_command(stats)
 async def list_(cli: Cli) -> None:
     """List the types of the tenant's jobs. Switches and workers apply to all tenants."""
     async with cli.backend() as backend:
-        rows = [
-            {
-                "jobType": one.job_type,
-                "queued": one.queued,
-                "running": one.running,
-                "workers": one.workers,
-                "paused": one.paused,
-                "disabled": one.disabled,
-            }
-            for one in await backend.types()
-        ]
+        rows = [msgspec.to_builtins(one) for one in await backend.types()]
     cli.output.rows(rows, _COLUMNS, empty="No type is known yet: no job, no worker, no switch.")
 
 

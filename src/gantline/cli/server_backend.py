@@ -189,8 +189,9 @@ class ServerBackend(AsyncClient):
                 name,
                 queued[name],
                 running[name],
-                name in declared and declared[name].paused,
-                name in declared and declared[name].disabled,
+                workers=None,
+                paused=name in declared and declared[name].paused,
+                disabled=name in declared and declared[name].disabled,
             )
             for name in sorted(set(queued) | set(declared))
         ]

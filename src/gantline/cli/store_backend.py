@@ -261,7 +261,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         paused, disabled = self._switches.paused_types, self._switches.disabled_types
         return [
             TypeSeen(
-                name, queued[name], running[name], name in paused, name in disabled, workers[name]
+                name, queued[name], running[name], workers[name], name in paused, name in disabled
             )
             for name in sorted(set(queued) | set(workers) | paused | disabled)
         ]

@@ -71,7 +71,6 @@ def webhook() -> None:
 @click.option("--description", default="")
 @click.option(
     "--format",
-    "format_",
     type=click.Choice([*map(str, BodyFormat)]),
     default=str(BodyFormat.STANDARD),
     show_default=True,
@@ -84,27 +83,19 @@ def webhook() -> None:
 async def add(
     cli: Cli,
     /,
-    url: str,
     event_types: tuple[str, ...],
     job_types: tuple[str, ...],
-    description: str,
-    format_: str,
-    header_prefix: str,
     answered_within: timedelta,
     waits: tuple[timedelta, ...],
-    concurrency: int,
+    **others: Any,
 ) -> None:
     """Create a webhook for the tenant. Its secret is shown only once."""
     webhook = WebhookToKeep(
-        url=url,
-        description=description,
         event_types=event_types or OUTCOMES,
         job_types=job_types,
-        format=BodyFormat(format_),
-        header_prefix=header_prefix,
         timeout_seconds=answered_within.total_seconds(),
         retry_seconds=tuple(wait.total_seconds() for wait in waits) or None,
-        concurrency=concurrency,
+        **others,
     )
     async with cli.backend(create=True) as backend:
         issued = await backend.create_webhook(_checked(webhook))
@@ -186,10 +177,14 @@ async def _watch(
         except TimeoutError:
             say(f"{pending} Does a worker run, and was it started with GANTLINE_WEBHOOK_KEY?")
             raise
-    row = msgspec.to_builtins(found)
+    _show_delivery(cli, found)
+    return found.status is DeliveryStatus.DELIVERED
+
+
+def _show_delivery(cli: Cli, delivery: WebhookDelivery) -> None:
+    row = msgspec.to_builtins(delivery)
     tries = row.pop("tries")
     cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
-    return found.status is DeliveryStatus.DELIVERED
 
 
 @webhook.command()
@@ -204,10 +199,7 @@ async def deliveries(
     """List deliveries to a webhook, newest first, or show one with its attempts."""
     async with cli.backend() as backend:
         if delivery_id is not None:
-            found = await backend.delivery(_id(webhook_id), _id(delivery_id))
-            row = msgspec.to_builtins(found)
-            tries = row.pop("tries")
-            cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
+            _show_delivery(cli, await backend.delivery(_id(webhook_id), _id(delivery_id)))
             return
         with_status = None if status is None else DeliveryStatus(status)
         listed = backend.deliveries(_id(webhook_id), status=with_status, limit=limit)

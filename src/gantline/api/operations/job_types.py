@@ -53,7 +53,8 @@ class JobTypes:
         asked = call.path_params["job_type"]
         job_type = self._jobs.find_type(asked)
         name = job_type.name if job_type else asked[:128]  # rights are for a type, not its aliases
-        await self._access.target(call, _target(call, name), what=f"type:{name}")
+        target = Target(tenant_id=call.principal.tenant_id, job_type=name)
+        await self._access.target(call, target, what=f"type:{name}")
         if job_type is None:
             raise Refused(ApiCode.NOT_FOUND, "There is no such job type.")
         return job_type
@@ -78,7 +79,3 @@ class JobTypes:
             disabled=job_type.name in switches.disabled_types,
             paused=job_type.name in switches.paused_types,
         )
-
-
-def _target(call: Call, name: str) -> Target:
-    return Target(tenant_id=call.principal.tenant_id, job_type=name)
