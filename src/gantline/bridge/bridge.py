@@ -13,7 +13,7 @@ from gantline.wakeups.remote import hold_for_ever
 
 _log = logging.getLogger("gantline.bridge")
 
-DEFAULT_SOURCE: Final = "/gantline"
+_SOURCE: Final = "/gantline"
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 10.0
 
@@ -70,17 +70,16 @@ class Bridge:
 class OutcomePublisher:
     """Publish every event as a CloudEvent, on the topic `job.completed.<type>`."""
 
-    def __init__(self, broker: Broker, *, name: str, source: str = DEFAULT_SOURCE) -> None:
+    def __init__(self, broker: Broker, *, name: str) -> None:
         self.name = name
         self._broker = broker
-        self._source = source
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         await self._broker.publish(
             [
                 Outgoing(
                     f"{event.type}.{event.job.job_type}",
-                    encode_outcome(event, source=self._source),
+                    encode_outcome(event, source=_SOURCE),
                 )
                 for event in events
             ]

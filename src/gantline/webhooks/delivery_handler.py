@@ -50,7 +50,6 @@ class DeliveryHandler:
         disabler: EndpointDisabler,
         *,
         clock: Callable[[], Clock],
-        jitter: Callable[[], float] = random,
     ) -> None:
         self._endpoints = endpoints
         self._make_sender = make_sender
@@ -58,7 +57,6 @@ class DeliveryHandler:
         self._limits = limits
         self._disabler = disabler
         self._clock = clock
-        self._jitter = jitter
 
     async def deliver(self, delivery: Delivery, ctx: Context) -> AttemptResult:
         """Handle the job. What this returns or raises is all that is kept of the attempt."""
@@ -77,7 +75,7 @@ class DeliveryHandler:
             case DeliveryOutcome.DELIVERED:
                 return result
             case DeliveryOutcome.RETRY:
-                wait = choose_wait(ctx.attempt, stored.spec, jitter=self._jitter())
+                wait = choose_wait(ctx.attempt, stored.spec, jitter=random())
                 after = max(wait, timedelta(seconds=decision.retry_after_seconds))
                 raise Retry(decision.message, after=after, code=decision.code, detail=result.text())
             case DeliveryOutcome.REFUSED:
