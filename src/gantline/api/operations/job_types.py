@@ -5,18 +5,14 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.documents import JobTypeDocument, JobTypesDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.tallies import type_state
 from gantline.auth.authorizer import Target
 
 
-class JobTypes:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class JobTypes(Operations):
     async def listed(self, call: Call) -> Response:
         tenant_id = await self._access.tenant(call, None)
         await self._jobs.switches.refresh()

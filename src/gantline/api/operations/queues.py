@@ -8,7 +8,7 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.documents import QueuesDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.problems import invalid_parameter
 from gantline.api.sent import DepthCap, QueuesQuery
 from gantline.api.tallies import fullness, queue_document, queue_state
@@ -20,11 +20,7 @@ from gantline.contract.text import name_problem
 _NAME_LIMIT: Final = 128
 
 
-class Queues:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class Queues(Operations):
     async def listed(self, call: Call) -> Response:
         query: QueuesQuery = call.query
         tenant_id = await self._access.tenant(call, query.tenant_id)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.headers import entity_tags
 from gantline.api.json_response import PRIVATE, Headers, JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.operations.read import unchanged
 from gantline.api.paging import name_cursor_text, page_response, read_name_cursor
 from gantline.api.schedule_documents import (
@@ -32,13 +32,7 @@ from gantline.contract.status import JobStatus
 from gantline.schedules.schedules import StoredSchedule
 
 
-class ScheduleOperations:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._submitter = parts.submitter
-        self._settings = parts.settings
-
+class ScheduleOperations(Operations):
     # -- reading ----------------------------------------------------------------------------------
 
     async def listed(self, call: Call) -> Response:

@@ -5,17 +5,13 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.documents import ScaleDocument, StatisticsDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.sent import ScaleQuery, StatisticsQuery
 from gantline.api.tallies import fullness, lane_document, oldest_age_seconds, summed
 from gantline.contract.query import LaneCounts
 
 
-class Statistics:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class Statistics(Operations):
     async def all(self, call: Call) -> Response:
         query: StatisticsQuery = call.query
         lanes = await self._lanes(call, query)
