@@ -278,14 +278,14 @@ async def test_without_a_key_there_are_no_webhooks(receiver: Receiver) -> None:
 async def test_endpoints_are_read_once_for_all_events_of_a_page(receiver: Receiver) -> None:
     async with open_shop(receiver, cache_seconds=1.0) as shop:
         issued = await shop.endpoint()
-        read = shop.webhooks._endpoints._all
+        read = shop.webhooks._all
         asked = []
 
         async def counted(tenant_id: str) -> Any:
             asked.append(tenant_id)
             return await read(tenant_id)
 
-        shop.webhooks._endpoints._all = counted  # type: ignore[method-assign]  # and counts
+        shop.webhooks._all = counted  # type: ignore[method-assign]  # and counts
         for _ in range(20):
             await shop.ship()
         await shop.work()

@@ -102,13 +102,19 @@ class Api:
         self._jobs = jobs
         self.settings = settings or ApiSettings()
         authenticator = authenticator or AllowAnonymous()
+        responses = responses or Responses()
         gate = Gate(authorizer or DefaultAuthorizer(), audit or _TheirAudit(jobs), clock=jobs.clock)
-        self._parts = _parts(
-            jobs,
-            authenticator=authenticator,
-            gate=gate,
+        cache = JobCache(jobs, seconds=self.settings.cache_seconds, most=self.settings.cache_jobs)
+        access = Access(jobs, gate, cache)
+        self._parts = Parts(
+            jobs=jobs,
             settings=self.settings,
-            responses=responses or Responses(),
+            responses=responses,
+            access=access,
+            cache=cache,
+            submitter=Submitter(jobs, access, settings=self.settings, responses=responses),
+            streams=Streams(jobs, gate.authorizer, self.settings.streams),
+            stream_identity=Identity(authenticator, stream_tokens),
             stream_tokens=stream_tokens,
         )
         jobs.on_close(self._parts.streams.close)
@@ -228,30 +234,6 @@ class _TheirAudit:
 
     async def record(self, entry: AuditEntry) -> None:
         await self._jobs.audit.record(entry)
-
-
-def _parts(
-    jobs: Jobs,
-    *,
-    authenticator: Authenticator,
-    gate: Gate,
-    settings: ApiSettings,
-    responses: Responses,
-    stream_tokens: StreamTokens | None,
-) -> Parts:
-    cache = JobCache(jobs, seconds=settings.cache_seconds, most=settings.cache_jobs)
-    access = Access(jobs, gate, cache)
-    return Parts(
-        jobs=jobs,
-        settings=settings,
-        responses=responses,
-        access=access,
-        cache=cache,
-        submitter=Submitter(jobs, access, settings=settings, responses=responses),
-        streams=Streams(jobs, gate.authorizer, settings.streams),
-        stream_identity=Identity(authenticator, stream_tokens),
-        stream_tokens=stream_tokens,
-    )
 
 
 def _without_values(routes: Sequence[BaseRoute]) -> dict[str, ASGIApp]:

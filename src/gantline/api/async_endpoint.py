@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gantline.api import headers as request_headers
 from gantline.api.call import Call, quoted
 from gantline.api.dispatcher import Dispatcher
-from gantline.api.documents import AcceptedDocument, ErrorDetail
+from gantline.api.documents import ErrorDetail
 from gantline.api.json_response import NO_STORE, encode
 from gantline.api.operation import Operation
 from gantline.api.parsing import check_json, decode, parameters
@@ -21,7 +21,7 @@ from gantline.api.port import DeclaredJob
 from gantline.api.problems import Refused, invalid_parameter, refused_for
 from gantline.api.settings import ApiSettings
 from gantline.api.submitting import Submitter
-from gantline.api.views import status_url
+from gantline.api.views import accepted_document
 from gantline.auth.action import Action
 from gantline.auth.principal import Principal
 from gantline.contract.errors import Code, InvalidInput, InvalidPayload
@@ -205,14 +205,10 @@ class Accepted(Response):
         cls, handle: _HandleLike, *, mounted_at: str = "", retry_after_seconds: int = 1
     ) -> "Accepted":
         """`mounted_at` is where the API is, if not at the root."""
-        url = status_url(mounted_at, handle.job_id)
-        document = AcceptedDocument(
-            job_id=handle.job_id,
-            subject_id=handle.subject_id,
-            status_url=url,
-            status=None if handle.duplicate else JobStatus.QUEUED,
-            duplicate=handle.duplicate,
+        status = None if handle.duplicate else JobStatus.QUEUED
+        document = accepted_document(
+            mounted_at, handle.job_id, handle.subject_id, status, duplicate=handle.duplicate
         )
-        headers = {"location": url, "retry-after": str(retry_after_seconds)}
+        headers = {"location": document.status_url, "retry-after": str(retry_after_seconds)}
         headers |= {"content-type": "application/json", "cache-control": NO_STORE}
         return cls(encode(document), 202, headers)

@@ -7,13 +7,8 @@ from typing import Any, Final
 import msgspec
 from starlette.routing import compile_path
 
-from gantline.api.documents import (
-    AcceptedDocument,
-    ProblemDocument,
-    ResetDocument,
-    StatusDocument,
-)
-from gantline.api.operation import EventText, Html, Operation
+from gantline.api.documents import AcceptedDocument, ProblemDocument, ResetDocument, StatusDocument
+from gantline.api.operation import EventText, Html, Operation, RequestHeader
 from gantline.api.problems import KINDS, ApiCode, Kind
 from gantline.api.streams.identity import COOKIE, PARAMETER
 from gantline.contract.codec import Codec
@@ -89,22 +84,21 @@ _ANSWER_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     202: ("Location", "Retry-After"),
 }
 
-_WEBHOOK_HEADERS: Final = (
-    ("webhook-id", "Of this message; the same whenever it is sent again.", {"type": "string"}),
-    ("webhook-timestamp", "When it was sent, in seconds.", {"type": "string"}),
-    (
-        "webhook-signature",
-        "One or more of `v1,` and the HMAC-SHA256 over id, timestamp and body, in base64.",
-        {"type": "string"},
-    ),
-    (
-        "X-Gantline-Signature",
-        "`sha256=` and the HMAC-SHA256 over the body, in hex; the prefix is the endpoint's.",
-        {"type": "string"},
-    ),
-    ("X-Gantline-Event-Type", "What happened.", {"type": "string"}),
-    ("X-Gantline-Delivery-Id", "As webhook-id.", {"type": "string"}),
+_CORRELATION_ID: Final = RequestHeader(
+    "X-Correlation-Id",
+    "Comes back with the answer; made when it is not sent.",
+    {"type": "string", "pattern": "^[A-Za-z0-9._:|/+=@~-]{1,128}$"},
 )
+_WEBHOOK_HEADERS: Final = {
+    "webhook-id": "Of this message; the same whenever it is sent again.",
+    "webhook-timestamp": "When it was sent, in seconds.",
+    "webhook-signature": "One or more of `v1,` and the HMAC-SHA256 over id, timestamp and body, in "
+    "base64.",
+    "X-Gantline-Signature": "`sha256=` and the HMAC-SHA256 over the body, in hex; the prefix is "
+    "the endpoint's.",
+    "X-Gantline-Event-Type": "What happened.",
+    "X-Gantline-Delivery-Id": "As webhook-id.",
+}
 
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -117,7 +111,7 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Gantline", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "webhooks": _webhooks(schemas.of(StandardEvent), schemas.of(CloudEvent)),
+        "webhooks": {name: {"post": _webhook_request(name, schemas)} for name in EVENT_TYPES},
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
@@ -195,25 +189,15 @@ def _query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
-    correlation = {
-        "name": "X-Correlation-Id",
-        "in": "header",
-        "required": False,
-        "description": "Comes back with the answer; made when it is not sent.",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:|/+=@~-]{1,128}$"},
-    }
     return [
-        correlation,
-        *(
-            {
-                "name": header.name,
-                "in": "header",
-                "required": False,
-                "description": header.description,
-                "schema": dict(header.schema),
-            }
-            for header in operation.headers
-        ),
+        {
+            "name": header.name,
+            "in": "header",
+            "required": False,
+            "description": header.description,
+            "schema": dict(header.schema),
+        }
+        for header in (_CORRELATION_ID, *operation.headers)
     ]
 
 
@@ -281,28 +265,28 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _webhooks(standard: dict[str, Any], cloud_event: dict[str, Any]) -> dict[str, Any]:
-    """The requests that webhooks make, one for each type of event; all look the same."""
-    return {name: {"post": _webhook_request(name, standard, cloud_event)} for name in EVENT_TYPES}
-
-
-def _webhook_request(
-    name: str, standard: dict[str, Any], cloud_event: dict[str, Any]
-) -> dict[str, Any]:
+def _webhook_request(name: str, schemas: _Schemas) -> dict[str, Any]:
+    """The request that a webhook makes for a type of event; all look the same."""
     return {
         "operationId": f"on.{name}",
         "summary": f"Send {name} to an endpoint.",
         "tags": ["webhooks"],
         "security": [],
         "parameters": [
-            {"name": header, "in": "header", "required": True, "description": text, "schema": kind}
-            for header, text, kind in _WEBHOOK_HEADERS
+            {
+                "name": header,
+                "in": "header",
+                "required": True,
+                "description": text,
+                "schema": {"type": "string"},
+            }
+            for header, text in _WEBHOOK_HEADERS.items()
         ],
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {"schema": standard},
-                "application/cloudevents+json": {"schema": cloud_event},
+                "application/json": {"schema": schemas.of(StandardEvent)},
+                "application/cloudevents+json": {"schema": schemas.of(CloudEvent)},
             },
         },
         "responses": {

@@ -81,3 +81,16 @@ class Parts(NamedTuple):
     streams: Streams
     stream_identity: Identity
     stream_tokens: StreamTokens | None
+
+
+class Operations:
+    """The operations about one thing, each a method that answers a call."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._jobs = parts.jobs
+        self._settings = parts.settings
+        self._responses = parts.responses
+        self._access = parts.access
+        self._cache = parts.cache
+        self._submitter = parts.submitter
+        self._streams = parts.streams

@@ -1,8 +1,8 @@
 """What the API needs of an application: the port through which it reaches jobs."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from datetime import timedelta
+from typing import Any, Protocol, Unpack
 from uuid import UUID
 
 from gantline.contract.audit import AuditSink
@@ -11,7 +11,7 @@ from gantline.contract.errors import GantlineError
 from gantline.contract.query import Cursor
 from gantline.contract.results import InsertResult
 from gantline.contract.store import JobStore
-from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.contract.wakeup import Wakeup
 from gantline.contract.webhook import (
     DeliveryStatus,
@@ -49,21 +49,9 @@ class DeclaredJob(Protocol):
         self,
         payload: Any,
         *,
-        delay: timedelta | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        owner: str | None = None,
-        subject: str | None = None,
-        idempotency_key: str | None = None,
-        correlation_id: str | None = None,
-        job_id: UUID | None = None,
         attempt: int = 1,
-        max_attempts: int | None = None,
-        parent: UUID | None = None,
-        trace_context: dict[str, str] | None = None,
         request_key: DedupeKey | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> NewJob:
         """Validate and encode a job without storing it; raise InvalidInput."""
         ...

@@ -11,6 +11,7 @@ from gantline.api.sent import Attempts, CursorText, Limit, Name, Sent, Subject
 from gantline.contract.bounds import Priority
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidEnvelope, Problem
+from gantline.contract.job import Job
 from gantline.contract.recurrence import (
     EXPRESSION_LIMIT,
     LONGEST_INTERVAL,
@@ -27,10 +28,10 @@ from gantline.contract.schedule import (
     MOST_CATCH_UP,
     NAME_PATTERN,
     SHOWN_RUNS,
-    Fire,
     Misfire,
     Origin,
     Overlap,
+    Schedule,
     ScheduleRecord,
 )
 
@@ -98,17 +99,6 @@ class FireDocument(Document, frozen=True, kw_only=True):
     """The first of the missed instants that it stands for, if it does."""
     by: str
     """Who asked for it, of a run by hand."""
-
-    @classmethod
-    def of(cls, fire: Fire) -> "FireDocument":
-        return cls(
-            at=fire.at,
-            job_id=fire.job_id,
-            reason=fire.reason,
-            lateness_seconds=fire.lateness_seconds,
-            since=fire.since,
-            by=fire.by,
-        )
 
 
 class ScheduleDocument(Document, frozen=True, kw_only=True):
@@ -190,41 +180,50 @@ def recurrence_of(sent: ScheduleSent) -> Recurrence:
     return Every(sent.every_seconds or 0.0, sent.anchor or EPOCH)
 
 
+def schedule_of(sent: ScheduleSent, name: str, recurrence: Recurrence, job: Job) -> Schedule:
+    """What was sent as a schedule; `job` is what it submits, as its type has completed it."""
+    return Schedule(
+        name=name,
+        tenant_id=job.tenant_id,
+        recurrence=recurrence,
+        job_type=job.job_type,
+        payload=job.payload,
+        payload_version=job.payload_version,
+        subject_id=job.subject_id,
+        queue=job.queue,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        owner=job.created_by,
+        start=sent.start,
+        end=sent.end,
+        jitter_seconds=sent.jitter_seconds,
+        misfire=sent.misfire,
+        catch_up_limit=sent.catch_up_limit,
+        grace_seconds=sent.grace_seconds,
+        overlap=sent.overlap,
+    )
+
+
 def schedule_document(record: ScheduleRecord, *, with_payload: bool) -> ScheduleDocument:
-    schedule = record.schedule
-    recurrence = schedule.recurrence
+    fields = msgspec.structs.asdict(record.schedule)
+    recurrence, payload = fields.pop("recurrence"), fields.pop("payload")
     cron = recurrence if isinstance(recurrence, Cron) else None
     every = recurrence if isinstance(recurrence, Every) else None
     return ScheduleDocument(
-        name=schedule.name,
-        tenant_id=schedule.tenant_id,
-        job_type=schedule.job_type,
+        **fields,
         cron=None if cron is None else cron.expression,
         timezone=None if cron is None else cron.timezone,
         every_seconds=None if every is None else every.seconds,
         anchor=None if every is None else every.anchor,
         explanation=recurrence.explain(),
-        payload=msgspec.json.decode(schedule.payload) if with_payload else None,
-        payload_version=schedule.payload_version,
-        subject_id=schedule.subject_id,
-        queue=schedule.queue,
-        priority=schedule.priority,
-        max_attempts=schedule.max_attempts,
-        owner=schedule.owner,
-        start=schedule.start,
-        end=schedule.end,
-        jitter_seconds=schedule.jitter_seconds,
-        misfire=schedule.misfire,
-        catch_up_limit=schedule.catch_up_limit,
-        grace_seconds=schedule.grace_seconds,
-        overlap=schedule.overlap,
+        payload=msgspec.json.decode(payload) if with_payload else None,
         origin=record.origin,
         paused=record.paused,
         created_at=record.created_at,
         changed_at=record.changed_at,
         next_run=record.next_run,
         next_runs=list(record.upcoming(SHOWN_RUNS)),
-        fires=[FireDocument.of(fire) for fire in record.fires],
+        fires=[FireDocument(**msgspec.structs.asdict(fire)) for fire in record.fires],
     )
 
 

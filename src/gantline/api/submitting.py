@@ -20,7 +20,7 @@ from gantline.api.problems import ApiCode, Refused
 from gantline.api.responses import Responses
 from gantline.api.sent import JobToSubmit
 from gantline.api.settings import ApiSettings
-from gantline.api.views import entity_tag, status_document, status_url
+from gantline.api.views import accepted_document, entity_tag, status_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import (
@@ -113,7 +113,7 @@ class Submitter:
         raw = asked.payload if isinstance(asked.payload, msgspec.Raw) else _NULL
         return job_type.prepare(
             read_payload(job_type.handler, raw, asked.payload_version),
-            delay=_span(asked.delay_seconds),
+            delay=asked.delay_seconds,
             at=asked.scheduled_at,
             priority=asked.priority,
             queue=asked.queue,
@@ -199,7 +199,10 @@ class Submitter:
                 is_readable = "prefer" in call.joined_headers and await self._access.may(
                     call, Action.READ, Target.of(new.job)
                 )
-                return self._document(root, new.job.job_id, new, JobStatus.QUEUED), is_readable
+                document = accepted_document(
+                    root, new.job.job_id, new.job.subject_id, JobStatus.QUEUED, duplicate=False
+                )
+                return document, is_readable
             case Duplicate():
                 return await self._duplicate(call, result.existing, new, root)
             case Conflict(by=None):
@@ -220,28 +223,10 @@ class Submitter:
         is_readable = existing is not None and await self._access.may(
             call, Action.READ, Target.of(existing.job)
         )
-        if existing is None or not is_readable:
-            return self._document(root, job_id, new, None, duplicate=True), False
-        subject = existing.job.subject_id
-        document = self._document(root, job_id, new, existing.status, duplicate=True)
-        return msgspec.structs.replace(document, subject_id=subject), True
-
-    def _document(
-        self,
-        root: str,
-        job_id: UUID,
-        new: NewJob,
-        status: JobStatus | None,
-        *,
-        duplicate: bool = False,
-    ) -> AcceptedDocument:
-        return AcceptedDocument(
-            job_id=job_id,
-            subject_id=new.job.subject_id,
-            status_url=status_url(root, job_id),
-            status=status,
-            duplicate=duplicate,
-        )
+        subject, status = new.job.subject_id, None
+        if existing is not None and is_readable:
+            subject, status = existing.job.subject_id, existing.status
+        return accepted_document(root, job_id, subject, status, duplicate=True), is_readable
 
     def _ended(
         self, job: JobSnapshot, accepted: AcceptedDocument, headers: dict[str, str]
@@ -274,10 +259,6 @@ def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any
 def _invalid(pointer: str, detail: str) -> Refused:
     error = ErrorDetail(pointer=pointer, detail=detail)
     return Refused(Code.VALIDATION_ERROR, f"{pointer}: {detail}.", errors=[error])
-
-
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _canonical(content: bytes) -> bytes:

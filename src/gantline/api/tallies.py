@@ -1,25 +1,21 @@
-"""Tallies: the counts of several lanes as one."""
+"""Tallies: the counts of several lanes as one, and how queues and types are switched."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from gantline.contract.query import LaneCounts
+import msgspec
 
-_COUNTED: Final = (
-    "queued",
-    "scheduled",
-    "running",
-    "completed",
-    "failed",
-    "poisoned",
-    "cancelled",
-)
+from gantline.api.documents import JobTypeState, LaneDocument, QueueDocument, QueueState
+from gantline.contract.query import LaneCounts
+from gantline.manager.switches import Switches
+
+COUNTED: Final = ("queued", "scheduled", "running", "completed", "failed", "poisoned", "cancelled")
 
 
 def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:
     """The fields of `JobCounts`."""
-    counts = {name: sum(getattr(lane, name) for lane in lanes) for name in _COUNTED}
+    counts = {name: sum(getattr(lane, name) for lane in lanes) for name in COUNTED}
     return {**counts, "oldest_age_seconds": oldest_age_seconds(lanes, now)}
 
 
@@ -34,3 +30,24 @@ def fullness(lanes: Sequence[LaneCounts]) -> tuple[int, int]:
 def oldest_age_seconds(lanes: Sequence[LaneCounts], now: datetime) -> float | None:
     waiting = [lane.oldest_due_at for lane in lanes if lane.oldest_due_at is not None]
     return max(0.0, (now - min(waiting)).total_seconds()) if waiting else None
+
+
+def lane_document(lane: LaneCounts, now: datetime) -> LaneDocument:
+    return LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
+
+
+def queue_document(
+    queue: str, lanes: Sequence[LaneCounts], switches: Switches, now: datetime
+) -> QueueDocument:
+    state = msgspec.structs.asdict(queue_state(queue, switches))
+    return QueueDocument(**state, **summed(lanes, now))
+
+
+def queue_state(queue: str, switches: Switches) -> QueueState:
+    paused, max_depth = queue in switches.paused_queues, switches.depth_caps.get(queue)
+    return QueueState(queue=queue, paused=paused, max_depth=max_depth)
+
+
+def type_state(name: str, switches: Switches) -> JobTypeState:
+    disabled, paused = name in switches.disabled_types, name in switches.paused_types
+    return JobTypeState(job_type=name, disabled=disabled, paused=paused)

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.api.documents import (
+    AcceptedDocument,
     AttemptDocument,
     DeadCountDocument,
     DeadSummary,
@@ -28,6 +29,19 @@ _DURING_A_RUN: Final = ON_REQUEST | {Event.CANCEL_REQUESTED}
 
 def status_url(root: str, job_id: UUID) -> str:
     return f"{root}/api/jobs/{uuid_text(job_id)}/status"
+
+
+def accepted_document(
+    root: str, job_id: UUID, subject_id: str, status: JobStatus | None, *, duplicate: bool
+) -> AcceptedDocument:
+    """`root` is where the API is mounted."""
+    return AcceptedDocument(
+        job_id=job_id,
+        subject_id=subject_id,
+        status_url=status_url(root, job_id),
+        status=status,
+        duplicate=duplicate,
+    )
 
 
 def entity_tag(job: JobSnapshot, now: datetime) -> str:
@@ -194,14 +208,5 @@ def dead_summary(counted: Sequence[DeadCount]) -> DeadSummary:
         total=sum(by_status.values()),
         failed=by_status[JobStatus.FAILED],
         poisoned=by_status[JobStatus.POISONED],
-        reasons=[
-            DeadCountDocument(
-                status=one.status,
-                reason=one.reason,
-                job_type=one.job_type,
-                jobs=one.jobs,
-                newest_at=one.newest_at,
-            )
-            for one in counted
-        ],
+        reasons=[DeadCountDocument(**msgspec.structs.asdict(one)) for one in counted],
     )

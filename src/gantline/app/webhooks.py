@@ -8,7 +8,7 @@ from gantline.app.settings import Settings
 from gantline.contract.bounds import held_as
 
 if TYPE_CHECKING:
-    from gantline.webhooks.deliveries import WebhookApp
+    from gantline.webhooks.endpoints import WebhookApp
     from gantline.webhooks.service import WebhookService
     from gantline.webhooks.settings import WebhookSettings
 

@@ -9,12 +9,11 @@ from gantline.bridge.broker import BridgedApp, Broker, Outgoing, Topic
 from gantline.bridge.intake import Intake
 from gantline.bridge.message import encode_outcome
 from gantline.contract.job_event import JobEvent
-from gantline.runtime import random
-from gantline.wakeups.remote import raise_if_cancelled
+from gantline.wakeups.remote import hold_for_ever
 
 _log = logging.getLogger("gantline.bridge")
 
-DEFAULT_SOURCE: Final = "/gantline"
+_SOURCE: Final = "/gantline"
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 10.0
 
@@ -48,19 +47,12 @@ class Bridge:
 
         Messages that were not acknowledged are delivered again, and found to be duplicates.
         """
-        loop, failures = asyncio.get_running_loop(), 0
-        while True:
-            began = loop.time()
-            try:
-                await self._broker.receive(self._topics, self._intake.take, self._begin)
-            except Exception as error:
-                raise_if_cancelled()
-                self._end(error)
-            # A connection that was lost soon does not reset the backoff, or a broker that comes and
-            # goes would be hammered.
-            failures = 0 if loop.time() - began > _LONGEST_WAIT_SECONDS else failures + 1
-            most = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 20))
-            await asyncio.sleep(most * (0.5 + 0.5 * random()))
+        await hold_for_ever(
+            lambda: self._broker.receive(self._topics, self._intake.take, self._begin),
+            self._end,
+            first_wait_seconds=_FIRST_WAIT_SECONDS,
+            longest_wait_seconds=_LONGEST_WAIT_SECONDS,
+        )
 
     def _begin(self) -> None:
         self._connected.set()
@@ -78,17 +70,16 @@ class Bridge:
 class OutcomePublisher:
     """Publish every event as a CloudEvent, on the topic `job.completed.<type>`."""
 
-    def __init__(self, broker: Broker, *, name: str, source: str = DEFAULT_SOURCE) -> None:
+    def __init__(self, broker: Broker, *, name: str) -> None:
         self.name = name
         self._broker = broker
-        self._source = source
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         await self._broker.publish(
             [
                 Outgoing(
                     f"{event.type}.{event.job.job_type}",
-                    encode_outcome(event, source=self._source),
+                    encode_outcome(event, source=_SOURCE),
                 )
                 for event in events
             ]

@@ -24,7 +24,7 @@ from gantline.audit.verification import (
 from gantline.cli.backend import Backend
 from gantline.cli.command import FAILED, command, confirm
 from gantline.cli.options import instant_or_span
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import InvalidInput
@@ -57,20 +57,10 @@ def audit() -> None:
 @click.option("--since", type=instant_or_span, help="Such as 24h, 30d or 2026-11-01.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True)
 @everywhere_option
-@pass_cli
 @command
-async def list_(
-    cli: Cli,
-    /,
-    aggregate: str | None,
-    actor: str | None,
-    action: str | None,
-    since: datetime | None,
-    limit: int,
-    everywhere: bool,
-) -> None:
+async def list_(cli: Cli, /, limit: int, everywhere: bool, **chosen_by: Any) -> None:
     """List actions and refusals, newest first."""
-    audit_filter = AuditFilter(aggregate=aggregate, actor=actor, action=action, since=since)
+    audit_filter = AuditFilter(**chosen_by)
     found: list[AuditEvent] = []
     async with cli.backend() as backend:
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
@@ -108,7 +98,6 @@ async def _first(
     help="An earlier `checkpoint` or `export`: shows whether the end was cut off since.",
 )
 @everywhere_option
-@pass_cli
 @command
 async def verify(
     cli: Cli, /, files: tuple[Path, ...], checkpoints: Path | None, everywhere: bool
@@ -195,7 +184,6 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
 
 @audit.command()
 @everywhere_option
-@pass_cli
 @command
 async def export(cli: Cli, /, everywhere: bool) -> None:
     """Print the whole trail as JSON lines, newest first, for `verify --file` and other tools."""
@@ -217,7 +205,6 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
 
 @audit.command()
 @everywhere_option
-@pass_cli
 @command
 async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
     """Print the end of each chain; keep it elsewhere, for `verify --checkpoint`."""
@@ -235,7 +222,6 @@ async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
 @click.option("--before", type=instant_or_span, required=True, help="Such as 400d or 2026-01-01.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @everywhere_option
-@pass_cli
 @command
 async def prune(cli: Cli, /, before: datetime, yes: bool, everywhere: bool) -> None:
     """Remove older entries and record that. The chain still verifies."""

@@ -7,13 +7,13 @@ import click
 
 from gantline.app import Gantline
 from gantline.cli.command import exiting
-from gantline.cli.health import watched
+from gantline.cli.health import health_address, watched
 from gantline.cli.process import run_tuned
 from gantline.cli.serve import stop_on_signals
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import store_label
 from gantline.cli.talk import Say, log_as
-from gantline.telemetry.health_server import ListenAddress, parse_address
+from gantline.telemetry.health_server import ListenAddress
 
 
 @click.command()
@@ -29,11 +29,10 @@ def bridge(cli: Cli, target: str | None, log_format: str | None, health: str | N
 
     def run() -> int:
         report = log_as(cli.settings, log_format, "INFO")
-        text = cli.settings["health"] if health is None else health
         app, choice = cli.app_to_run(target)
         warn_of(choice, app.store, report=report)
         report(f"Jobs are kept in {store_label(app.store, choice)} ({choice.why}).")
-        return run_tuned(_bridge(app, parse_address(text) if text else None, report))
+        return run_tuned(_bridge(app, health_address(cli, health), report))
 
     sys.exit(exiting(run))
 

@@ -6,10 +6,11 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 
+from gantline.cli.session import Cli, pass_cli
 from gantline.cli.talk import say
 from gantline.contract.errors import (
     AuthMisconfigured,
@@ -40,14 +41,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def command(
-    function: Callable[P, Coroutine[Any, Any, R]],
-) -> Callable[P, R]:
-    """Run an async command; turn errors into one line on stderr and an exit code."""
+def command(function: Callable[Concatenate[Cli, P], Coroutine[Any, Any, R]]) -> Callable[P, R]:
+    """Run an async command with the Cli; turn errors into one line on stderr and an exit code."""
 
+    @pass_cli
     @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return exiting(lambda: run_interruptible(function(*args, **kwargs)))
+    def run(cli: Cli, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return exiting(lambda: run_interruptible(function(cli, *args, **kwargs)))
 
     return run
 

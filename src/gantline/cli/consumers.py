@@ -7,7 +7,7 @@ import msgspec
 
 from gantline.auth.action import Action
 from gantline.cli.command import command, confirm
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted
 from gantline.contract.errors import GantlineError, NotThere
@@ -27,7 +27,6 @@ def consumer() -> None:
 
 
 @consumer.command(name="list")
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List consumers with their position, their lag and their last error."""
@@ -39,7 +38,6 @@ async def list_(cli: Cli) -> None:
 @consumer.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def delete(cli: Cli, name: str, yes: bool) -> None:
     """Delete a retired consumer, so that it no longer holds back retention.

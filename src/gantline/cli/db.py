@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from gantline.cli.command import NOT_FOUND, command
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.stores.migrations import AppliedMigration, Migration, plan
@@ -24,7 +24,6 @@ def db() -> None:
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Show what would be applied; change nothing."
 )
-@pass_cli
 @command
 async def migrate(cli: Cli, only_plan: bool) -> None:
     """Migrate the store to the schema of this version."""
@@ -47,7 +46,6 @@ def _up_to_date(steps: Sequence[Migration | AppliedMigration]) -> str:
 
 
 @db.command()
-@pass_cli
 @command
 async def status(cli: Cli) -> None:
     """Show all migrations, and which of them were applied."""
@@ -72,7 +70,6 @@ def _row(step: Migration | AppliedMigration, applied: bool) -> dict[str, Any]:
 @db.command()
 @click.argument("number", type=int, required=False)
 @click.option("--all", "everything", is_flag=True, help="Include migrations that were applied.")
-@pass_cli
 @command
 async def sql(cli: Cli, number: int | None, everything: bool) -> None:
     """Print the SQL of pending migrations, or of one migration, for a DBA to run."""

@@ -15,7 +15,7 @@ from gantline.cli.jobs import get, say_if_misspelt, show_jobs
 from gantline.cli.options import parse_id
 from gantline.cli.output import job_row
 from gantline.cli.searching import internal_option, search_options
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import IllegalTransition, InvalidInput
@@ -48,7 +48,6 @@ def dead() -> None:
 @click.option("--reason", multiple=True, help="Such as AttemptsExhausted.")
 @search_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@pass_cli
 @command
 async def list_(
     cli: Cli, /, reason: tuple[str, ...], limit: int, **options: Unpack[FindOptions]
@@ -71,7 +70,6 @@ async def list_(
 )
 @internal_option
 @all_tenants_option
-@pass_cli
 @command
 async def summary(cli: Cli, last: int, internal: bool) -> None:
     """Count dead letters by type, reason and code, the most first, with the newest of each."""
@@ -127,7 +125,6 @@ def choosing(function: F) -> F:
 @choosing
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Queue dead letters again: by id, by type or reason, or all."""
@@ -151,7 +148,6 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
 @choosing
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> None:
     """Delete dead letters and their history."""

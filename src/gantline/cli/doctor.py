@@ -16,7 +16,7 @@ from gantline.app.wakeup import broker_from_url
 from gantline.app.webhooks import webhook_settings
 from gantline.cli.command import FAILED, command
 from gantline.cli.options import MOST_PROCESSES, named_for_workers, parse_queues, rate_limits
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
@@ -47,7 +47,6 @@ Check = dict[str, str]
 
 
 @click.command()
-@pass_cli
 @command
 async def doctor(cli: Cli) -> None:
     """Check settings, store and workers, and say how to fix problems.

@@ -9,7 +9,7 @@ from gantline.cli.backend import MOST_EVENTS, SeenEvent
 from gantline.cli.command import command
 from gantline.cli.output import error_fields, instant_text
 from gantline.cli.searching import internal_option
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.contract.clock import as_utc
 from gantline.contract.webhook import RESERVED_TYPES
@@ -32,7 +32,6 @@ _OF_ALL_TENANTS: Final = _COLUMNS._replace(
 )
 @internal_option
 @all_tenants_option
-@pass_cli
 @command
 async def events(
     cli: Cli, /, follow: bool, job_types: tuple[str, ...], last: int, internal: bool

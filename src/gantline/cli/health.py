@@ -7,11 +7,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gantline.app import Gantline
+from gantline.cli.session import Cli
 from gantline.cli.supervision.supervisor import Supervisor
 from gantline.cli.talk import Say
 from gantline.contract.errors import InvalidInput
 from gantline.telemetry.fleet import Fleet, make_fleet_routes
-from gantline.telemetry.health_server import HealthServer, ListenAddress
+from gantline.telemetry.health_server import HealthServer, ListenAddress, parse_address
+
+
+def health_address(cli: Cli, given: str | None) -> ListenAddress | None:
+    """The address that a flag gives, else the settings; None where there is none."""
+    text = cli.settings["health"] if given is None else given
+    return parse_address(text) if text else None
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from typing import Final
 
 import click
+import msgspec
 
 from gantline.api.documents import JobTypeState
 from gantline.cli.backend import Backend
 from gantline.cli.command import command, confirm
 from gantline.cli.options import check_name
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted
 from gantline.cli.type_stats import stats
@@ -28,28 +29,16 @@ type_.add_command(stats)
 
 @type_.command(name="list")
 @all_tenants_option
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List the types of the tenant's jobs. Switches and workers apply to all tenants."""
     async with cli.backend() as backend:
-        rows = [
-            {
-                "jobType": one.job_type,
-                "queued": one.queued,
-                "running": one.running,
-                "workers": one.workers,
-                "paused": one.paused,
-                "disabled": one.disabled,
-            }
-            for one in await backend.types()
-        ]
+        rows = [msgspec.to_builtins(one) for one in await backend.types()]
     cli.output.rows(rows, _COLUMNS, empty="No type is known yet: no job, no worker, no switch.")
 
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Stop claiming jobs of a type; running jobs continue."""
@@ -60,7 +49,6 @@ async def pause(cli: Cli, name: str) -> None:
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Start claiming jobs of a type again."""
@@ -72,7 +60,6 @@ async def resume(cli: Cli, name: str) -> None:
 @type_.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def disable(cli: Cli, name: str, yes: bool) -> None:
     """Refuse new jobs of a type, and fail waiting ones when their turn comes."""
@@ -86,7 +73,6 @@ async def disable(cli: Cli, name: str, yes: bool) -> None:
 
 @type_.command()
 @click.argument("name")
-@pass_cli
 @command
 async def enable(cli: Cli, name: str) -> None:
     """Accept and run jobs of a type again; redrive those that failed."""

@@ -14,12 +14,12 @@ import msgspec
 from gantline.api.searching import FindOptions
 from gantline.app.settings import FLAG
 from gantline.auth.action import Action
-from gantline.cli.backend import Acted, Backend, Found, Kind
+from gantline.cli.backend import Backend, Found, Kind
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
 from gantline.cli.searching import search_options
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError, InvalidInput
@@ -28,6 +28,7 @@ from gantline.contract.retention import Retention
 from gantline.contract.retry import MAX_DELAY
 from gantline.contract.status import TERMINAL, JobStatus
 from gantline.contract.store import JobStore
+from gantline.manager.manager import Acted
 from gantline.manager.pruner import Pruner
 from gantline.manager.switches import Switches
 
@@ -59,7 +60,6 @@ def job() -> None:
 @click.option("--key", "idempotency_key", help="Idempotency key.")
 @click.option("--subject")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
-@pass_cli
 @command
 async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> None:
     """Submit a job with PAYLOAD as JSON; `-` reads it from standard input.
@@ -80,7 +80,6 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
 @job.command()
 @click.argument("job_id")
 @all_tenants_option
-@pass_cli
 @command
 async def get(cli: Cli, job_id: str) -> None:
     """Show a job and its history."""
@@ -105,7 +104,6 @@ async def get(cli: Cli, job_id: str) -> None:
 )
 @search_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@pass_cli
 @command
 async def list_(cli: Cli, /, limit: int, **options: Unpack[FindOptions]) -> None:
     """List jobs, newest first.
@@ -142,7 +140,6 @@ def show_jobs(cli: Cli, backend: Backend, found: Found, columns: Columns) -> Non
 
 @job.command()
 @click.argument("job_ids", nargs=-1, required=True)
-@pass_cli
 @command
 async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Cancel jobs: waiting ones at once, running ones by asking them to stop."""
@@ -153,7 +150,6 @@ async def cancel(cli: Cli, job_ids: tuple[str, ...]) -> None:
 
 @job.command()
 @click.argument("job_ids", nargs=-1, required=True)
-@pass_cli
 @command
 async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
     """Queue failed, poisoned or cancelled jobs again."""
@@ -165,7 +161,6 @@ async def redrive(cli: Cli, job_ids: tuple[str, ...]) -> None:
 @job.command()
 @click.argument("job_ids", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@pass_cli
 @command
 async def delete(cli: Cli, job_ids: tuple[str, ...], yes: bool) -> None:
     """Remove jobs that have ended, and all that is known of them.
@@ -183,7 +178,6 @@ async def delete(cli: Cli, job_ids: tuple[str, ...], yes: bool) -> None:
 @job.command()
 @click.argument("job_id")
 @click.option("--timeout", "timeout_seconds", type=Seconds(), help="How long to wait at most.")
-@pass_cli
 @command
 async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
     """Follow a job to its end; the exit code is 0 only if it completes."""
@@ -208,7 +202,6 @@ async def watch(cli: Cli, job_id: str, timeout_seconds: float | None) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def prune(
     cli: Cli, older_than: timedelta | None, names: tuple[str, ...], dry_run: bool, yes: bool

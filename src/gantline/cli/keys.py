@@ -17,7 +17,7 @@ from gantline.auth.principal import Role
 from gantline.auth.rate_limit import read_rate_limit
 from gantline.cli.command import command, confirm
 from gantline.cli.options import span
-from gantline.cli.session import Cli, CliAudit, pass_cli
+from gantline.cli.session import Cli, CliAudit
 from gantline.cli.store_choice import store_label
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
@@ -53,7 +53,6 @@ def key() -> None:
 @click.option("--system", is_flag=True, help="Make its roles apply to all tenants.")
 @click.option("--rate-limit", help="Such as 50/s or 600/min:100; default: the server's.")
 @click.option("--expires-in", type=span, help="Such as 90d; default: never.")
-@pass_cli
 @command
 async def create(
     cli: Cli,
@@ -103,7 +102,6 @@ async def _warn_of_namesakes(keys: ApiKeys, grant: KeyGrant) -> None:
 
 
 @key.command(name="list")
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List the tenant's keys, oldest first; revoked and expired ones for 90 days."""
@@ -114,7 +112,6 @@ async def list_(cli: Cli) -> None:
 
 @key.command()
 @click.argument("key_id")
-@pass_cli
 @command
 async def show(cli: Cli, key_id: str) -> None:
     """Show the rights of a key. Its secret cannot be shown again."""
@@ -133,7 +130,6 @@ async def show(cli: Cli, key_id: str) -> None:
 )
 @click.option("--expires-in", type=span, help="A new expiry, from now; default: unchanged.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def rotate(
     cli: Cli, /, key_id: str, overlap: timedelta, expires_in: timedelta | None, yes: bool
@@ -155,7 +151,6 @@ async def rotate(
 @key.command()
 @click.argument("key_id")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
     """Revoke a key permanently."""

@@ -69,16 +69,8 @@ def _shared_first(args: list[str]) -> list[str]:
     show_default=True,
 )
 @click.pass_context
-def main(
-    context: click.Context,
-    store: str | None,
-    url: str | None,
-    app: str | None,
-    tenant: str | None,
-    output: str,
-) -> None:
+def main(context: click.Context, /, output: str, **flags: str | None) -> None:
     """Run and manage durable background jobs."""
-    flags = {"store": store, "url": url, "app": app, "tenant": tenant}
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 

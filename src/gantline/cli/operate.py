@@ -33,7 +33,6 @@ _CONFIG: Final = Columns(("setting", "value", "source", "help"), prose="help", e
 
 @click.command()
 @all_tenants_option
-@pass_cli
 @command
 async def stats(cli: Cli) -> None:
     """Count jobs by queue and type."""
@@ -49,7 +48,6 @@ async def stats(cli: Cli) -> None:
 
 
 @click.command()
-@pass_cli
 @command
 async def sessions(cli: Cli) -> None:
     """List live worker processes."""

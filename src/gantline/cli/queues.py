@@ -7,22 +7,14 @@ import click
 import msgspec
 
 from gantline.api.documents import JobCounts, QueueState
+from gantline.api.tallies import COUNTED
 from gantline.cli.backend import Backend
 from gantline.cli.command import command
 from gantline.cli.options import check_name
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 
-COUNTED: Final = (
-    "queued",
-    "scheduled",
-    "running",
-    "completed",
-    "failed",
-    "poisoned",
-    "cancelled",
-)
 # What is queued and scheduled would read as two jobs beside each other.
 COUNT_COLUMNS: Final = ("due", *COUNTED[1:])
 RARELY_ASKED: Final = ("cancelled", "completed", "scheduled")
@@ -53,7 +45,6 @@ def queue() -> None:
 
 @queue.command(name="list")
 @all_tenants_option
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List queues that hold the tenant's jobs. Pause and cap (maxDepth) apply to all tenants."""
@@ -71,7 +62,6 @@ async def list_(cli: Cli) -> None:
 
 @queue.command()
 @click.argument("name")
-@pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Stop claiming from a queue; running jobs continue."""
@@ -80,7 +70,6 @@ async def pause(cli: Cli, name: str) -> None:
 
 @queue.command()
 @click.argument("name")
-@pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Start claiming from a queue again."""
@@ -90,7 +79,6 @@ async def resume(cli: Cli, name: str) -> None:
 @queue.command()
 @click.argument("name")
 @click.argument("cap", metavar="N|none", type=_max_depth)
-@pass_cli
 @command
 async def cap(cli: Cli, name: str, cap: int | None) -> None:
     """Refuse new jobs while N jobs wait in a queue; `none` removes the cap."""

@@ -10,7 +10,7 @@ import msgspec
 from gantline.api.schedule_documents import NewSchedule, ScheduleDocument
 from gantline.cli.command import command, confirm
 from gantline.cli.options import span
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.contract.errors import InvalidInput
 from gantline.contract.schedule import (
@@ -86,7 +86,6 @@ def schedule() -> None:
     show_default=True,
     help="Whether to start a run while the last one has not ended.",
 )
-@pass_cli
 @command
 async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: Any) -> None:
     """Create a schedule that submits JOB_TYPE with PAYLOAD as JSON; `-` reads it from stdin.
@@ -107,7 +106,6 @@ async def add(cli: Cli, /, name: str, job_type: str, payload: str, **options: An
 
 
 @schedule.command(name="list")
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List the tenant's schedules by name."""
@@ -119,7 +117,6 @@ async def list_(cli: Cli) -> None:
 
 @schedule.command()
 @click.argument("name")
-@pass_cli
 @command
 async def show(cli: Cli, name: str) -> None:
     """Show a schedule, its last runs and the next five."""
@@ -129,7 +126,6 @@ async def show(cli: Cli, name: str) -> None:
 
 @schedule.command()
 @click.argument("name")
-@pass_cli
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Pause a schedule: it submits nothing until it is resumed."""
@@ -139,7 +135,6 @@ async def pause(cli: Cli, name: str) -> None:
 
 @schedule.command()
 @click.argument("name")
-@pass_cli
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Resume a schedule with its next run; runs in between do not count as missed."""
@@ -149,7 +144,6 @@ async def resume(cli: Cli, name: str) -> None:
 
 @schedule.command()
 @click.argument("name")
-@pass_cli
 @command
 async def run(cli: Cli, name: str) -> None:
     """Submit a job of a schedule now; its regular runs are unchanged."""
@@ -161,7 +155,6 @@ async def run(cli: Cli, name: str) -> None:
 @schedule.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def delete(cli: Cli, name: str, yes: bool) -> None:
     """Delete a schedule; jobs that it has submitted stay."""
@@ -176,7 +169,6 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 @schedule.command(name="next")
 @click.argument("name")
 @click.option("--count", type=click.IntRange(1, 100), default=SHOWN_RUNS, show_default=True)
-@pass_cli
 @command
 async def next_(cli: Cli, name: str, count: int) -> None:
     """List the next runs, in UTC and in local time of the schedule."""

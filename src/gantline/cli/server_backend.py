@@ -15,7 +15,7 @@ from gantline.api.documents import (
 )
 from gantline.api.searching import FindOptions
 from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
-from gantline.cli.backend import Acted, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
+from gantline.cli.backend import Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.talk import notice_when_slow, say
 from gantline.client import RedriveByFilter
 from gantline.client.async_client import AsyncClient
@@ -28,6 +28,7 @@ from gantline.contract.errors import (
     NotAuthenticated,
     ServerError,
 )
+from gantline.manager.manager import Acted
 
 _TIMEOUT_SECONDS: Final = 15.0
 # Where a server asks for a longer pause, the user gets the error at once.
@@ -137,7 +138,8 @@ class ServerBackend(AsyncClient):
                 if isinstance(error, ServerError | NotAuthenticated):
                     break
             else:
-                answers.append(Acted(job_id, after.status, changed=after.state != before))
+                is_changed = after.state != before
+                answers.append(Acted(job_id, after.status, after.version, is_changed))
         return answers
 
     async def _state(self, job_id: UUID) -> str | None:
@@ -187,8 +189,9 @@ class ServerBackend(AsyncClient):
                 name,
                 queued[name],
                 running[name],
-                name in declared and declared[name].paused,
-                name in declared and declared[name].disabled,
+                workers=None,
+                paused=name in declared and declared[name].paused,
+                disabled=name in declared and declared[name].disabled,
             )
             for name in sorted(set(queued) | set(declared))
         ]

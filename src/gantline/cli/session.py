@@ -27,13 +27,7 @@ from gantline.cli.store_choice import StoreChoice, choose_store, refuse_unless_r
 from gantline.cli.talk import Say, notice_when_slow, say
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.clock import Clock, SystemClock
-from gantline.contract.errors import (
-    GantlineError,
-    InvalidInput,
-    JobNotFound,
-    JobPurged,
-    StoreError,
-)
+from gantline.contract.errors import GantlineError, InvalidInput, JobNotFound, JobPurged, StoreError
 from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint

@@ -8,7 +8,7 @@ import msgspec
 from gantline.auth.action import Action
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.talk import ProgressLine, say
 from gantline.contract.errors import InvalidInput
@@ -38,7 +38,6 @@ def store() -> None:
 )
 @click.option("--replace", is_flag=True, help="Empty the target first.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def copy(
     cli: Cli, source: str, target: str, wait: float, force: bool, replace: bool, yes: bool
@@ -82,7 +81,6 @@ async def copy(
 
 @store.command(name="reopen")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def reopen_(cli: Cli, yes: bool) -> None:
     """Reopen a store that a copy has left closed.

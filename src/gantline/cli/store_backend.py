@@ -16,13 +16,12 @@ from gantline.api.documents import (
     JobDocument,
     JobTypeState,
     LaneDocument,
-    QueueDocument,
     QueuesDocument,
     QueueState,
     StatusDocument,
 )
 from gantline.api.searching import FindOptions, find_each, make_filter
-from gantline.api.tallies import summed
+from gantline.api.tallies import lane_document, queue_document, queue_state, type_state
 from gantline.api.views import (
     attempts_of,
     dead_summary,
@@ -33,17 +32,7 @@ from gantline.api.views import (
 )
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 from gantline.auth.action import Action
-from gantline.cli.backend import (
-    MOST_EVENTS,
-    Acted,
-    Found,
-    Kind,
-    Known,
-    LoggedEntry,
-    SeenEvent,
-    Submitted,
-    TypeSeen,
-)
+from gantline.cli.backend import MOST_EVENTS, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.prepare import prepare
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
@@ -54,8 +43,7 @@ from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from gantline.contract.status import DEAD
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.manager.manager import Acted as ManagerActed
-from gantline.manager.manager import JobManager
+from gantline.manager.manager import Acted, JobManager, Submitted
 from gantline.manager.sessions import live_sessions
 
 if TYPE_CHECKING:
@@ -69,7 +57,9 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     """Reads and decides here; acts as the user of this host."""
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
+    """How often to look at a job that is watched."""
     unseen = ""
+    """What to know where nothing is found: a sentence with a blank before it, or nothing."""
 
     def __init__(self, cli: "Cli", store: JobStore, *, label: str) -> None:
         self._cli = cli
@@ -81,6 +71,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     @property
     def whose(self) -> str:
+        """Whose jobs are meant, for people to read."""
         scope = self._cli.scope
         return "all tenants" if scope is None else f"the tenant {scope!r}"
 
@@ -94,7 +85,8 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     # -- jobs -------------------------------------------------------------------------------------
 
-    async def submit(self, job_type: str, payload: msgspec.Raw, /, **options: Any) -> Submitted:
+    async def submit(self, job_type: str, payload: msgspec.Raw, **options: Any) -> Submitted:
+        """The payload is JSON text that is not checked yet."""
         submission = prepare(self._cli, job_type, payload, **options)
         (answer,) = await self._manager.submit([submission])
         if isinstance(answer, GantlineError):
@@ -102,7 +94,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         await self._cli.hint(self._store)
         return answer
 
-    async def job(self, job_id: UUID, /) -> JobDocument:
+    async def job(self, job_id: UUID) -> JobDocument:
         found, now = await self._get(job_id), self._cli.clock.now()
         return job_document(found, now, with_payload=True, with_error_type=True)
 
@@ -110,12 +102,12 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         history = await self._store.history(job_id, tenant_id=self._cli.scope)
         return [_logged(row) for row in history]
 
-    async def attempts(self, job_id: UUID, /) -> list[AttemptDocument]:
+    async def attempts(self, job_id: UUID) -> list[AttemptDocument]:
         job = await self._get(job_id)
         history = await self._store.history(job_id, tenant_id=self._cli.scope)
         return attempts_of(job, history, with_session=True, with_error_type=True)
 
-    async def status(self, job_id: UUID, /) -> StatusDocument:
+    async def status(self, job_id: UUID) -> StatusDocument:
         with notice_when_slow(self._label, self._store.capabilities.patience):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
@@ -126,11 +118,13 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return found
 
     async def find(self, limit: int, **options: Unpack[FindOptions]) -> Found:
+        """The newest jobs that match. Whose they are, the backend knows."""
         return await self._find(limit, make_filter(options, self._cli.tenant, self._now))
 
     async def find_dead(
         self, limit: int, reason: Sequence[str] = (), **options: Unpack[FindOptions]
     ) -> Found:
+        """The newest dead letters that match."""
         dead: FindOptions = {**options, "status": DEAD}
         job_filter = make_filter(dead, self._cli.tenant, self._now)
         return await self._find(limit, replace(job_filter, reasons=frozenset(reason)))
@@ -147,11 +141,15 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return Found(jobs[:limit], len(jobs) > limit)
 
     async def dead_summary(self) -> DeadSummary:
+        """How many dead letters there are, by type and reason."""
         return dead_summary(await self._store.dead_counts(tenant_id=self._cli.scope))
 
     async def events(
         self, last: int, *, follow: bool, is_chosen: Callable[[str], bool]
     ) -> AsyncIterator[SeenEvent]:
+        """What happened to jobs of the chosen types: the last so many events, as far as they are
+        among the newest MOST_EVENTS; then all that come, if followed."""
+
         def matching(page: Sequence[LoggedEvent]) -> list[LoggedEvent]:
             of_tenant = (one for one in page if self._cli.scope in (None, one.tenant_id))
             return [one for one in of_tenant if is_chosen(one.job_type)]
@@ -186,7 +184,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store, Hint.CANCEL)
-        return [_acted(answer) for answer in answers]
+        return answers
 
     async def redrive_each(self, job_ids: Sequence[UUID]) -> list[Acted | GantlineError]:
         await self._audit.jobs("redriveJob", Action.REDRIVE, job_ids)
@@ -197,9 +195,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store)
-        return [_acted(answer) for answer in answers]
+        return answers
 
     async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
+        """Queue dead letters again; return how many could be. `chosen_by` is for the audit."""
         details = {"filter": chosen_by, "matching": len(job_ids)}
         operation = "redriveDeadLetters"
         await self._audit.done(operation, Action.REDRIVE, "dead-letters", details)
@@ -207,6 +206,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return sum(isinstance(answer, Acted) for answer in await self._redriven(job_ids))
 
     async def delete_each(self, job_ids: Sequence[UUID]) -> list[UUID | GantlineError]:
+        """Remove jobs that have ended, and all that is known of them."""
         await self._audit.jobs("deleteJob", Action.DELETE, job_ids)
         answers = await self._manager.delete(job_ids, tenant_id=self._cli.tenant)
         return [
@@ -225,27 +225,21 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             lanes.setdefault(queue, [])
         now = await self._store.ping()
         items = [
-            QueueDocument(
-                queue=queue,
-                paused=queue in self._switches.paused_queues,
-                max_depth=self._switches.depth_caps.get(queue),
-                **summed(counted, now),
-            )
-            for queue, counted in lanes.items()
+            queue_document(queue, counted, self._switches, now) for queue, counted in lanes.items()
         ]
         return QueuesDocument(items=items, omitted=0)
 
-    async def pause_queue(self, queue: str, /) -> QueueState:
+    async def pause_queue(self, queue: str) -> QueueState:
         await self._audit.done("pauseQueue", Action.MANAGE_QUEUES, f"queue:{queue}")
         await self._switches.pause_queue(queue, paused=True)
         return await self._queue_state(queue)
 
-    async def resume_queue(self, queue: str, /) -> QueueState:
+    async def resume_queue(self, queue: str) -> QueueState:
         await self._audit.done("resumeQueue", Action.MANAGE_QUEUES, f"queue:{queue}")
         await self._switches.pause_queue(queue, paused=False)
         return await self._queue_state(queue)
 
-    async def cap_queue(self, queue: str, max_depth: int | None, /) -> QueueState:
+    async def cap_queue(self, queue: str, max_depth: int | None) -> QueueState:
         details = {"maxDepth": max_depth}
         await self._audit.done("capQueue", Action.MANAGE_QUEUES, f"queue:{queue}", details)
         await self._switches.cap_queue(queue, max_depth)
@@ -253,11 +247,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     async def _queue_state(self, queue: str) -> QueueState:
         await self._cli.hint(self._store, Hint.SWITCHED)
-        return QueueState(
-            queue=queue,
-            paused=queue in self._switches.paused_queues,
-            max_depth=self._switches.depth_caps.get(queue),
-        )
+        return queue_state(queue, self._switches)
 
     async def types(self) -> list[TypeSeen]:
         await self._switches.refresh()
@@ -271,40 +261,37 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         paused, disabled = self._switches.paused_types, self._switches.disabled_types
         return [
             TypeSeen(
-                name, queued[name], running[name], name in paused, name in disabled, workers[name]
+                name, queued[name], running[name], workers[name], name in paused, name in disabled
             )
             for name in sorted(set(queued) | set(workers) | paused | disabled)
         ]
 
-    async def pause_type(self, job_type: str, /) -> JobTypeState:
+    async def pause_type(self, job_type: str) -> JobTypeState:
         await self._audit.done("pauseJobType", Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.pause_type(job_type, paused=True)
         return await self._type_state(job_type)
 
-    async def resume_type(self, job_type: str, /) -> JobTypeState:
+    async def resume_type(self, job_type: str) -> JobTypeState:
         await self._audit.done("resumeJobType", Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.pause_type(job_type, paused=False)
         return await self._type_state(job_type)
 
-    async def disable_type(self, job_type: str, /) -> JobTypeState:
+    async def disable_type(self, job_type: str) -> JobTypeState:
         await self._audit.done("disableJobType", Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.disable_type(job_type, disabled=True)
         return await self._type_state(job_type)
 
-    async def enable_type(self, job_type: str, /) -> JobTypeState:
+    async def enable_type(self, job_type: str) -> JobTypeState:
         await self._audit.done("enableJobType", Action.MANAGE_TYPES, f"type:{job_type}")
         await self._switches.disable_type(job_type, disabled=False)
         return await self._type_state(job_type)
 
     async def _type_state(self, job_type: str) -> JobTypeState:
         await self._cli.hint(self._store, Hint.SWITCHED)
-        return JobTypeState(
-            job_type=job_type,
-            disabled=job_type in self._switches.disabled_types,
-            paused=job_type in self._switches.paused_types,
-        )
+        return type_state(job_type, self._switches)
 
     async def waiting(self, job_type: str) -> int:
+        """How many jobs of a type would fail if it were disabled, as far as can be seen."""
         lanes = await self._store.counts(tenant_id=None)
         return sum(lane.queued for lane in lanes if lane.job_type == job_type)
 
@@ -325,27 +312,21 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     # -- audit ------------------------------------------------------------------------------------
 
     async def audited_tenants(self, *, everywhere: bool) -> list[str]:
+        """Whose audit chains can be read: that of the tenant, or all that there are."""
         return await AuditChains(self._store).tenants() if everywhere else [self._cli.tenant]
 
     def audit_trail(
         self, tenant_id: str, audit_filter: AuditFilter = EVERYTHING
     ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+        """The audit chain of a tenant, newest first; it may hold more than was asked for."""
         return AuditChains(self._store).events(tenant_id)
 
     # -- numbers ----------------------------------------------------------------------------------
 
     async def lanes(self) -> list[LaneDocument]:
         now = await self._store.ping()
-        return [
-            LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-            for lane in await self._store.counts(tenant_id=self._cli.scope)
-        ]
-
-
-def _acted(answer: ManagerActed | GantlineError) -> Acted | GantlineError:
-    if isinstance(answer, GantlineError):
-        return answer
-    return Acted(answer.job_id, answer.status, answer.changed)
+        lanes = await self._store.counts(tenant_id=self._cli.scope)
+        return [lane_document(lane, now) for lane in lanes]
 
 
 def _logged(row: LogEntry) -> LoggedEntry:

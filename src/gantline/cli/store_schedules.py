@@ -13,14 +13,14 @@ from gantline.api.schedule_documents import (
     recurrence_of,
     runs_to_come,
     schedule_document,
+    schedule_of,
 )
 from gantline.auth.action import Action
-from gantline.cli.backend import Submitted
 from gantline.cli.prepare import prepare
-from gantline.contract.schedule import NAME_LIMIT, Schedule
+from gantline.contract.schedule import NAME_LIMIT
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
-from gantline.manager.manager import JobManager
+from gantline.manager.manager import JobManager, Submitted
 from gantline.schedules.schedules import Schedules, all_schedules, tenant_prefix
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ class StoreSchedules:
         async for stored in all_schedules(self._store, prefix=tenant_prefix(self._cli.tenant)):
             yield schedule_document(stored.record, with_payload=True)
 
-    async def schedule(self, name: str, /) -> ScheduleDocument:
+    async def schedule(self, name: str) -> ScheduleDocument:
         stored = await self._schedules.get(self._cli.tenant, name)
         return schedule_document(stored.record, with_payload=True)
 
-    async def next_runs(self, name: str, count: int, /) -> RunsToCome:
+    async def next_runs(self, name: str, count: int) -> RunsToCome:
         stored = await self._schedules.get(self._cli.tenant, name)
         return runs_to_come(stored.record, count)
 
-    async def add_schedule(self, new: NewSchedule, /) -> ScheduleDocument:
+    async def add_schedule(self, new: NewSchedule) -> ScheduleDocument:
         payload = new.payload if isinstance(new.payload, msgspec.Raw) else _NULL
         job = prepare(
             self._cli,
@@ -66,35 +66,16 @@ class StoreSchedules:
             priority=new.priority,
             max_attempts=new.max_attempts,
         ).job
-        schedule = Schedule(
-            name=new.name,
-            tenant_id=job.tenant_id,
-            recurrence=recurrence_of(new),
-            job_type=job.job_type,
-            payload=job.payload,
-            payload_version=job.payload_version,
-            subject_id=job.subject_id,
-            queue=job.queue,
-            priority=job.priority,
-            max_attempts=job.max_attempts,
-            owner=job.created_by,
-            start=new.start,
-            end=new.end,
-            jitter_seconds=new.jitter_seconds,
-            misfire=new.misfire,
-            catch_up_limit=new.catch_up_limit,
-            grace_seconds=new.grace_seconds,
-            overlap=new.overlap,
-        )
+        schedule = schedule_of(new, new.name, recurrence_of(new), job)
         await self._audited("createSchedule", new.name)
         stored = await self._schedules.create(schedule, origin="cli")
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    async def pause_schedule(self, name: str, /) -> ScheduleDocument:
+    async def pause_schedule(self, name: str) -> ScheduleDocument:
         return await self._pause(name, "pauseSchedule", paused=True)
 
-    async def resume_schedule(self, name: str, /) -> ScheduleDocument:
+    async def resume_schedule(self, name: str) -> ScheduleDocument:
         return await self._pause(name, "resumeSchedule", paused=False)
 
     async def _pause(self, name: str, operation: str, *, paused: bool) -> ScheduleDocument:
@@ -103,13 +84,13 @@ class StoreSchedules:
         await self._hint()
         return schedule_document(stored.record, with_payload=True)
 
-    async def run_schedule(self, name: str, /) -> Submitted:
+    async def run_schedule(self, name: str) -> Submitted:
         await self._audited("runSchedule", name)
         submitted = await self._schedules.run(self._cli.tenant, name, owner=self._cli.actor)
         await self._cli.hint(self._store)
         return submitted
 
-    async def delete_schedule(self, name: str, /) -> None:
+    async def delete_schedule(self, name: str) -> None:
         await self._audited("deleteSchedule", name)
         await self._schedules.delete(self._cli.tenant, name, origin="cli")
         await self._hint()

@@ -68,7 +68,7 @@ class StoreWebhooks:
             home, self._settings or WebhookSettings(vault=Vault(Peppers.random()))
         )
 
-    async def create_webhook(self, spec: WebhookToKeep, /) -> IssuedWebhook:
+    async def create_webhook(self, spec: WebhookToKeep) -> IssuedWebhook:
         self._check_key()
         await self._managing("createWebhook", None, host=host_of(spec.url))
         return await self._webhooks.create(spec, tenant_id=self._cli.tenant, actor=self._cli.actor)
@@ -76,14 +76,14 @@ class StoreWebhooks:
     async def webhooks(self) -> list[WebhookEndpoint]:
         return await self._webhooks.listed(tenant_id=self._cli.tenant)
 
-    async def webhook(self, webhook_id: UUID, /) -> WebhookEndpoint:
+    async def webhook(self, webhook_id: UUID) -> WebhookEndpoint:
         return await self._webhooks.get(webhook_id, tenant_id=self._cli.tenant)
 
-    async def delete_webhook(self, webhook_id: UUID, /) -> None:
+    async def delete_webhook(self, webhook_id: UUID) -> None:
         await self._managing("deleteWebhook", webhook_id)
         await self._webhooks.delete(webhook_id, tenant_id=self._cli.tenant)
 
-    async def rotate_webhook(self, webhook_id: UUID, /, *, overlap: timedelta) -> IssuedWebhook:
+    async def rotate_webhook(self, webhook_id: UUID, *, overlap: timedelta) -> IssuedWebhook:
         self._check_key()
         seconds = overlap.total_seconds()
         await self._managing("rotateWebhook", webhook_id, overlapSeconds=seconds)
@@ -95,16 +95,16 @@ class StoreWebhooks:
         await self._audit.done("rekeyWebhooks", Action.MANAGE_WEBHOOKS, "webhook")
         return await self._webhooks.rekey()
 
-    async def enable_webhook(self, webhook_id: UUID, /) -> WebhookEndpoint:
+    async def enable_webhook(self, webhook_id: UUID) -> WebhookEndpoint:
         await self._managing("enableWebhook", webhook_id)
         return await self._webhooks.enable(webhook_id, tenant_id=self._cli.tenant)
 
-    async def disable_webhook(self, webhook_id: UUID, /) -> WebhookEndpoint:
+    async def disable_webhook(self, webhook_id: UUID) -> WebhookEndpoint:
         await self._managing("disableWebhook", webhook_id)
         reason = f"Disabled by {self._cli.actor}."
         return await self._webhooks.disable(webhook_id, tenant_id=self._cli.tenant, reason=reason)
 
-    async def test_webhook(self, webhook_id: UUID, /) -> ListedDelivery:
+    async def test_webhook(self, webhook_id: UUID) -> ListedDelivery:
         await self._managing("testWebhook", webhook_id)
         made = await self._webhooks.test(
             webhook_id, tenant_id=self._cli.tenant, actor=self._cli.actor
@@ -113,7 +113,7 @@ class StoreWebhooks:
         return made
 
     async def deliveries(
-        self, webhook_id: UUID, /, *, status: DeliveryStatus | None, limit: int
+        self, webhook_id: UUID, *, status: DeliveryStatus | None, limit: int
     ) -> AsyncIterator[ListedDelivery]:
         after: Cursor | None = None
         while limit > 0:
@@ -130,10 +130,10 @@ class StoreWebhooks:
             if after is None:
                 return
 
-    async def delivery(self, webhook_id: UUID, delivery_id: UUID, /) -> WebhookDelivery:
+    async def delivery(self, webhook_id: UUID, delivery_id: UUID) -> WebhookDelivery:
         return await self._webhooks.delivery(webhook_id, delivery_id, tenant_id=self._cli.tenant)
 
-    async def replay_delivery(self, webhook_id: UUID, delivery_id: UUID, /) -> ListedDelivery:
+    async def replay_delivery(self, webhook_id: UUID, delivery_id: UUID) -> ListedDelivery:
         await self._managing("replayDelivery", webhook_id, deliveryId=delivery_id)
         made = await self._webhooks.replay(
             webhook_id, delivery_id, tenant_id=self._cli.tenant, actor=self._cli.actor
@@ -141,9 +141,7 @@ class StoreWebhooks:
         await self._cli.hint(self._store)
         return made
 
-    async def replay_deliveries(
-        self, webhook_id: UUID, replay: DeliveriesToReplay, /
-    ) -> ReplayReport:
+    async def replay_deliveries(self, webhook_id: UUID, replay: DeliveriesToReplay) -> ReplayReport:
         which = msgspec.to_builtins(replay)
         await self._managing("replayDeliveries", webhook_id, filter=which)
         report = await self._webhooks.replay_all(

@@ -7,10 +7,11 @@ from typing import Any, Final
 import click
 
 from gantline.api.documents import ListedJob
+from gantline.api.tallies import COUNTED
 from gantline.cli.command import command
-from gantline.cli.queues import COUNT_COLUMNS, COUNTED, count_cells
+from gantline.cli.queues import COUNT_COLUMNS, count_cells
 from gantline.cli.searching import internal_option
-from gantline.cli.session import Cli, all_tenants_option, pass_cli
+from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.contract.status import TERMINAL
 from gantline.contract.webhook import RESERVED_TYPES
@@ -35,7 +36,6 @@ _COLUMNS: Final = Columns(
 )
 @internal_option
 @all_tenants_option
-@pass_cli
 @command
 async def stats(cli: Cli, /, names: tuple[str, ...], last: int, internal: bool) -> None:
     """Count the jobs of each type; measure how long the last ones waited and ran, in seconds.

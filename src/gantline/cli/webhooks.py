@@ -15,7 +15,7 @@ from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
 from gantline.cli.backend import Backend
 from gantline.cli.command import FAILED, command, confirm
 from gantline.cli.options import parse_id, span
-from gantline.cli.session import Cli, pass_cli
+from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError, InvalidInput
@@ -71,7 +71,6 @@ def webhook() -> None:
 @click.option("--description", default="")
 @click.option(
     "--format",
-    "format_",
     type=click.Choice([*map(str, BodyFormat)]),
     default=str(BodyFormat.STANDARD),
     show_default=True,
@@ -80,32 +79,23 @@ def webhook() -> None:
 @click.option("--timeout", "answered_within", type=span, default="30s", show_default=True)
 @click.option("--retry", "waits", type=span, multiple=True, help="A wait before a retry.")
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
-@pass_cli
 @command
 async def add(
     cli: Cli,
     /,
-    url: str,
     event_types: tuple[str, ...],
     job_types: tuple[str, ...],
-    description: str,
-    format_: str,
-    header_prefix: str,
     answered_within: timedelta,
     waits: tuple[timedelta, ...],
-    concurrency: int,
+    **others: Any,
 ) -> None:
     """Create a webhook for the tenant. Its secret is shown only once."""
     webhook = WebhookToKeep(
-        url=url,
-        description=description,
         event_types=event_types or OUTCOMES,
         job_types=job_types,
-        format=BodyFormat(format_),
-        header_prefix=header_prefix,
         timeout_seconds=answered_within.total_seconds(),
         retry_seconds=tuple(wait.total_seconds() for wait in waits) or None,
-        concurrency=concurrency,
+        **others,
     )
     async with cli.backend(create=True) as backend:
         issued = await backend.create_webhook(_checked(webhook))
@@ -119,7 +109,6 @@ async def add(
 
 
 @webhook.command(name="list")
-@pass_cli
 @command
 async def list_(cli: Cli) -> None:
     """List webhooks, oldest first."""
@@ -131,7 +120,6 @@ async def list_(cli: Cli) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def show(cli: Cli, webhook_id: str) -> None:
     """Show a webhook. Its secret cannot be shown again."""
@@ -142,7 +130,6 @@ async def show(cli: Cli, webhook_id: str) -> None:
 @webhook.command()
 @click.argument("webhook_id")
 @click.option("--wait", type=span, default="30s", show_default=True, help="How long to wait.")
-@pass_cli
 @command
 async def test(cli: Cli, webhook_id: str, wait: timedelta) -> None:
     """Send a test event to a webhook once, and show the answer."""
@@ -190,10 +177,14 @@ async def _watch(
         except TimeoutError:
             say(f"{pending} Does a worker run, and was it started with GANTLINE_WEBHOOK_KEY?")
             raise
-    row = msgspec.to_builtins(found)
+    _show_delivery(cli, found)
+    return found.status is DeliveryStatus.DELIVERED
+
+
+def _show_delivery(cli: Cli, delivery: WebhookDelivery) -> None:
+    row = msgspec.to_builtins(delivery)
     tries = row.pop("tries")
     cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
-    return found.status is DeliveryStatus.DELIVERED
 
 
 @webhook.command()
@@ -201,7 +192,6 @@ async def _watch(
 @click.option("--status", type=click.Choice([*map(str, DeliveryStatus)], case_sensitive=False))
 @click.option("--delivery", "delivery_id", help="Show one delivery with its attempts.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@pass_cli
 @command
 async def deliveries(
     cli: Cli, webhook_id: str, status: str | None, delivery_id: str | None, limit: int
@@ -209,10 +199,7 @@ async def deliveries(
     """List deliveries to a webhook, newest first, or show one with its attempts."""
     async with cli.backend() as backend:
         if delivery_id is not None:
-            found = await backend.delivery(_id(webhook_id), _id(delivery_id))
-            row = msgspec.to_builtins(found)
-            tries = row.pop("tries")
-            cli.output.one_with(row, "tries", tries, _TRY_COLUMNS)
+            _show_delivery(cli, await backend.delivery(_id(webhook_id), _id(delivery_id)))
             return
         with_status = None if status is None else DeliveryStatus(status)
         listed = backend.deliveries(_id(webhook_id), status=with_status, limit=limit)
@@ -233,7 +220,6 @@ async def deliveries(
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def replay(
     cli: Cli,
@@ -274,7 +260,6 @@ async def replay(
     help="How long the old secret still signs, too.",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> None:
     """Replace the secret of a webhook; the new one is shown only once."""
@@ -285,7 +270,6 @@ async def rotate(cli: Cli, webhook_id: str, overlap: timedelta, yes: bool) -> No
 
 
 @webhook.command()
-@pass_cli
 @command
 async def rekey(cli: Cli) -> None:
     """Encrypt the secrets of all webhooks again, with the first key of GANTLINE_WEBHOOK_KEY.
@@ -302,7 +286,6 @@ async def rekey(cli: Cli) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def enable(cli: Cli, webhook_id: str) -> None:
     """Send events to a webhook again; deliveries that failed meanwhile can be replayed."""
@@ -312,7 +295,6 @@ async def enable(cli: Cli, webhook_id: str) -> None:
 
 @webhook.command()
 @click.argument("webhook_id")
-@pass_cli
 @command
 async def disable(cli: Cli, webhook_id: str) -> None:
     """Stop sending events to a webhook. Pending deliveries fail."""
@@ -323,7 +305,6 @@ async def disable(cli: Cli, webhook_id: str) -> None:
 @webhook.command()
 @click.argument("webhook_id")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@pass_cli
 @command
 async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
     """Delete a webhook; pending deliveries fail."""
@@ -339,7 +320,6 @@ async def delete(cli: Cli, webhook_id: str, yes: bool) -> None:
 @click.argument("body", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-H", "--header", "headers", multiple=True, help="As received: 'webhook-id: …'.")
 @click.option("--tolerance", type=span, default="5m", show_default=True)
-@pass_cli
 @command
 async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timedelta) -> None:
     """Check the signature of a request; its BODY is a file, or `-`.

@@ -20,7 +20,7 @@ import msgspec
 
 from gantline.app import Gantline
 from gantline.cli.command import exiting
-from gantline.cli.health import supervise, watched
+from gantline.cli.health import health_address, supervise, watched
 from gantline.cli.options import (
     MOST_PROCESSES,
     Recycle,
@@ -39,7 +39,7 @@ from gantline.cli.talk import Say, counted, log_as, notice_when_slow
 from gantline.contract.errors import InvalidInput
 from gantline.runtime import start_thread
 from gantline.telemetry.health import require_broker
-from gantline.telemetry.health_server import ListenAddress, parse_address
+from gantline.telemetry.health_server import ListenAddress
 from gantline.webhooks.endpoints import ENDPOINTS
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.worker import Worker
@@ -113,7 +113,7 @@ def worker(
         drain = named if asked is None else asked
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, lambda: drain)
-        address = _address(cli, health)
+        address = health_address(cli, health)
         count = processes or cli.settings.whole("processes", least=1, most=MOST_PROCESSES)
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
@@ -149,11 +149,6 @@ def _settings(
         recycle_above_bytes=recycle.memory_bytes,
         **named,
     )
-
-
-def _address(cli: Cli, health: str | None) -> ListenAddress | None:
-    text = cli.settings["health"] if health is None else health
-    return parse_address(text) if text else None
 
 
 def _requires_broker(cli: Cli) -> bool:
@@ -326,7 +321,8 @@ def dev(
         settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
         tenant = cli.tenant_of(app)
         beside = _open_api(app, tenant, host, port, report) if with_api else nullcontext()
-        return run_tuned(_work(cli, app, settings, _address(cli, None), report, choice, beside))
+        address = health_address(cli, None)
+        return run_tuned(_work(cli, app, settings, address, report, choice, beside))
 
     sys.exit(exiting(run))
 

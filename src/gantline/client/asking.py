@@ -12,6 +12,8 @@ from weakref import WeakSet
 import msgspec
 
 from gantline.api.documents import StatusDocument
+from gantline.api.schedule_documents import NewSchedule
+from gantline.api.sent import JobToSubmit, RedriveByFilter
 from gantline.client.event_stream import StreamEvent, follow
 from gantline.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from gantline.client.http import Http, Reply, Request
@@ -24,6 +26,7 @@ from gantline.runtime import new_uuid
 D = TypeVar("D")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+S = TypeVar("S", JobToSubmit, NewSchedule, RedriveByFilter)
 Values = Mapping[str, Any]
 JobId = UUID | str
 
@@ -106,7 +109,7 @@ class Asking:
         job_id: JobId | None = None,
     ) -> Request:
         """Make a request; `{job_id}` in the path is filled in. Raise InvalidInput."""
-        about = None if job_id is None else _uuid(job_id)
+        about = None if job_id is None else read_id(job_id, "a job id")
         sent = {CORRELATION: str(new_uuid()), **(headers or {})}
         if body is not None:
             sent["content-type"] = "application/json"
@@ -131,15 +134,15 @@ class Asking:
         """Send a request and read the document that it is answered with."""
         return decoded(await self._reply_to(request), document)
 
-    async def _read(
-        self,
-        path: str,
-        document: type[D],
-        values: Values | None = None,
-        *,
-        job_id: JobId | None = None,
-    ) -> D:
-        return await self._ask(self._request("GET", path, values=values, job_id=job_id), document)
+    async def _call(self, method: str, path: str, document: type[D], **parts: Any) -> D:
+        """Make a request of these parts, send it, and read the document."""
+        return await self._ask(self._request(method, path, **parts), document)
+
+    def _for_tenant(self, sent: S) -> S:
+        """What is sent, for the client's tenant where it names none."""
+        if self._tenant is None or sent.tenant_id is not None:
+            return sent
+        return msgspec.structs.replace(sent, tenant_id=self._tenant)
 
     def _list(
         self, path: str, values: Values, limit: int | None, *, page_of: type[ListPage[T]]
@@ -155,7 +158,7 @@ class Asking:
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             asked = {**values, **self._of_tenant, "limit": size, "cursor": cursor}
-            page = await self._read(path, page_of, asked)
+            page = await self._call("GET", path, page_of, values=asked)
             yield page.items
             left = None if left is None else left - len(page.items)
             cursor = page.next_cursor
@@ -223,12 +226,12 @@ async def _one_by_one(events: AsyncGenerator[T, None]) -> AsyncGenerator[Sequenc
             yield [event]
 
 
-def _uuid(job_id: JobId) -> UUID:
+def read_id(given: JobId, what: str) -> UUID:
     try:
-        return job_id if isinstance(job_id, UUID) else UUID(job_id)
+        return given if isinstance(given, UUID) else UUID(given)
     except ValueError:
         raise InvalidInput(
-            f"{str(job_id)[:64]!r} is not a job id.", next_step="It is a UUID."
+            f"{str(given)[:64]!r} is not {what}.", next_step="It is a UUID."
         ) from None
 
 

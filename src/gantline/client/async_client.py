@@ -196,30 +196,25 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
             wait_seconds=wait_seconds,
         )
 
-    def _for_tenant(self, job: JobToSubmit) -> JobToSubmit:
-        if self._tenant is None or job.tenant_id is not None:
-            return job
-        return msgspec.structs.replace(job, tenant_id=self._tenant)
-
     # -- reading ----------------------------------------------------------------------------------
 
     async def status(self, job_id: JobId) -> StatusDocument:
         """Show where a job stands."""
-        return await self._read("/api/jobs/{job_id}/status", StatusDocument, job_id=job_id)
+        return await self._call("GET", "/api/jobs/{job_id}/status", StatusDocument, job_id=job_id)
 
     async def job(self, job_id: JobId) -> JobDocument:
         """Show all of a job."""
-        return await self._read("/api/jobs/{job_id}", JobDocument, job_id=job_id)
+        return await self._call("GET", "/api/jobs/{job_id}", JobDocument, job_id=job_id)
 
     async def history(self, job_id: JobId) -> list[HistoryEntry]:
         """List what happened to a job, oldest first."""
         path = "/api/jobs/{job_id}/history"
-        return (await self._read(path, HistoryDocument, job_id=job_id)).items
+        return (await self._call("GET", path, HistoryDocument, job_id=job_id)).items
 
     async def attempts(self, job_id: JobId) -> list[AttemptDocument]:
         """List the runs of a job, oldest first; the last may be going on."""
         path = "/api/jobs/{job_id}/attempts"
-        return (await self._read(path, AttemptsDocument, job_id=job_id)).items
+        return (await self._call("GET", path, AttemptsDocument, job_id=job_id)).items
 
     async def wait(
         self,
@@ -308,14 +303,14 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         **options: Unpack[EditOptions],
     ) -> AcceptedDocument:
         """Submit a new job, made of a dead one and what is different."""
-        request = self._request(
+        return await self._call(
             "POST",
             "/api/jobs/{job_id}/edited-redrive",
+            AcceptedDocument,
             body=encoded(edited_job(payload, options)),
             key=key_or_new(request_key),
             job_id=job_id,
         )
-        return await self._ask(request, AcceptedDocument)
 
     async def delete(self, job_id: JobId) -> None:
         """Remove a job that has ended, and all that is known of it."""
@@ -336,18 +331,18 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
 
     async def dead_letter(self, job_id: JobId) -> JobDocument:
         """Show all of a dead letter; one that is none is not found."""
-        return await self._read("/api/dead-letters/{job_id}", JobDocument, job_id=job_id)
+        return await self._call("GET", "/api/dead-letters/{job_id}", JobDocument, job_id=job_id)
 
     async def dead_summary(self) -> DeadSummary:
         """Count dead letters by type and reason."""
-        return await self._read("/api/dead-letters/summary", DeadSummary, self._of_tenant)
+        return await self._call(
+            "GET", "/api/dead-letters/summary", DeadSummary, values=self._of_tenant
+        )
 
     async def redrive_dead_letters(self, chosen: RedriveByFilter) -> RedriveReport:
         """Queue the dead letters that match again; a dry run only counts them."""
-        if self._tenant is not None and chosen.tenant_id is None:
-            chosen = msgspec.structs.replace(chosen, tenant_id=self._tenant)
-        request = self._request("POST", "/api/dead-letters/redrive", body=encoded(chosen))
-        return await self._ask(request, RedriveReport)
+        body = encoded(self._for_tenant(chosen))
+        return await self._call("POST", "/api/dead-letters/redrive", RedriveReport, body=body)
 
     # -- operating --------------------------------------------------------------------------------
 
@@ -357,7 +352,7 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         Where there are more than `limit`, at most 1000, the fullest; `omitted` counts the others.
         """
         values = {"queue": queue, "limit": limit, **self._of_tenant}
-        return await self._read("/api/queues", QueuesDocument, values)
+        return await self._call("GET", "/api/queues", QueuesDocument, values=values)
 
     async def pause_queue(self, queue: str) -> QueueState:
         """Start nothing more out of a queue, for all tenants; what runs goes on."""
@@ -370,16 +365,17 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
     async def cap_queue(self, queue: str, max_depth: int | None) -> QueueState:
         """Refuse new jobs while so many wait in a queue; None takes the cap away."""
         body = msgspec.json.encode(DepthCap(max_depth=max_depth))
-        request = self._request("PUT", f"/api/queues/{quote(queue, safe='')}/depth-cap", body=body)
-        return await self._ask(request, QueueState)
+        path = f"/api/queues/{quote(queue, safe='')}/depth-cap"
+        return await self._call("PUT", path, QueueState, body=body)
 
     async def job_types(self) -> list[JobTypeDocument]:
         """List the types of jobs, with their JSON Schemas and switches."""
-        return (await self._read("/api/job-types", JobTypesDocument)).items
+        return (await self._call("GET", "/api/job-types", JobTypesDocument)).items
 
     async def job_type(self, name: str) -> JobTypeDocument:
         """Show a type of job."""
-        return await self._read(f"/api/job-types/{quote(name, safe='')}", JobTypeDocument)
+        path = f"/api/job-types/{quote(name, safe='')}"
+        return await self._call("GET", path, JobTypeDocument)
 
     async def pause_type(self, name: str) -> JobTypeState:
         """Start no more jobs of a type; new ones are taken."""
@@ -419,14 +415,14 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         `lanes_omitted` counts the others.
         """
         values = {"queue": queue, "jobType": job_type, "limit": limit, **self._of_tenant}
-        return await self._read("/api/stats", StatisticsDocument, values)
+        return await self._call("GET", "/api/stats", StatisticsDocument, values=values)
 
     async def scale(
         self, *, queue: Sequence[str] = (), job_type: Sequence[str] = ()
     ) -> ScaleDocument:
         """Show how much work there is, for an autoscaler."""
         values = {"queue": queue, "jobType": job_type, **self._of_tenant}
-        return await self._read("/api/stats/scale", ScaleDocument, values)
+        return await self._call("GET", "/api/stats/scale", ScaleDocument, values=values)
 
     # -- what they share --------------------------------------------------------------------------
 
@@ -440,14 +436,13 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
     ) -> StatusDocument:
         headers = {} if only_if is None else {"if-match": _tag_of(only_if)}
         path = "/api/jobs/{job_id}/" + verb
-        request = self._request("POST", path, headers=headers, job_id=job_id)
-        return await self._ask(request, StatusDocument)
+        return await self._call("POST", path, StatusDocument, headers=headers, job_id=job_id)
 
     async def _switch(self, kind: str, name: str, verb: str, state: type[D]) -> D:
         if not name:
             raise InvalidInput("The name is empty.")
         path = f"/api/{kind}/{quote(name, safe='')}/{verb}"
-        return await self._ask(self._request("POST", path), state)
+        return await self._call("POST", path, state)
 
 
 def _tag_of(status: StatusDocument) -> str:

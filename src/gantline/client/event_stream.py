@@ -1,7 +1,7 @@
 """Following jobs by an event stream (server-sent events), opened again where it broke off."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
@@ -45,7 +45,6 @@ async def follow(
     *,
     last_event_id: str,
     is_of_one_job: bool,
-    chance: Callable[[], float] = random,
 ) -> AsyncGenerator[StreamEvent, None]:
     """Give events until the stream is over for good; raise what keeps it from being opened.
 
@@ -71,7 +70,7 @@ async def follow(
         if failed == 0:
             await asyncio.sleep(_COME_BACK_SECONDS)
         else:
-            await asyncio.sleep(pause_before_again(request, answer, failed, retries, chance()))
+            await asyncio.sleep(pause_before_again(request, answer, failed, retries, random()))
 
 
 def _event(sent: "SentEvent") -> StreamEvent:

@@ -9,11 +9,7 @@ import msgspec
 
 from gantline.client.http import Reply, Request, Unanswered
 from gantline.client.refusals import CORRELATION, problem_in, refusal, retry_after_seconds
-from gantline.contract.errors import (
-    GantlineError,
-    InvalidInput,
-    ServerUnreachable,
-)
+from gantline.contract.errors import GantlineError, InvalidInput, ServerUnreachable
 from gantline.runtime import monotonic, random
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"

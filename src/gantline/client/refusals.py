@@ -11,40 +11,8 @@ import msgspec
 from gantline.api.documents import ProblemDocument
 from gantline.api.problems import ApiCode
 from gantline.client.http import Reply, Request
-from gantline.contract.errors import (
-    BadAnswer,
-    Code,
-    Forbidden,
-    GantlineError,
-    IdentityProviderUnavailable,
-    IllegalTransition,
-    InvalidCredentials,
-    InvalidFormat,
-    InvalidInput,
-    InvalidPayload,
-    JobIdConflict,
-    JobNotFound,
-    JobPurged,
-    JobTypeDisabled,
-    NotAuthenticated,
-    NotThere,
-    PayloadTooLarge,
-    Problem,
-    QueueFull,
-    RateLimited,
-    RequestKeyReused,
-    RequestRefused,
-    ScheduleConflict,
-    ServerFailed,
-    StoreClosed,
-    StoreUnavailable,
-    SubmitConflict,
-    SubmitRefused,
-    UnknownJobType,
-    VersionMismatch,
-    WebhookNotFound,
-    WebhooksOff,
-)
+from gantline.contract import errors
+from gantline.contract.errors import Code, GantlineError, Problem
 
 CORRELATION: Final = "x-correlation-id"
 # What a server says must not be able to write to the terminal of whoever reads it.
@@ -57,31 +25,31 @@ _decoder: Final = msgspec.json.Decoder(ProblemDocument)
 
 _PLAIN: Final[Mapping[str, Callable[[str], GantlineError]]] = MappingProxyType(
     {
-        ApiCode.INVALID_REQUEST: InvalidInput,
-        ApiCode.UNKNOWN_JOB_TYPE: UnknownJobType,
-        ApiCode.BODY_TOO_LARGE: PayloadTooLarge,
-        ApiCode.IDEMPOTENCY_KEY_REUSED: RequestKeyReused,
-        ApiCode.NOT_FOUND: NotThere,
-        ApiCode.WEBHOOK_NOT_FOUND: WebhookNotFound,
-        ApiCode.WEBHOOKS_OFF: WebhooksOff,
-        ApiCode.REQUEST_TIMEOUT: ServerFailed,
-        ApiCode.INTERNAL_ERROR: ServerFailed,
-        ApiCode.OVERLOADED: ServerFailed,
-        Code.INVALID_FORMAT: InvalidFormat,
-        Code.PAYLOAD_TOO_LARGE: PayloadTooLarge,
-        Code.UNAUTHENTICATED: NotAuthenticated,
-        Code.INVALID_CREDENTIALS: InvalidCredentials,
-        Code.FORBIDDEN: Forbidden,
-        Code.IDEMPOTENCY_CONFLICT: SubmitConflict,
-        Code.JOB_ID_CONFLICT: JobIdConflict,
-        Code.SCHEDULE_CONFLICT: ScheduleConflict,
-        Code.ILLEGAL_TRANSITION: IllegalTransition,
-        Code.VERSION_MISMATCH: VersionMismatch,
-        Code.JOB_TYPE_DISABLED: JobTypeDisabled,
-        Code.QUEUE_FULL: QueueFull,
-        Code.STORE_CLOSED: StoreClosed,
-        Code.STORE_UNAVAILABLE: StoreUnavailable,
-        Code.IDENTITY_PROVIDER_UNAVAILABLE: IdentityProviderUnavailable,
+        ApiCode.INVALID_REQUEST: errors.InvalidInput,
+        ApiCode.UNKNOWN_JOB_TYPE: errors.UnknownJobType,
+        ApiCode.BODY_TOO_LARGE: errors.PayloadTooLarge,
+        ApiCode.IDEMPOTENCY_KEY_REUSED: errors.RequestKeyReused,
+        ApiCode.NOT_FOUND: errors.NotThere,
+        ApiCode.WEBHOOK_NOT_FOUND: errors.WebhookNotFound,
+        ApiCode.WEBHOOKS_OFF: errors.WebhooksOff,
+        ApiCode.REQUEST_TIMEOUT: errors.ServerFailed,
+        ApiCode.INTERNAL_ERROR: errors.ServerFailed,
+        ApiCode.OVERLOADED: errors.ServerFailed,
+        Code.INVALID_FORMAT: errors.InvalidFormat,
+        Code.PAYLOAD_TOO_LARGE: errors.PayloadTooLarge,
+        Code.UNAUTHENTICATED: errors.NotAuthenticated,
+        Code.INVALID_CREDENTIALS: errors.InvalidCredentials,
+        Code.FORBIDDEN: errors.Forbidden,
+        Code.IDEMPOTENCY_CONFLICT: errors.SubmitConflict,
+        Code.JOB_ID_CONFLICT: errors.JobIdConflict,
+        Code.SCHEDULE_CONFLICT: errors.ScheduleConflict,
+        Code.ILLEGAL_TRANSITION: errors.IllegalTransition,
+        Code.VERSION_MISMATCH: errors.VersionMismatch,
+        Code.JOB_TYPE_DISABLED: errors.JobTypeDisabled,
+        Code.QUEUE_FULL: errors.QueueFull,
+        Code.STORE_CLOSED: errors.StoreClosed,
+        Code.STORE_UNAVAILABLE: errors.StoreUnavailable,
+        Code.IDENTITY_PROVIDER_UNAVAILABLE: errors.IdentityProviderUnavailable,
     }
 )
 
@@ -122,17 +90,19 @@ def error_of(
 def _error_of(problem: ProblemDocument, job_id: UUID | None, after: int | None) -> GantlineError:
     code, detail = problem.error_code, _text(problem.detail)
     if problem.status == _TOO_MANY:
-        return RateLimited(detail, retry_after_seconds=after or _DEFAULT_RETRY_AFTER_SECONDS)
+        return errors.RateLimited(detail, retry_after_seconds=after or _DEFAULT_RETRY_AFTER_SECONDS)
     if code == Code.VALIDATION_ERROR:
         problems = [Problem(_text(one.pointer or "#"), _text(one.detail)) for one in problem.errors]
-        return InvalidPayload(detail, problems)
+        return errors.InvalidPayload(detail, problems)
     if job_id is not None and code in (Code.JOB_NOT_FOUND, ApiCode.JOB_PURGED):
-        return JobNotFound(job_id) if code == Code.JOB_NOT_FOUND else JobPurged(job_id)
+        return (
+            errors.JobNotFound(job_id) if code == Code.JOB_NOT_FOUND else errors.JobPurged(job_id)
+        )
     make = _PLAIN.get(code)
     if make is None:
-        return RequestRefused(detail, error_code=_text(code))
+        return errors.RequestRefused(detail, error_code=_text(code))
     error = make(detail)
-    if isinstance(error, SubmitRefused) and after is not None:
+    if isinstance(error, errors.SubmitRefused) and after is not None:
         error.retry_after_seconds = after
     return error
 
@@ -142,21 +112,21 @@ def _without_problem(reply: Reply, after: int | None) -> GantlineError:
     status = reply.status
     match status:
         case 401:
-            return NotAuthenticated("The server wants to know who is asking (401).")
+            return errors.NotAuthenticated("The server wants to know who is asking (401).")
         case 403:
-            return Forbidden("The server does not allow this (403).")
+            return errors.Forbidden("The server does not allow this (403).")
         case 429:
             after = after or _DEFAULT_RETRY_AFTER_SECONDS
-            return RateLimited("Too many requests (429).", retry_after_seconds=after)
+            return errors.RateLimited("Too many requests (429).", retry_after_seconds=after)
         case _ if status >= 500:
-            return ServerFailed(f"The server answered {status}, and does not say why.")
+            return errors.ServerFailed(f"The server answered {status}, and does not say why.")
         case _ if 300 <= status < 400:
-            return BadAnswer(
+            return errors.BadAnswer(
                 f"The server sends us elsewhere ({status}), where the API key may not go.",
                 next_step="Name the URL at which the API itself is served.",
             )
         case _:
-            return BadAnswer(
+            return errors.BadAnswer(
                 f"The server answered {status} with what is not of this API.",
                 next_step="Is the URL that of a Gantline server?",
             )

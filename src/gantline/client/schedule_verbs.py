@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from urllib.parse import quote
 
-import msgspec
-
 from gantline.api.documents import AcceptedDocument
 from gantline.api.schedule_documents import (
     NewSchedule,
@@ -36,10 +34,8 @@ class ScheduleVerbs(Asking):
 
     async def add_schedule(self, schedule: NewSchedule) -> ScheduleDocument:
         """Make a schedule; its jobs are submitted in the caller's name."""
-        if self._tenant is not None and schedule.tenant_id is None:
-            schedule = msgspec.structs.replace(schedule, tenant_id=self._tenant)
-        request = self._request("POST", "/api/schedules", body=encoded(schedule))
-        return await self._ask(request, ScheduleDocument)
+        body = encoded(self._for_tenant(schedule))
+        return await self._call("POST", "/api/schedules", ScheduleDocument, body=body)
 
     async def replace_schedule(self, name: str, schedule: ScheduleSent) -> ScheduleDocument:
         """Change a schedule; its pause stays, and its next run unless its times change."""

@@ -18,6 +18,12 @@ from gantline.contract.payload import check_encoded
 _NO_LIMIT: Final = 2**31
 _MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 900 * 1024
+_SENT_AS: Final = {
+    "subject": "subject_id",
+    "delay": "delay_seconds",
+    "at": "scheduled_at",
+    "tenant": "tenant_id",
+}
 
 
 class EditOptions(TypedDict, total=False):
@@ -50,34 +56,13 @@ def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -
     at = options.get("at")
     if at is not None and at.tzinfo is None:
         raise InvalidInput("An instant needs its time zone.", next_step="Give it tzinfo=UTC.")
-    return JobToSubmit(
-        job_type=job_type,
-        payload=_encoded_payload(payload),
-        job_id=options.get("job_id"),
-        subject_id=options.get("subject"),
-        correlation_id=options.get("correlation_id"),
-        idempotency_key=options.get("idempotency_key"),
-        queue=options.get("queue"),
-        priority=options.get("priority"),
-        delay_seconds=seconds_of(options.get("delay")),
-        scheduled_at=at,
-        max_attempts=options.get("max_attempts"),
-        payload_version=options.get("payload_version"),
-        tenant_id=options.get("tenant"),
-    )
+    return JobToSubmit(job_type=job_type, payload=_encoded_payload(payload), **_fields(options))
 
 
 def edited_job(payload: Any, options: EditOptions) -> JobEdited:
     _check_options(options, EditOptions.__optional_keys__)
-    return JobEdited(
-        payload=UNSET if payload is UNSET else _encoded_payload(payload),
-        subject_id=options.get("subject"),
-        idempotency_key=options.get("idempotency_key"),
-        max_attempts=options.get("max_attempts"),
-        queue=options.get("queue"),
-        priority=options.get("priority"),
-        delay_seconds=seconds_of(options.get("delay")),
-    )
+    body = UNSET if payload is UNSET else _encoded_payload(payload)
+    return JobEdited(payload=body, **_fields(options))
 
 
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
@@ -86,6 +71,12 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
         alike = get_close_matches(name, known, n=1)
         meant = f"Is {alike[0]} meant?" if alike else f"There are {', '.join(sorted(known))}."
         raise TypeError(f"There is no option {name!r} of a job. {meant}")
+
+
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as fields of what is sent."""
+    fields = {_SENT_AS.get(name, name): value for name, value in options.items()}
+    return fields | {"delay_seconds": seconds_of(options.get("delay"))}
 
 
 def _encoded_payload(payload: Any) -> msgspec.Raw:

@@ -1,14 +1,12 @@
 """The verbs about webhooks."""
 
 from datetime import timedelta
-from typing import Final, TypeVar
-from uuid import UUID
+from typing import Any, Final, TypeVar
 
 from gantline.api.documents import DeliveryPage, WebhooksDocument
 from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
-from gantline.client.asking import Asking, Items, JobId
+from gantline.client.asking import Asking, Items, JobId, read_id
 from gantline.client.submission import encoded
-from gantline.contract.errors import InvalidInput
 from gantline.contract.webhook import (
     DeliveryStatus,
     IssuedWebhook,
@@ -19,6 +17,7 @@ from gantline.contract.webhook import (
 )
 
 _PATH: Final = "/api/webhooks"
+_ID: Final = "an id of a webhook or a delivery"
 
 D = TypeVar("D")
 
@@ -28,23 +27,19 @@ class WebhookVerbs(Asking):
 
     async def webhooks(self) -> list[WebhookEndpoint]:
         """List webhooks, oldest first."""
-        return (await self._read(_PATH, WebhooksDocument, self._of_tenant)).items
+        return (await self._manage("GET", _PATH, WebhooksDocument)).items
 
     async def webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Show a webhook, but for its secret."""
-        return await self._read(_of(webhook_id), WebhookEndpoint, self._of_tenant)
+        return await self._manage("GET", _of(webhook_id), WebhookEndpoint)
 
     async def create_webhook(self, webhook: WebhookToKeep) -> IssuedWebhook:
         """Make a webhook; its secret is shown this once."""
-        body = encoded(webhook)
-        request = self._request("POST", _PATH, body=body, values=self._of_tenant)
-        return await self._ask(request, IssuedWebhook)
+        return await self._manage("POST", _PATH, IssuedWebhook, body=encoded(webhook))
 
     async def update_webhook(self, webhook_id: JobId, webhook: WebhookToKeep) -> WebhookEndpoint:
         """Replace what a webhook wants."""
-        body = encoded(webhook)
-        request = self._request("PUT", _of(webhook_id), body=body, values=self._of_tenant)
-        return await self._ask(request, WebhookEndpoint)
+        return await self._manage("PUT", _of(webhook_id), WebhookEndpoint, body=encoded(webhook))
 
     async def delete_webhook(self, webhook_id: JobId) -> None:
         """Delete a webhook; what is pending fails."""
@@ -55,20 +50,19 @@ class WebhookVerbs(Asking):
     ) -> IssuedWebhook:
         """Give a webhook a new secret; for `overlap` more, the old one signs as well."""
         values = {"overlapSeconds": int(overlap.total_seconds()), **self._of_tenant}
-        request = self._request("POST", f"{_of(webhook_id)}/rotate", values=values)
-        return await self._ask(request, IssuedWebhook)
+        return await self._call("POST", f"{_of(webhook_id)}/rotate", IssuedWebhook, values=values)
 
     async def enable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Send events to a webhook again."""
-        return await self._post(f"{_of(webhook_id)}/enable", WebhookEndpoint)
+        return await self._manage("POST", f"{_of(webhook_id)}/enable", WebhookEndpoint)
 
     async def disable_webhook(self, webhook_id: JobId) -> WebhookEndpoint:
         """Send no more events to a webhook."""
-        return await self._post(f"{_of(webhook_id)}/disable", WebhookEndpoint)
+        return await self._manage("POST", f"{_of(webhook_id)}/disable", WebhookEndpoint)
 
     async def test_webhook(self, webhook_id: JobId) -> ListedDelivery:
         """Send a webhook a made-up event, once."""
-        return await self._post(f"{_of(webhook_id)}/test", ListedDelivery)
+        return await self._manage("POST", f"{_of(webhook_id)}/test", ListedDelivery)
 
     def deliveries(
         self,
@@ -84,39 +78,27 @@ class WebhookVerbs(Asking):
     async def delivery(self, webhook_id: JobId, delivery_id: JobId) -> WebhookDelivery:
         """Show all of a delivery: its body, and what was answered to each attempt."""
         path = _delivery(webhook_id, delivery_id)
-        return await self._read(path, WebhookDelivery, self._of_tenant, job_id=delivery_id)
+        return await self._manage("GET", path, WebhookDelivery, job_id=delivery_id)
 
     async def replay_delivery(self, webhook_id: JobId, delivery_id: JobId) -> ListedDelivery:
         """Make a delivery once more, with the same message id and body."""
         path = f"{_delivery(webhook_id, delivery_id)}/replay"
-        request = self._request("POST", path, values=self._of_tenant, job_id=delivery_id)
-        return await self._ask(request, ListedDelivery)
+        return await self._manage("POST", path, ListedDelivery, job_id=delivery_id)
 
     async def replay_deliveries(
         self, webhook_id: JobId, chosen: DeliveriesToReplay
     ) -> ReplayReport:
         """Make the deliveries that match once more; a dry run only counts them."""
         path = f"{_of(webhook_id)}/replay"
-        request = self._request("POST", path, body=encoded(chosen), values=self._of_tenant)
-        return await self._ask(request, ReplayReport)
+        return await self._manage("POST", path, ReplayReport, body=encoded(chosen))
 
-    async def _post(self, path: str, document: type[D]) -> D:
-        return await self._ask(self._request("POST", path, values=self._of_tenant), document)
+    async def _manage(self, method: str, path: str, document: type[D], **parts: Any) -> D:
+        return await self._call(method, path, document, values=self._of_tenant, **parts)
 
 
 def _of(webhook_id: JobId) -> str:
-    return f"{_PATH}/{_id(webhook_id)}"
+    return f"{_PATH}/{read_id(webhook_id, _ID)}"
 
 
 def _delivery(webhook_id: JobId, delivery_id: JobId) -> str:
-    return f"{_of(webhook_id)}/deliveries/{_id(delivery_id)}"
-
-
-def _id(text: JobId) -> UUID:
-    try:
-        return text if isinstance(text, UUID) else UUID(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{str(text)[:64]!r} is not an id of a webhook or a delivery.",
-            next_step="It is a UUID.",
-        ) from None
+    return f"{_of(webhook_id)}/deliveries/{read_id(delivery_id, _ID)}"

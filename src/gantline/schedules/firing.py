@@ -9,12 +9,7 @@ import msgspec
 
 from gantline.contract.clock import to_micros
 from gantline.contract.job import Job
-from gantline.contract.schedule import (
-    KEPT_FIRES,
-    Fire,
-    ScheduleRecord,
-    correlation_of,
-)
+from gantline.contract.schedule import KEPT_FIRES, Fire, ScheduleRecord, correlation_of
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.manager.submitter import Submission

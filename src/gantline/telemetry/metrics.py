@@ -38,132 +38,51 @@ class Metric(NamedTuple):
     help: str
 
 
-SUBMITTED: Final = Metric(
-    "gantline_jobs_submitted_total",
-    "counter",
-    ("job_type",),
-    "Jobs that this process has stored; duplicates are not counted.",
-)
-FINISHED: Final = Metric(
-    "gantline_jobs_finished_total",
-    "counter",
-    ("job_type", "status"),
-    "Jobs that this process has brought to their end, by final status.",
-)
-RETRIES: Final = Metric(
-    "gantline_retries_total",
-    "counter",
-    ("job_type",),
-    "Failed runs after which the job was queued again.",
-)
-LEASES_LOST: Final = Metric(
-    "gantline_leases_lost_total",
-    "counter",
-    ("job_type",),
-    "Runs that were taken away from a worker that had stopped renewing its lease.",
-)
-WEBHOOK_DELIVERIES: Final = Metric(
-    "gantline_webhook_deliveries_total",
-    "counter",
-    ("outcome",),
-    "Attempts of this process to deliver webhooks: delivered, retried (to come again), failed.",
-)
-WAIT: Final = Metric(
-    "gantline_job_wait_seconds",
-    "histogram",
-    ("job_type",),
-    "How long jobs had been due when this process claimed them, by the store's clock.",
-)
-RUN: Final = Metric(
-    "gantline_job_run_seconds",
-    "histogram",
-    ("job_type",),
-    "How long the handlers of this process ran.",
-)
-SCHEDULE_LATENESS: Final = Metric(
-    "gantline_schedule_lateness_seconds",
-    "histogram",
-    ("job_type",),
-    "How long after they were due this process has submitted the jobs of schedules.",
-)
-BRIDGED: Final = Metric(
-    "gantline_bridge_messages_total",
-    "counter",
-    ("outcome",),
-    "Messages that this process's bridge has taken: accepted, duplicate or rejected.",
-)
-SLOTS: Final = Metric(
-    "gantline_worker_slots",
-    "gauge",
-    ("queue", "state"),
-    "Runs that this process may have at once: busy and free.",
-)
-LOOP_LAG: Final = Metric(
-    "gantline_loop_lag_seconds",
-    "gauge",
-    (),
-    "How long the event loop of this process took to answer when last asked.",
-)
-LOOP_BLOCKED: Final = Metric(
-    "gantline_loop_blocked_seconds_total",
-    "counter",
-    ("job_type",),
-    "How long handlers have blocked the event loop of this process, where it was over a second.",
-)
-STORE_UP: Final = Metric(
-    "gantline_store_up",
-    "gauge",
-    (),
-    "Whether the store could be counted: 1 or 0.",
-)
-DEPTH: Final = Metric(
-    "gantline_queue_depth",
-    "gauge",
-    ("queue", "job_type"),
-    "Queued jobs, those that are not due yet included.",
-)
-SCHEDULED: Final = Metric(
-    "gantline_queue_scheduled",
-    "gauge",
-    ("queue", "job_type"),
-    "Queued jobs that are not due yet.",
-)
-RUNNING: Final = Metric(
-    "gantline_queue_running",
-    "gauge",
-    ("queue", "job_type"),
-    "Running jobs.",
-)
-OLDEST: Final = Metric(
-    "gantline_queue_oldest_age_seconds",
-    "gauge",
-    ("queue", "job_type"),
-    "How long the job that has waited longest has been due; 0 where none is due.",
-)
-DEAD: Final = Metric(
-    "gantline_dead_letters",
-    "gauge",
-    ("queue", "job_type", "status"),
-    "Failed and Poisoned jobs that are still kept.",
-)
-CONSUMER_LAG: Final = Metric(
-    "gantline_consumer_lag_events",
-    "gauge",
-    ("consumer",),
-    "Events that a durable consumer has still to read; they hold back retention.",
-)
-RETENTION_LAG: Final = Metric(
-    "gantline_retention_lag_seconds",
-    "gauge",
-    (),
-    "How long the oldest ended job has been past its retention; 0 where none is.",
-)
-PROCESS_UP: Final = Metric(
-    "gantline_process_up",
-    "gauge",
-    ("process",),
-    "Whether a worker process of this supervisor answers: 1 or 0.",
-)
+# By hand, since it is a table: name, kind and labels; what it means.
+# fmt: off
+SUBMITTED: Final = Metric("gantline_jobs_submitted_total", "counter", ("job_type",),
+    "Jobs that this process has stored; duplicates are not counted.")
+FINISHED: Final = Metric("gantline_jobs_finished_total", "counter", ("job_type", "status"),
+    "Jobs that this process has brought to their end, by final status.")
+RETRIES: Final = Metric("gantline_retries_total", "counter", ("job_type",),
+    "Failed runs after which the job was queued again.")
+LEASES_LOST: Final = Metric("gantline_leases_lost_total", "counter", ("job_type",),
+    "Runs that were taken away from a worker that had stopped renewing its lease.")
+WEBHOOK_DELIVERIES: Final = Metric("gantline_webhook_deliveries_total", "counter", ("outcome",),
+    "Attempts of this process to deliver webhooks: delivered, retried (to come again), failed.")
+WAIT: Final = Metric("gantline_job_wait_seconds", "histogram", ("job_type",),
+    "How long jobs had been due when this process claimed them, by the store's clock.")
+RUN: Final = Metric("gantline_job_run_seconds", "histogram", ("job_type",),
+    "How long the handlers of this process ran.")
+SCHEDULE_LATENESS: Final = Metric("gantline_schedule_lateness_seconds", "histogram", ("job_type",),
+    "How long after they were due this process has submitted the jobs of schedules.")
+BRIDGED: Final = Metric("gantline_bridge_messages_total", "counter", ("outcome",),
+    "Messages that this process's bridge has taken: accepted, duplicate or rejected.")
+SLOTS: Final = Metric("gantline_worker_slots", "gauge", ("queue", "state"),
+    "Runs that this process may have at once: busy and free.")
+LOOP_LAG: Final = Metric("gantline_loop_lag_seconds", "gauge", (),
+    "How long the event loop of this process took to answer when last asked.")
+LOOP_BLOCKED: Final = Metric("gantline_loop_blocked_seconds_total", "counter", ("job_type",),
+    "How long handlers have blocked the event loop of this process, where it was over a second.")
+STORE_UP: Final = Metric("gantline_store_up", "gauge", (),
+    "Whether the store could be counted: 1 or 0.")
+DEPTH: Final = Metric("gantline_queue_depth", "gauge", ("queue", "job_type"),
+    "Queued jobs, those that are not due yet included.")
+SCHEDULED: Final = Metric("gantline_queue_scheduled", "gauge", ("queue", "job_type"),
+    "Queued jobs that are not due yet.")
+RUNNING: Final = Metric("gantline_queue_running", "gauge", ("queue", "job_type"),
+    "Running jobs.")
+OLDEST: Final = Metric("gantline_queue_oldest_age_seconds", "gauge", ("queue", "job_type"),
+    "How long the job that has waited longest has been due; 0 where none is due.")
+DEAD: Final = Metric("gantline_dead_letters", "gauge", ("queue", "job_type", "status"),
+    "Failed and Poisoned jobs that are still kept.")
+CONSUMER_LAG: Final = Metric("gantline_consumer_lag_events", "gauge", ("consumer",),
+    "Events that a durable consumer has still to read; they hold back retention.")
+RETENTION_LAG: Final = Metric("gantline_retention_lag_seconds", "gauge", (),
+    "How long the oldest ended job has been past its retention; 0 where none is.")
+PROCESS_UP: Final = Metric("gantline_process_up", "gauge", ("process",),
+    "Whether a worker process of this supervisor answers: 1 or 0.")
+# fmt: on
 
 OF_THE_STORE: Final = (
     STORE_UP,
@@ -176,23 +95,10 @@ OF_THE_STORE: Final = (
     RETENTION_LAG,
 )
 """The same in every process that uses the store: take the maximum, never the sum."""
-
 OF_A_PROCESS: Final = (
-    SUBMITTED,
-    FINISHED,
-    RETRIES,
-    LEASES_LOST,
-    WEBHOOK_DELIVERIES,
-    WAIT,
-    RUN,
-    SCHEDULE_LATENESS,
-    BRIDGED,
-    SLOTS,
-    LOOP_LAG,
-    LOOP_BLOCKED,
-    PROCESS_UP,
+    *(SUBMITTED, FINISHED, RETRIES, LEASES_LOST, WEBHOOK_DELIVERIES, WAIT, RUN),
+    *(SCHEDULE_LATENESS, BRIDGED, SLOTS, LOOP_LAG, LOOP_BLOCKED, PROCESS_UP),
 )
-
 METRICS: Final = OF_A_PROCESS + OF_THE_STORE
 
 

@@ -41,8 +41,8 @@ def application_families() -> Iterable[Metric]:
 
 def job_families(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
     """Build what this process has counted."""
-    yield _counter(metrics.SUBMITTED, (((kind,), of.submitted) for kind, of in figures.items()))
-    yield _counter(
+    yield _family(metrics.SUBMITTED, (((kind,), of.submitted) for kind, of in figures.items()))
+    yield _family(
         metrics.FINISHED,
         (
             ((kind, status), count)
@@ -50,8 +50,8 @@ def job_families(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
             for status, count in ((JobStatus.COMPLETED, of.completed), *of.finished.items())
         ),
     )
-    yield _counter(metrics.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
-    yield _counter(metrics.LEASES_LOST, (((kind,), of.leases_lost) for kind, of in figures.items()))
+    yield _family(metrics.RETRIES, (((kind,), of.retried) for kind, of in figures.items()))
+    yield _family(metrics.LEASES_LOST, (((kind,), of.leases_lost) for kind, of in figures.items()))
     yield _webhook_counter(figures.get(DELIVERY_TYPE))
     yield _histogram(metrics.WAIT, {kind: of.wait for kind, of in figures.items()})
     yield _histogram(metrics.RUN, {kind: of.run for kind, of in figures.items()})
@@ -61,23 +61,23 @@ def job_families(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
 def _webhook_counter(deliveries: TypeFigures | None) -> Metric:
     """Deliveries are jobs of one type, so they are counted already."""
     if deliveries is None:
-        return _counter(metrics.WEBHOOK_DELIVERIES, ())
+        return _family(metrics.WEBHOOK_DELIVERIES, ())
     counts = {
         "delivered": deliveries.completed,
         "retried": deliveries.retried,
         "failed": sum(deliveries.finished.values()),
     }
     rows = [((outcome,), count) for outcome, count in counts.items()]
-    return _counter(metrics.WEBHOOK_DELIVERIES, rows)
+    return _family(metrics.WEBHOOK_DELIVERIES, rows)
 
 
 def bridge_families(taken: Mapping[str, int]) -> Iterator[Metric]:
-    yield _counter(metrics.BRIDGED, [((outcome,), count) for outcome, count in taken.items()])
+    yield _family(metrics.BRIDGED, [((outcome,), count) for outcome, count in taken.items()])
 
 
 def slot_families(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
     """`slots`: how many a queue has, and how many of them are free."""
-    yield _gauge(
+    yield _family(
         metrics.SLOTS,
         [
             ((queue, state), count)
@@ -89,14 +89,14 @@ def slot_families(slots: Mapping[str, tuple[int, int]]) -> Iterator[Metric]:
 
 def loop_families(watch: LoopWatch | None) -> Iterator[Metric]:
     if watch is not None:
-        yield _gauge(metrics.LOOP_LAG, [((), watch.lag_seconds)])
+        yield _family(metrics.LOOP_LAG, [((), watch.lag_seconds)])
         blocked = {job_type or metrics.OTHER: s for job_type, s in watch.blocked_seconds.items()}
-        yield _counter(metrics.LOOP_BLOCKED, [((one,), s) for one, s in blocked.items()])
+        yield _family(metrics.LOOP_BLOCKED, [((one,), s) for one, s in blocked.items()])
 
 
 def store_families(counted: StoreCounts | None) -> Iterator[Metric]:
     """Build what the store holds; nothing while it cannot be read, rather than old values."""
-    yield _gauge(metrics.STORE_UP, [((), float(counted is not None))])
+    yield _family(metrics.STORE_UP, [((), float(counted is not None))])
     depths = counted.depths if counted else []
     for metric, field in (
         (metrics.DEPTH, "queued"),
@@ -105,28 +105,23 @@ def store_families(counted: StoreCounts | None) -> Iterator[Metric]:
         (metrics.OLDEST, "oldest_seconds"),
     ):
         rows = [((one.queue, one.job_type), getattr(one, field)) for one in depths]
-        yield _gauge(metric, rows)
+        yield _family(metric, rows)
     dead = [
         ((one.queue, one.job_type, status), count)
         for one in depths
         for status, count in (("Failed", one.failed), ("Poisoned", one.poisoned))
     ]
-    yield _gauge(metrics.DEAD, dead)
+    yield _family(metrics.DEAD, dead)
     lags = counted.lags.items() if counted else ()
-    yield _gauge(metrics.CONSUMER_LAG, [((name,), lag) for name, lag in lags])
+    yield _family(metrics.CONSUMER_LAG, [((name,), lag) for name, lag in lags])
     overdue = [((), counted.retention_lag_seconds)] if counted else []
-    yield _gauge(metrics.RETENTION_LAG, overdue)
+    yield _family(metrics.RETENTION_LAG, overdue)
 
 
-def _gauge(metric: metrics.Metric, rows: LabelledRows) -> Metric:
-    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in rows:
-        family.add_metric(labels, value)
-    return family
-
-
-def _counter(metric: metrics.Metric, rows: LabelledRows) -> Metric:
-    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+def _family(metric: metrics.Metric, rows: LabelledRows) -> Metric:
+    """Build the gauge or the counter that a metric is."""
+    kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
     for labels, value in rows:
         family.add_metric(labels, value)
     return family

@@ -131,7 +131,13 @@ class RemoteWakeup:
         )
         tasks = [asyncio.create_task(sender.send_for_ever())]
         if on_hint is not None or self._always_connected:
-            tasks.append(asyncio.create_task(self._hold_for_ever(link, on_hint)))
+            holding = hold_for_ever(
+                lambda: self._hold(link, on_hint),
+                lambda error: self._outage.begin("listening", error),
+                first_wait_seconds=pace.first_wait_seconds,
+                longest_wait_seconds=pace.longest_wait_seconds,
+            )
+            tasks.append(asyncio.create_task(holding))
         opened.set_result(None)
         await stopped.wait()
         self._sender = None
@@ -152,21 +158,6 @@ class RemoteWakeup:
             return False
         self._outage.end("sending")
         return True
-
-    async def _hold_for_ever(self, link: Link, on_hint: OnHint | None) -> None:
-        loop, pace, failures = asyncio.get_running_loop(), self._pace, 0
-        while True:
-            began = loop.time()
-            try:
-                await self._hold(link, on_hint)
-            except Exception as error:
-                raise_if_cancelled()
-                self._outage.begin("listening", error)
-            # A connection that was lost soon does not reset the backoff, or a server that comes and
-            # goes would be hammered.
-            failures = 0 if loop.time() - began > pace.longest_wait_seconds else failures + 1
-            most = min(pace.longest_wait_seconds, pace.first_wait_seconds * 2 ** min(failures, 20))
-            await asyncio.sleep(most * (0.5 + 0.5 * random()))
 
     async def _hold(self, link: Link, on_hint: OnHint | None) -> None:
         try:
@@ -246,6 +237,29 @@ class OutageLog:
         if self._broken and self._broken <= set(sides):
             _log.info("%s are back", self._what)
         self._broken.difference_update(sides)
+
+
+async def hold_for_ever(
+    hold: Callable[[], Awaitable[None]],
+    report: Callable[[Exception], None],
+    *,
+    first_wait_seconds: float,
+    longest_wait_seconds: float,
+) -> None:
+    """Hold a connection, and again when it is lost; `report` gets the error."""
+    loop, failures = asyncio.get_running_loop(), 0
+    while True:
+        began = loop.time()
+        try:
+            await hold()
+        except Exception as error:
+            raise_if_cancelled()
+            report(error)
+        # A connection that was lost soon does not reset the backoff, or a server that comes and
+        # goes would be hammered.
+        failures = 0 if loop.time() - began > longest_wait_seconds else failures + 1
+        most = min(longest_wait_seconds, first_wait_seconds * 2 ** min(failures, 20))
+        await asyncio.sleep(most * (0.5 + 0.5 * random()))
 
 
 def raise_if_cancelled() -> None:

@@ -1,18 +1,15 @@
 """Deliveries: listed, tested and replayed. A delivery is a job; its attempts are the job's log."""
 
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from gantline.contract.audit import AuditSink
-from gantline.contract.clock import Clock
 from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound
 from gantline.contract.identity import new_job_id
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import DEAD, Event, JobStatus
-from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import (
     DELIVERY_TYPE,
@@ -25,7 +22,6 @@ from gantline.contract.webhook import (
     WebhookEndpoint,
     WebhookStatus,
 )
-from gantline.manager.manager import JobManager
 from gantline.webhooks.bodies import encode_test_event
 from gantline.webhooks.delivery import (
     Delivery,
@@ -34,6 +30,7 @@ from gantline.webhooks.delivery import (
     describe_attempt,
     read_attempt,
 )
+from gantline.webhooks.endpoints import Endpoints
 
 _STATUSES: Final = {
     DeliveryStatus.PENDING: frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
@@ -44,30 +41,10 @@ _STATUSES: Final = {
 _SENT: Final = frozenset({Event.COMPLETED, Event.RETRIED, Event.FAILED, Event.POISONED})
 
 
-class WebhookApp(Protocol):
-    """What webhooks need of an application."""
+class Deliveries(Endpoints):
+    """Endpoints, with what is delivered to them. Nothing is stored beside the jobs."""
 
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def store(self) -> JobStore: ...
-
-    @property
-    def manager(self) -> JobManager: ...
-
-    @property
-    def audit(self) -> AuditSink: ...
-
-
-class Deliveries:
-    """Nothing is stored beside the jobs."""
-
-    def __init__(self, app: WebhookApp, *, source: str) -> None:
-        self._app = app
-        self._source = source
-
-    async def list_page(
+    async def deliveries(
         self,
         webhook_id: UUID,
         *,
@@ -76,12 +53,17 @@ class Deliveries:
         limit: int = 50,
         after: Cursor | None = None,
     ) -> tuple[list[ListedDelivery], Cursor | None]:
-        """List deliveries of an endpoint, newest first; return also the cursor of the next page."""
+        """List deliveries, newest first, also of a deleted endpoint as long as they are kept.
+
+        Return the cursor of the next page as well."""
         query = _build_filter(webhook_id, tenant_id, status)
         page = await self._app.store.find(query, limit=limit, after=after)
         return [_describe(job) for job in page.items], page.next
 
-    async def get(self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str) -> WebhookDelivery:
+    async def delivery(
+        self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str
+    ) -> WebhookDelivery:
+        """Raise JobNotFound."""
         job = await self._job(webhook_id, delivery_id, tenant_id)
         history = await self._app.store.history(delivery_id, tenant_id=tenant_id)
         return WebhookDelivery(
@@ -90,11 +72,12 @@ class Deliveries:
             tries=[describe_attempt(entry) for entry in history if entry.event in _SENT],
         )
 
-    async def test(self, webhook: WebhookEndpoint, *, actor: str) -> ListedDelivery:
+    async def test(self, webhook_id: UUID, *, tenant_id: str, actor: str) -> ListedDelivery:
         """Send a test event, once, also where the endpoint is disabled."""
+        webhook = await self.get(webhook_id, tenant_id=tenant_id)
         job_id, now = new_job_id(), self._app.clock.now()
         event_id = f"{TEST_EVENT}.{job_id}"
-        body = encode_test_event(event_id, webhook, now, source=self._source)
+        body = encode_test_event(event_id, webhook, now, source=self.settings.source)
         delivery = build_delivery(body, webhook.webhook_id, event_id, is_test=True)
         return await self._insert(
             build_delivery_job(
@@ -108,16 +91,18 @@ class Deliveries:
         )
 
     async def replay(
-        self, webhook: WebhookEndpoint, delivery_id: UUID, *, actor: str
+        self, webhook_id: UUID, delivery_id: UUID, *, tenant_id: str, actor: str
     ) -> ListedDelivery:
         """Send a delivery again, with its id and body; raise IllegalTransition if pending."""
-        job = await self._job(webhook.webhook_id, delivery_id, webhook.tenant_id)
+        webhook = await self.get(webhook_id, tenant_id=tenant_id)
+        job = await self._job(webhook_id, delivery_id, tenant_id)
         return await self._replay(webhook, job, actor)
 
     async def replay_all(
-        self, webhook: WebhookEndpoint, replay: ReplayRequest, *, actor: str
+        self, webhook_id: UUID, replay: ReplayRequest, *, tenant_id: str, actor: str
     ) -> ReplayReport:
         """Send the matching deliveries again, the newest of them."""
+        webhook = await self.get(webhook_id, tenant_id=tenant_id)
         if replay.status is DeliveryStatus.PENDING:
             raise IllegalTransition("What is pending is made anyway.")
         chosen, more = await self._choose(webhook, replay)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gantline.contract.clock import Clock
 from gantline.contract.errors import (
     AuthMisconfigured,
     Code,
@@ -20,7 +19,7 @@ from gantline.webhooks.concurrency import EndpointLimits
 from gantline.webhooks.delivery import AttemptResult, Delivery
 from gantline.webhooks.disabling import EndpointDisabler
 from gantline.webhooks.endpoint import StoredEndpoint
-from gantline.webhooks.endpoints import Endpoints
+from gantline.webhooks.endpoints import Endpoints, WebhookApp
 from gantline.webhooks.retry import (
     DeliveryOutcome,
     NoResponse,
@@ -44,21 +43,18 @@ class DeliveryHandler:
 
     def __init__(
         self,
+        app: WebhookApp,
         endpoints: Endpoints,
         make_sender: "Callable[[], HttpSender]",
         limits: EndpointLimits,
         disabler: EndpointDisabler,
-        *,
-        clock: Callable[[], Clock],
-        jitter: Callable[[], float] = random,
     ) -> None:
+        self._app = app
         self._endpoints = endpoints
         self._make_sender = make_sender
         self._sender: HttpSender | None = None
         self._limits = limits
         self._disabler = disabler
-        self._clock = clock
-        self._jitter = jitter
 
     async def deliver(self, delivery: Delivery, ctx: Context) -> AttemptResult:
         """Handle the job. What this returns or raises is all that is kept of the attempt."""
@@ -67,7 +63,7 @@ class DeliveryHandler:
             sender = await asyncio.to_thread(self._prepare)
         stored = await self._find_endpoint(delivery, ctx)
         response = await self._send_within_limits(sender, delivery, stored, ctx)
-        decision = decide_delivery(response, self._clock().now())
+        decision = decide_delivery(response, self._app.clock.now())
         try:
             await self._disabler.record(delivery, stored, ctx, decision)
         except GantlineError as error:  # no reason to deliver once more what has arrived
@@ -77,7 +73,7 @@ class DeliveryHandler:
             case DeliveryOutcome.DELIVERED:
                 return result
             case DeliveryOutcome.RETRY:
-                wait = choose_wait(ctx.attempt, stored.spec, jitter=self._jitter())
+                wait = choose_wait(ctx.attempt, stored.spec, jitter=random())
                 after = max(wait, timedelta(seconds=decision.retry_after_seconds))
                 raise Retry(decision.message, after=after, code=decision.code, detail=result.text())
             case DeliveryOutcome.REFUSED:
@@ -106,7 +102,7 @@ class DeliveryHandler:
         self, sender: "HttpSender", delivery: Delivery, stored: StoredEndpoint, ctx: Context
     ) -> WebhookResponse | NoResponse:
         """Send, or postpone: waiting here would hold a slot that others need."""
-        limits, clock, now = self._limits, self._clock(), self._clock().monotonic()
+        limits, clock, now = self._limits, self._app.clock, self._app.clock.monotonic()
         run = (ctx.job.tenant_id, delivery.webhook_id, ctx.run_token)
         if delivery.is_test:
             wait = limits.acquire_for_test(*run, now=now)
@@ -146,7 +142,7 @@ class DeliveryHandler:
             event_type=delivery.event_type,
             content_type=delivery.content_type,
             prefix=stored.spec.header_prefix,
-            now=self._clock().now(),
+            now=self._app.clock.now(),
         )
         return await sender.post(
             stored.spec.url,

@@ -1,7 +1,7 @@
 """Disabling of endpoints that are gone, or to which nothing could be delivered for days."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -10,7 +10,6 @@ import msgspec
 
 from gantline.auth.action import Action
 from gantline.contract.audit import ALLOWED, AuditEntry
-from gantline.contract.clock import Clock
 from gantline.contract.query import JobFilter
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied
@@ -23,7 +22,7 @@ from gantline.webhooks.retry import DeliveryDecision, DeliveryOutcome
 from gantline.worker.context import Context
 
 if TYPE_CHECKING:
-    from gantline.webhooks.endpoints import Endpoints  # which needs the failure records
+    from gantline.webhooks.endpoints import Endpoints, WebhookApp  # they need the failure records
 
 _log = logging.getLogger("gantline.webhooks")
 
@@ -34,33 +33,27 @@ _KEPT: Final = timedelta(days=60)
 _SUCCESS_RECORDED_EVERY: Final = timedelta(minutes=10)
 """How often a success is recorded again: another process may have recorded a failure."""
 
-Record = Callable[[AuditEntry], Awaitable[None]]
-
 
 class EndpointDisabler:
     """Records how each delivery ended, and disables endpoints that are gone or fail for days."""
 
     def __init__(
         self,
-        store: Callable[[], JobStore],
+        app: "WebhookApp",
         endpoints: "Endpoints",
         failures: "FailureRecords",
         *,
-        clock: Callable[[], Clock],
         disable_after: timedelta,
-        audit: Record,
     ) -> None:
-        self._store = store
+        self._app = app
         self._endpoints = endpoints
         self._failures = failures
-        self._clock = clock
         self._disable_after = disable_after
-        self._audit = audit
 
     async def record(
         self, delivery: Delivery, stored: StoredEndpoint, ctx: Context, decision: DeliveryDecision
     ) -> None:
-        tenant_id, webhook_id, now = ctx.job.tenant_id, delivery.webhook_id, self._clock().now()
+        tenant_id, webhook_id, now = ctx.job.tenant_id, delivery.webhook_id, self._app.clock.now()
         if decision.outcome is DeliveryOutcome.DELIVERED:
             await self._failures.record_success(tenant_id, webhook_id, now)
         elif decision.is_gone:
@@ -84,7 +77,7 @@ class EndpointDisabler:
             subject_id=str(delivery.webhook_id),
             statuses=frozenset({JobStatus.COMPLETED}),
         )
-        newest = await self._store().find(completed, limit=20)
+        newest = await self._app.store.find(completed, limit=20)
         if any(job.completed_at and job.completed_at > since for job in newest.items):
             await self._failures.clear(ctx.job.tenant_id, delivery.webhook_id)
             return
@@ -98,9 +91,9 @@ class EndpointDisabler:
         tenant_id, webhook_id = ctx.job.tenant_id, delivery.webhook_id
         if not await self._endpoints.is_unchanged(webhook_id, stored, tenant_id=tenant_id):
             return
-        await self._audit(
+        await self._app.audit.record(
             AuditEntry(
-                at=self._clock().now(),
+                at=self._app.clock.now(),
                 actor=_ACTOR,
                 action=Action.MANAGE_WEBHOOKS,
                 operation="disableWebhook",

@@ -5,11 +5,12 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
 
+from gantline.contract.audit import AuditSink
 from gantline.contract.clock import Clock, later
 from gantline.contract.errors import (
     AuthMisconfigured,
@@ -25,6 +26,7 @@ from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.webhook import IssuedWebhook, WebhookEndpoint, WebhookSpec, WebhookStatus
+from gantline.manager.manager import JobManager
 from gantline.runtime import new_uuid
 from gantline.webhooks.disabling import FailureRecords
 from gantline.webhooks.endpoint import StoredEndpoint, check_spec, key_prefix, record_key
@@ -57,58 +59,64 @@ class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
     """Left as they are: their key is not known, or others kept changing them."""
 
 
-class Endpoints:
-    """The endpoints of a store. Every call names a tenant, and sees only his endpoints."""
+class WebhookApp(Protocol):
+    """What webhooks need of an application, which may change its store and its clock."""
 
-    def __init__(
-        self,
-        store: Callable[[], JobStore],
-        settings: WebhookSettings,
-        guard: UrlGuard,
-        failures: FailureRecords,
-        *,
-        clock: Callable[[], Clock],
-    ) -> None:
-        """Store and clock are functions: an application may change both."""
-        self._store = store
-        self._settings = settings
-        self._guard = guard
-        self._failures = failures
-        self._clock = clock
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def store(self) -> JobStore: ...
+
+    @property
+    def manager(self) -> JobManager: ...
+
+    @property
+    def audit(self) -> AuditSink: ...
+
+
+class Endpoints:
+    """The endpoints of an application. Every call names a tenant, and sees only his endpoints."""
+
+    def __init__(self, app: WebhookApp, settings: WebhookSettings) -> None:
+        self._app = app
+        self.settings = settings
+        self._guard = UrlGuard(allow=settings.allow, ports=settings.ports, resolve=settings.resolve)
+        self._failures = FailureRecords(lambda: app.store)
         self._cached: dict[str, tuple[float, dict[UUID, StoredEndpoint]]] = {}
 
     # -- managing ---------------------------------------------------------------------------------
 
-    async def create(self, spec: WebhookSpec, *, tenant_id: str, created_by: str) -> IssuedWebhook:
+    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook:
         """Create an endpoint; raise InvalidInput. Its secret is in the result, and nowhere else."""
         await self._check(spec, tenant_id)
         count = len(await self._all(tenant_id))
-        if count >= self._settings.most_endpoints:
+        if count >= self.settings.most_endpoints:
             raise InvalidInput(
                 f"The tenant has {count} webhooks, and may have no more.",
                 next_step="Delete one that is not used.",
             )
         webhook_id, secret = new_uuid(), new_secret()
-        now = await self._store().ping()
+        now = await self._app.store.ping()
         stored = StoredEndpoint(
             spec=spec,
-            secrets=(self._settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
+            secrets=(self.settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
             salt=secrets.token_bytes(_SALT_BYTES),
             status_since=now,
             created_at=now,
-            created_by=created_by,
+            created_by=actor,
             updated_at=now,
-            after_event=await self._store().last_event(),
+            after_event=await self._app.store.last_event(),
         )
         if not await self._write(tenant_id, webhook_id, stored, expected=0):
             raise VersionMismatch("A new id is taken already.", next_step="Try again.")
         return IssuedWebhook(secret=secret, webhook=stored.describe(webhook_id, tenant_id, now=now))
 
-    async def list_all(self, *, tenant_id: str) -> list[WebhookEndpoint]:
+    async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]:
         """List all endpoints of a tenant, oldest first."""
         found = await self._all(tenant_id)
         failing = await self._failures.read_failing(tenant_id)
-        now = self._clock().now()
+        now = self._app.clock.now()
         described = [
             stored.describe(webhook_id, tenant_id, now=now, failing_since=failing.get(webhook_id))
             for webhook_id, (stored, _) in found.items()
@@ -116,6 +124,7 @@ class Endpoints:
         return sorted(described, key=lambda one: (one.created_at, one.webhook_id))
 
     async def get(self, webhook_id: UUID, *, tenant_id: str) -> WebhookEndpoint:
+        """Raise WebhookNotFound, for another tenant's as well."""
         stored, _ = await self._find(tenant_id, webhook_id)
         return await self._describe(tenant_id, webhook_id, stored)
 
@@ -135,7 +144,7 @@ class Endpoints:
         if not timedelta(0) <= overlap <= _LONGEST_OVERLAP:
             raise InvalidInput(f"The overlap must be from 0 to {_LONGEST_OVERLAP.days} days.")
         secret = new_secret()
-        sealed = self._settings.vault.seal(secret, of=record_key(tenant_id, webhook_id))
+        sealed = self.settings.vault.seal(secret, of=record_key(tenant_id, webhook_id))
 
         def rotated(stored: StoredEndpoint, now: datetime) -> StoredEndpoint:
             old = msgspec.structs.replace(stored.secrets[0], until=later(now, overlap))
@@ -166,7 +175,7 @@ class Endpoints:
 
     async def delete(self, webhook_id: UUID, *, tenant_id: str) -> None:
         await self._find(tenant_id, webhook_id)
-        await self._store().write_records(
+        await self._app.store.write_records(
             [RecordWrite(ENDPOINTS, record_key(tenant_id, webhook_id), None)]
         )
         self._cached.pop(tenant_id, None)
@@ -176,14 +185,14 @@ class Endpoints:
 
     async def read_cached(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
         """Return a tenant's endpoints, from the cache while that is young enough."""
-        now, cached = self._clock().monotonic(), self._cached.get(tenant_id)
-        if cached is not None and 0 <= now - cached[0] < self._settings.cache_seconds:
+        now, cached = self._app.clock.monotonic(), self._cached.get(tenant_id)
+        if cached is not None and 0 <= now - cached[0] < self.settings.cache_seconds:
             return cached[1]
         return await self.read(tenant_id)
 
     async def read(self, tenant_id: str) -> dict[UUID, StoredEndpoint]:
         """Read a tenant's endpoints from the store, for what is not done again later."""
-        now = self._clock().monotonic()
+        now = self._app.clock.monotonic()
         found = {one: stored for one, (stored, _) in (await self._all(tenant_id)).items()}
         if len(self._cached) >= _MOST_CACHED:
             self._cached.clear()
@@ -192,22 +201,24 @@ class Endpoints:
 
     def prepare(self) -> None:
         """Import what decryption needs; call it in a thread, since that takes a while."""
-        self._settings.vault.prepare()
+        self.settings.vault.prepare()
 
     def open_secrets(
         self, webhook_id: UUID, stored: StoredEndpoint, *, tenant_id: str
     ) -> list[str]:
         """Decrypt the secrets that sign now, the newest first."""
-        valid = stored.valid_secrets(self._clock().now())
+        valid = stored.valid_secrets(self._app.clock.now())
         of = record_key(tenant_id, webhook_id)
-        return [self._settings.vault.open(one, of=of) for one in valid]
+        return [self.settings.vault.open(one, of=of) for one in valid]
 
     # -- rekeying ---------------------------------------------------------------------------------
 
     async def rekey(self) -> Rekeyed:
-        """Encrypt the secrets of all tenants with the key in use; the key is the installation's."""
+        """Encrypt the secrets of all tenants with the key in use, so that older keys may go.
+
+        Every process must know the key in use before; it is the installation's."""
         counted = {"rekeyed": 0, "unchanged": 0, "unreadable": 0}
-        now = self._clock().now()
+        now = self._app.clock.now()
         async for record in self._records(""):
             counted[await self._rekey(record, now)] += 1
         return Rekeyed(**counted)
@@ -225,16 +236,16 @@ class Endpoints:
                 return "unchanged"
             value = _encoder.encode(msgspec.structs.replace(stored, secrets=sealed))
             write = RecordWrite(ENDPOINTS, record.key, value, record.version)
-            (result,) = await self._store().write_records([write])
+            (result,) = await self._app.store.write_records([write])
             if isinstance(result, Applied):
                 return "rekeyed"
-            found = await self._store().read_records(ENDPOINTS, prefix=record.key, limit=1)
+            found = await self._app.store.read_records(ENDPOINTS, prefix=record.key, limit=1)
             record = found[0] if found else None
         return "unreadable"
 
     def _reseal(self, of: str, stored: StoredEndpoint, now: datetime) -> list[SealedSecret]:
         """Keep only the secrets that still sign: others must not keep an old key in use."""
-        vault = self._settings.vault
+        vault = self.settings.vault
         return [
             one
             if one.key_id == vault.current
@@ -260,14 +271,14 @@ class Endpoints:
 
     async def _records(self, prefix: str) -> AsyncIterator[Record]:
         after = ""
-        while page := await self._store().read_records(ENDPOINTS, prefix=prefix, after=after):
+        while page := await self._app.store.read_records(ENDPOINTS, prefix=prefix, after=after):
             for record in page:
                 yield record
             after = page[-1].key
 
     async def _find(self, tenant_id: str, webhook_id: UUID) -> tuple[StoredEndpoint, int]:
         key = record_key(tenant_id, webhook_id)
-        page = await self._store().read_records(ENDPOINTS, prefix=key, limit=1)
+        page = await self._app.store.read_records(ENDPOINTS, prefix=key, limit=1)
         found = _decode(page, key_prefix(tenant_id)).get(webhook_id)
         if found is None:
             raise WebhookNotFound("There is no such webhook.")
@@ -297,7 +308,7 @@ class Endpoints:
     async def _change(self, tenant_id: str, webhook_id: UUID, change: Change) -> WebhookEndpoint:
         for _ in range(_MOST_ATTEMPTS):
             stored, version = await self._find(tenant_id, webhook_id)
-            now = self._clock().now()
+            now = self._app.clock.now()
             changed = change(stored, now)
             if changed != stored:
                 changed = msgspec.structs.replace(changed, updated_at=now)
@@ -312,7 +323,7 @@ class Endpoints:
     ) -> bool:
         key = record_key(tenant_id, webhook_id)
         write = RecordWrite(ENDPOINTS, key, _encoder.encode(stored), expected)
-        (result,) = await self._store().write_records([write])
+        (result,) = await self._app.store.write_records([write])
         self._cached.pop(tenant_id, None)
         return isinstance(result, Applied)
 
@@ -323,7 +334,7 @@ class Endpoints:
         return stored.describe(
             webhook_id,
             tenant_id,
-            now=self._clock().now(),
+            now=self._app.clock.now(),
             failing_since=failing.get(webhook_id),
         )
 

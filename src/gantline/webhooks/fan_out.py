@@ -1,19 +1,17 @@
 """The fan-out: reads every event, and submits a delivery for each endpoint that subscribes."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from gantline.contract.clock import Clock
 from gantline.contract.job_event import JobEvent
-from gantline.contract.results import InsertResult
 from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import EVENT_TYPES
 from gantline.webhooks.bodies import encode_event
 from gantline.webhooks.delivery import build_delivery, build_delivery_job
 from gantline.webhooks.endpoint import StoredEndpoint
-from gantline.webhooks.endpoints import Endpoints
+from gantline.webhooks.endpoints import Endpoints, WebhookApp
 
 CONSUMER: Final = "webhooks"
 # A page of events may mean ten thousands of deliveries, of 20 kB each.
@@ -27,18 +25,9 @@ class FanOut:
 
     name = CONSUMER
 
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        insert: Callable[[Sequence[NewJob]], Awaitable[Sequence[InsertResult]]],
-        *,
-        source: str,
-        clock: Callable[[], Clock],
-    ) -> None:
+    def __init__(self, app: WebhookApp, endpoints: Endpoints) -> None:
+        self._app = app
         self._endpoints = endpoints
-        self._insert = insert
-        self._source = source
-        self._clock = clock
 
     @staticmethod
     def wants(event: LoggedEvent) -> bool:
@@ -56,19 +45,19 @@ class FanOut:
         for event in events:
             jobs += self._deliveries(event, endpoints[event.job.tenant_id])
             if len(jobs) >= _MOST_AT_ONCE:
-                await self._insert(jobs)
+                await self._app.manager.submitter.insert(jobs)
                 jobs = []
         if jobs:
-            await self._insert(jobs)
+            await self._app.manager.submitter.insert(jobs)
 
     def _deliveries(
         self, event: JobEvent, endpoints: Mapping[UUID, StoredEndpoint]
     ) -> list[NewJob]:
-        now = self._clock().now()
+        now = self._app.clock.now()
         return [
             build_delivery_job(
                 build_delivery(
-                    encode_event(event, stored.spec.format, source=self._source),
+                    encode_event(event, stored.spec.format, source=self._endpoints.settings.source),
                     webhook_id,
                     event.event_id,
                 ),

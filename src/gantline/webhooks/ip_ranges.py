@@ -3,13 +3,7 @@
 By our own tables: `is_global` of Python 3.11 takes some of these for public.
 """
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
 IpAddress = IPv4Address | IPv6Address

@@ -6,29 +6,17 @@ from starlette.responses import Response
 from gantline.api.call import Call
 from gantline.api.headers import entity_tags
 from gantline.api.json_response import PRIVATE, JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.sent import JobEdited, JobToSubmit
 from gantline.api.views import entity_tag, status_document, status_url
-from gantline.contract.errors import (
-    GantlineError,
-    IllegalTransition,
-    JobNotFound,
-    VersionMismatch,
-)
+from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound, VersionMismatch
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import Acted
 
 
-class Acting:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._cache = parts.cache
-        self._submitter = parts.submitter
-        self._streams = parts.streams
-
+class Acting(Operations):
     async def cancel(self, call: Call) -> Response:
         job = await self._job(call)
         (acted,) = await self._jobs.manager.cancel(

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from gantline.api.call import Call
 from gantline.api.documents import AuditPage
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.paging import bad_cursor, pack, page_response, unpack
 from gantline.api.sent import AuditQuery
 from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
@@ -19,11 +19,7 @@ _LAYOUT: Final = 1
 _LAST: Final = 10**15
 
 
-class AuditTrail:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class AuditTrail(Operations):
     async def listed(self, call: Call) -> Response:
         query: AuditQuery = call.query
         tenant_id = await self._access.tenant(call, query.tenant_id)

@@ -9,13 +9,9 @@ import msgspec
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import (
-    ErrorDetail,
-    RedrivenItem,
-    RedriveReport,
-)
+from gantline.api.documents import ErrorDetail, RedrivenItem, RedriveReport
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations, Parts
 from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
 from gantline.api.searching import filter_of
@@ -31,11 +27,9 @@ from gantline.manager.manager import Acted
 _PAGE: Final = 200
 
 
-class DeadLetters:
+class DeadLetters(Operations):
     def __init__(self, parts: Parts, reading: JobReading) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._cache = parts.cache
+        super().__init__(parts)
         self._reading = reading
 
     async def summary(self, call: Call) -> Response:

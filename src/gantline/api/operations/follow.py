@@ -8,17 +8,16 @@ from gantline.api.call import Call
 from gantline.api.documents import StreamTokenDocument
 from gantline.api.headers import last_event_id
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations, Parts
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.sent import EventsQuery, JobEventsQuery
 from gantline.api.streams.identity import ALL, PARAMETER, cookie_text, stream_path
 from gantline.api.streams.subscription import EventFilter
 
 
-class Follow:
+class Follow(Operations):
     def __init__(self, parts: Parts) -> None:
-        self._access = parts.access
-        self._streams = parts.streams
+        super().__init__(parts)
         self._identity = parts.stream_identity
         self._tokens = parts.stream_tokens
         self._clock = parts.jobs.clock

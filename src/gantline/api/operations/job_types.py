@@ -3,19 +3,16 @@
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import JobTypeDocument, JobTypesDocument, JobTypeState
+from gantline.api.documents import JobTypeDocument, JobTypesDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.port import DeclaredJob
 from gantline.api.problems import ApiCode, Refused
+from gantline.api.tallies import type_state
 from gantline.auth.authorizer import Target
 
 
-class JobTypes:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class JobTypes(Operations):
     async def listed(self, call: Call) -> Response:
         tenant_id = await self._access.tenant(call, None)
         await self._jobs.switches.refresh()
@@ -52,19 +49,14 @@ class JobTypes:
         asked = call.path_params["job_type"]
         job_type = self._jobs.find_type(asked)
         name = job_type.name if job_type else asked[:128]  # rights are for a type, not its aliases
-        await self._access.target(call, _target(call, name), what=f"type:{name}")
+        target = Target(tenant_id=call.principal.tenant_id, job_type=name)
+        await self._access.target(call, target, what=f"type:{name}")
         if job_type is None:
             raise Refused(ApiCode.NOT_FOUND, "There is no such job type.")
         return job_type
 
     def _state(self, name: str) -> Response:
-        switches = self._jobs.switches
-        state = JobTypeState(
-            job_type=name,
-            disabled=name in switches.disabled_types,
-            paused=name in switches.paused_types,
-        )
-        return JsonResponse(200, state)
+        return JsonResponse(200, type_state(name, self._jobs.switches))
 
     def _document(self, job_type: DeclaredJob) -> JobTypeDocument:
         handler, switches = job_type.handler, self._jobs.switches
@@ -83,7 +75,3 @@ class JobTypes:
             disabled=job_type.name in switches.disabled_types,
             paused=job_type.name in switches.paused_types,
         )
-
-
-def _target(call: Call, name: str) -> Target:
-    return Target(tenant_id=call.principal.tenant_id, job_type=name)

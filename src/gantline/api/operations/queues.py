@@ -6,12 +6,12 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import QueueDocument, QueuesDocument, QueueState
+from gantline.api.documents import QueuesDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.problems import invalid_parameter
 from gantline.api.sent import DepthCap, QueuesQuery
-from gantline.api.tallies import fullness, summed
+from gantline.api.tallies import fullness, queue_document, queue_state
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.query import LaneCounts
@@ -20,11 +20,7 @@ from gantline.contract.text import name_problem
 _NAME_LIMIT: Final = 128
 
 
-class Queues:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class Queues(Operations):
     async def listed(self, call: Call) -> Response:
         query: QueuesQuery = call.query
         tenant_id = await self._access.tenant(call, query.tenant_id)
@@ -40,12 +36,7 @@ class Queues:
         fullest = sorted(chosen, key=lambda queue: fullness(lanes[queue]), reverse=True)
         now = await store.ping()
         items = [
-            QueueDocument(
-                queue=queue,
-                paused=queue in switches.paused_queues,
-                max_depth=switches.depth_caps.get(queue),
-                **summed(lanes[queue], now),
-            )
+            queue_document(queue, lanes[queue], switches, now)
             for queue in sorted(fullest[: query.limit])
         ]
         return JsonResponse(200, QueuesDocument(items=items, omitted=len(chosen) - len(items)))
@@ -89,10 +80,4 @@ class Queues:
         return queue
 
     def _state(self, queue: str) -> Response:
-        switches = self._jobs.switches
-        state = QueueState(
-            queue=queue,
-            paused=queue in switches.paused_queues,
-            max_depth=switches.depth_caps.get(queue),
-        )
-        return JsonResponse(200, state)
+        return JsonResponse(200, queue_state(queue, self._jobs.switches))

@@ -5,14 +5,10 @@ from typing import TypedDict
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import (
-    AttemptsDocument,
-    HistoryDocument,
-    JobPage,
-)
+from gantline.api.documents import AttemptsDocument, HistoryDocument, JobPage
 from gantline.api.headers import is_known
 from gantline.api.json_response import PRIVATE, JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.paging import cursor_text, page_response, read_cursor
 from gantline.api.problems import invalid_parameter
 from gantline.api.searching import filter_of
@@ -41,12 +37,7 @@ class _Shown(TypedDict):
     with_error_type: bool
 
 
-class JobReading:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._responses = parts.responses
-
+class JobReading(Operations):
     async def status(self, call: Call) -> Response:
         job = await self._access.job(call)
         now = self._jobs.clock.now()

@@ -5,10 +5,9 @@ import asyncio
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import AcceptedDocument
 from gantline.api.headers import entity_tags
 from gantline.api.json_response import PRIVATE, Headers, JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.operations.read import unchanged
 from gantline.api.paging import name_cursor_text, page_response, read_name_cursor
 from gantline.api.schedule_documents import (
@@ -21,9 +20,10 @@ from gantline.api.schedule_documents import (
     recurrence_of,
     runs_to_come,
     schedule_document,
+    schedule_of,
 )
 from gantline.api.sent import JobToSubmit
-from gantline.api.views import status_url
+from gantline.api.views import accepted_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import NotThere, VersionMismatch
@@ -32,13 +32,7 @@ from gantline.contract.status import JobStatus
 from gantline.schedules.schedules import StoredSchedule
 
 
-class ScheduleOperations:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._submitter = parts.submitter
-        self._settings = parts.settings
-
+class ScheduleOperations(Operations):
     # -- reading ----------------------------------------------------------------------------------
 
     async def listed(self, call: Call) -> Response:
@@ -115,15 +109,15 @@ class ScheduleOperations:
             schedule.tenant_id, schedule.name, owner=call.principal.id
         )
         self._jobs.wakeup.notify(job_id=submitted.job_id)
-        url = status_url(call.root, submitted.job_id)
-        accepted = AcceptedDocument(
-            job_id=submitted.job_id,
-            subject_id=schedule.subject_id,
-            status_url=url,
-            status=JobStatus.QUEUED,
+        accepted = accepted_document(
+            call.root,
+            submitted.job_id,
+            schedule.subject_id,
+            JobStatus.QUEUED,
             duplicate=submitted.duplicate,
         )
-        headers = {"location": url, "retry-after": str(self._settings.retry_after_seconds)}
+        after = str(self._settings.retry_after_seconds)
+        headers = {"location": accepted.status_url, "retry-after": after}
         return JsonResponse(202, accepted, headers)
 
     # -- what they share --------------------------------------------------------------------------
@@ -162,26 +156,7 @@ class ScheduleOperations:
         if is_new:
             await self._access.target(call, Target.of(job), what=_what(name))
         await self._access.target(call, Target.of(job), action=Action.SUBMIT)
-        return Schedule(
-            name=name,
-            tenant_id=job.tenant_id,
-            recurrence=recurrence,
-            job_type=job.job_type,
-            payload=job.payload,
-            payload_version=job.payload_version,
-            subject_id=job.subject_id,
-            queue=job.queue,
-            priority=job.priority,
-            max_attempts=job.max_attempts,
-            owner=job.created_by,
-            start=sent.start,
-            end=sent.end,
-            jitter_seconds=sent.jitter_seconds,
-            misfire=sent.misfire,
-            catch_up_limit=sent.catch_up_limit,
-            grace_seconds=sent.grace_seconds,
-            overlap=sent.overlap,
-        )
+        return schedule_of(sent, name, recurrence, job)
 
     async def _shown(
         self,

@@ -3,19 +3,15 @@
 from starlette.responses import Response
 
 from gantline.api.call import Call
-from gantline.api.documents import LaneDocument, ScaleDocument, StatisticsDocument
+from gantline.api.documents import ScaleDocument, StatisticsDocument
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.sent import ScaleQuery, StatisticsQuery
-from gantline.api.tallies import fullness, oldest_age_seconds, summed
+from gantline.api.tallies import fullness, lane_document, oldest_age_seconds, summed
 from gantline.contract.query import LaneCounts
 
 
-class Statistics:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-
+class Statistics(Operations):
     async def all(self, call: Call) -> Response:
         query: StatisticsQuery = call.query
         lanes = await self._lanes(call, query)
@@ -23,10 +19,7 @@ class Statistics:
         fullest = sorted(lanes, key=lambda lane: fullness([lane]), reverse=True)[: query.limit]
         shown = sorted(fullest, key=lambda lane: (lane.queue, lane.job_type))
         document = StatisticsDocument(
-            lanes=[
-                LaneDocument(queue=lane.queue, job_type=lane.job_type, **summed([lane], now))
-                for lane in shown
-            ],
+            lanes=[lane_document(lane, now) for lane in shown],
             lanes_omitted=len(lanes) - len(shown),
             **summed(lanes, now),
         )

@@ -11,7 +11,7 @@ from gantline.api.dispatcher import problem_document
 from gantline.api.documents import BatchDocument, BatchItem
 from gantline.api.headers import idempotency_key
 from gantline.api.json_response import JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.parsing import decode
 from gantline.api.problems import Refused, refused_for
 from gantline.api.sent import JobToSubmit, Sent
@@ -28,12 +28,7 @@ class BatchSent(Sent, frozen=True, kw_only=True):
     jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=1000)]
 
 
-class Submitting:
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
-        self._submitter = parts.submitter
-
+class Submitting(Operations):
     async def submit(self, call: Call) -> Response:
         asked: JobToSubmit = call.sent
         tenant_id = asked.tenant_id or call.principal.tenant_id

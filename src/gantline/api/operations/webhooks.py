@@ -11,7 +11,7 @@ from gantline.api.call import Call
 from gantline.api.documents import DeliveryPage, WebhooksDocument
 from gantline.api.headers import uuid_of
 from gantline.api.json_response import NO_STORE, JsonResponse
-from gantline.api.operation import Parts
+from gantline.api.operation import Operations
 from gantline.api.paging import cursor_text, page_response, read_cursor
 from gantline.api.port import WebhooksPort
 from gantline.api.problems import ApiCode, Refused
@@ -28,12 +28,8 @@ from gantline.contract.webhook import ListedDelivery, host_of
 _PATH: Final = "/api/webhooks"
 
 
-class WebhookOperations:
+class WebhookOperations(Operations):
     """For callers who may manage webhooks in the tenant. Reading is not audited."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._jobs = parts.jobs
-        self._access = parts.access
 
     # -- endpoints --------------------------------------------------------------------------------
 
