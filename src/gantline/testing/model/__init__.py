@@ -10,7 +10,7 @@ call beside another is for the races of the conformance suite, and for tests of 
 """
 
 from gantline.testing.model.explorer import Explored, Violation, explore
-from gantline.testing.model.models import small_models
+from gantline.testing.model.models import small_models, wide_models
 from gantline.testing.model.world import Model
 
-__all__ = ["Explored", "Model", "Violation", "explore", "small_models"]
+__all__ = ["Explored", "Model", "Violation", "explore", "small_models", "wide_models"]

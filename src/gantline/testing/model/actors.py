@@ -9,12 +9,14 @@ from gantline.contract.errors import Code
 from gantline.contract.job import Job
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Released, Snoozed, Stopped, Success
 from gantline.contract.query import LaneRequest
+from gantline.contract.results import Applied, NotFound, Stale
 from gantline.contract.snapshot import Run
 from gantline.manager.manager import Ending
 from gantline.manager.reaper import Reaper
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
 from gantline.testing.factories import JOB_TYPE
+from gantline.testing.model.invariants import check
 from gantline.testing.model.world import Actor, Desk, Fate
 
 LEASE: Final = timedelta(seconds=60)
@@ -25,7 +27,7 @@ OUTCOMES: Final[dict[str, Outcome]] = {
     "success": Success(),
     "failure": Failure(ErrorInfo("BROKEN", "It is broken."), retryable=False),
     "retry": Failure(ErrorInfo(Code.NETWORK_ERROR, "Try again."), retry_after=timedelta(0)),
-    "snooze": Snoozed(timedelta(0)),
+    "snooze": Snoozed(LEASE),
     "release": Released(),
 }
 ALL_FATES: Final = frozenset(Fate) - {Fate.ANSWERED}
@@ -34,18 +36,22 @@ ALL_FATES: Final = frozenset(Fate) - {Fate.ANSWERED}
 def worker(
     name: str,
     *outcomes: str,
+    session: str = "",
     claims: int = 1,
     renews: int = 0,
     fates: frozenset[Fate] = frozenset(),
 ) -> Actor:
-    """Claim, renew, and end what was claimed in one of these ways; so many times."""
+    """Claim, renew, and end what was claimed in one of these ways; so many times.
+
+    Two with one session are two runs of the same worker.
+    """
 
     async def work(desk: Desk) -> None:
         for _ in range(claims):
             claim_id = new_uuid()
             runs = await desk.repeat(
                 lambda claim_id=claim_id: desk.manager.claim(  # type: ignore[misc]
-                    name, claim_id, [ORDINARY], lease=LEASE
+                    session or name, claim_id, [ORDINARY], lease=LEASE
                 )
             )
             for run in runs:
@@ -62,10 +68,15 @@ async def _run(desk: Desk, run: Run, renews: int, outcomes: tuple[str, ...]) -> 
         if renewal.lost:
             return
         if renewal.cancel_requested:
-            await desk.repeat(lambda: desk.manager.settle([Ending(run, Stopped())]))
+            await _settle(desk, Ending(run, Stopped()))
             return
-    outcome = OUTCOMES[await desk.choose(outcomes)]
-    await desk.repeat(lambda: desk.manager.settle([Ending(run, outcome)]))
+    await _settle(desk, Ending(run, OUTCOMES[await desk.choose(outcomes)]))
+
+
+async def _settle(desk: Desk, ending: Ending) -> None:
+    (settled,) = await desk.repeat(lambda: desk.manager.settle([ending]))
+    is_final = isinstance(settled.result, Applied | Stale | NotFound)
+    check(is_final, f"nothing follows from a run that ended: {settled.result}")
 
 
 def reaper(*, sweeps: int = 1, fates: frozenset[Fate] = frozenset()) -> Actor:
@@ -87,14 +98,16 @@ def passing_time(*spans: timedelta) -> Actor:
     return Actor("time", run)
 
 
-def operator(*actions: str, job_id: UUID, fates: frozenset[Fate] = frozenset()) -> Actor:
+def operator(
+    *actions: str, job_id: UUID, name: str = "operator", fates: frozenset[Fate] = frozenset()
+) -> Actor:
     """Cancel, redrive or delete the job, one after the other."""
 
     async def act(desk: Desk) -> None:
         for action in actions:
             await desk.repeat(lambda action=action: _act(desk, action, job_id))  # type: ignore[misc]
 
-    return Actor("operator", act, fates)
+    return Actor(name, act, fates)
 
 
 def _act(desk: Desk, action: str, job_id: UUID) -> Coroutine[Any, Any, Any]:

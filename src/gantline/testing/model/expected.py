@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 from uuid import UUID
 
+from gantline.contract.outcome import LEASE_EXPIRED
 from gantline.contract.query import LaneRequest
 from gantline.contract.results import (
     Applied,
@@ -255,7 +256,12 @@ def _check_applied(transition: Transition, before: State, after: State) -> None:
     if job.run_at is not None:
         check(job.run_at == after.now + transition.delay, f"due at {job.run_at}")
     is_asked = transition.event is Event.CANCEL_REQUESTED
-    check(not is_asked or bool(job.run and job.run.cancel_requested), "a cancel was forgotten")
+    check(not is_asked or bool(job.run and job.run.cancel_requested), "a cancel was not noted")
+    if old.run is not None:
+        is_late = old.run.lease_until <= before.now
+        check(is_late or transition.error != LEASE_EXPIRED, "a run was taken from a live worker")
+        is_again = job.status is JobStatus.QUEUED
+        check(not (is_again and old.run.cancel_requested), "a cancel was forgotten")
 
 
 def _holder_after(transition: Transition, before: State) -> UUID | None:

@@ -48,26 +48,36 @@ class Explored:
 
 
 async def explore(
-    model: Model, make: Callable[[], StoreHarness], *, shortest_first: bool = False
+    model: Model,
+    make: Callable[[], StoreHarness],
+    *,
+    shortest_first: bool = False,
+    merged: bool = True,
 ) -> Explored:
     """Go through all interleavings; raise Violation at the first that breaks a promise.
 
     A state that was reached before is not followed again: the store looks the same and every actor
     was answered the same, so the same follows. `shortest_first` needs many times as long, and the
-    schedule that it finds is one of the shortest.
+    schedule that it finds is one of the shortest. Not `merged`, every interleaving is run by itself.
     """
-    exploration = _Exploration(model, make, shortest_first)
+    exploration = _Exploration(model, make, shortest_first=shortest_first, merged=merged)
     await exploration.run()
     return exploration.explored()
 
 
 class _Exploration:
     def __init__(
-        self, model: Model, make: Callable[[], StoreHarness], shortest_first: bool
+        self,
+        model: Model,
+        make: Callable[[], StoreHarness],
+        *,
+        shortest_first: bool,
+        merged: bool,
     ) -> None:
         self._model = model
         self._make = make
         self._shortest_first = shortest_first
+        self._merged = merged
         self._pending: deque[Schedule] = deque([()])
         self._next: dict[bytes, list[bytes]] = {}
         self._root = b""
@@ -89,7 +99,7 @@ class _Exploration:
         """Repeat what is known of a schedule, and go on until nothing is new."""
         for choice in schedule[:-1]:
             await world.step(choice)
-        at: _Point | None = await _look(world)
+        at: _Point | None = await self._look(world)
         if schedule:
             at = await self._move(world, schedule[-1], at)
         else:
@@ -112,13 +122,18 @@ class _Exploration:
         """Make one step and judge it; None where it leads to what was seen before."""
         self._steps += 1
         await world.step(choice)
-        to = await _look(world)
+        to = await self._look(world)
         check_step(at.state, to.state)
         check_state(to.state)
         if world.call is not None:
             check_call(world.call, at.state, to.state, world.hidden)
         self._next[at.key].append(to.key)
         return None if to.key in self._next else to
+
+    async def _look(self, world: World) -> "_Point":
+        state = await world.observe()
+        key = world.key(state)
+        return _Point(state, key if self._merged else key + repr(world.steps).encode())
 
     def explored(self) -> Explored:
         return Explored(
@@ -134,11 +149,6 @@ class _Exploration:
 class _Point:
     state: State
     key: bytes
-
-
-async def _look(world: World) -> _Point:
-    state = await world.observe()
-    return _Point(state, world.key(state))
 
 
 async def finish(world: World) -> None:

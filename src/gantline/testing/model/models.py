@@ -1,6 +1,5 @@
 """The models: who meets whom over one job and one key."""
 
-from datetime import timedelta
 from typing import Final
 
 from gantline.contract.job import Job
@@ -20,7 +19,7 @@ from gantline.testing.model.actors import (
     submitter,
     worker,
 )
-from gantline.testing.model.world import Actor, Desk, Fate, Model
+from gantline.testing.model.world import Actor, Desk, Fate, Model, Program
 
 _KEY: Final = "key"
 FIRST: Final = number(1)
@@ -28,7 +27,6 @@ SECOND: Final = number(2)
 _KEY_OF_ALL: Final = DedupeKey(KeyKind.JOB, "default", JOB_TYPE, _KEY)
 _LOSSES: Final = frozenset({Fate.REPEATED, Fate.LOST})
 _ALL_OUTCOMES: Final = tuple(OUTCOMES)
-_HALF_LEASE: Final = LEASE / 2
 
 
 def the_job(payload: object = None) -> Job:
@@ -50,10 +48,10 @@ async def failed(desk: Desk) -> None:
     await desk.manager.settle([Ending(run, OUTCOMES["failure"])])
 
 
-def _model(name: str, *actors: Actor, begin: object = queued, faults: int = 0) -> Model:
+def _model(name: str, *actors: Actor, begin: Program = queued, faults: int = 0) -> Model:
     return Model(
         name=name,
-        begin=begin,  # type: ignore[arg-type]
+        begin=begin,
         actors=actors,
         job_ids=(FIRST, SECOND),
         key=_KEY_OF_ALL,
@@ -75,12 +73,12 @@ def small_models() -> list[Model]:
             "a worker and an operator who cancels, redrives and deletes",
             worker("worker-1", *_ALL_OUTCOMES),
             operator("cancel", "redrive", job_id=FIRST),
-            operator("delete", job_id=FIRST),
+            operator("delete", job_id=FIRST, name="remover"),
         ),
         _model(
             "a redrive, a delete and two submits of the key of a failed job",
             operator("redrive", job_id=FIRST),
-            operator("delete", job_id=FIRST),
+            operator("delete", job_id=FIRST, name="remover"),
             submitter(another_job()),
             submitter(the_job(), name="client-2"),
             worker("worker-1", "success", "failure"),
@@ -93,11 +91,66 @@ def small_models() -> list[Model]:
             operator("cancel", job_id=FIRST),
         ),
         _model(
-            "answers are lost and workers die",
+            "two runs of one worker, which was slow",
+            worker("run-1", "success", session="worker", renews=1),
+            worker("run-2", "success", "retry", session="worker"),
+            passing_time(),
+            reaper(),
+        ),
+        _model(
+            "a worker loses an answer or dies",
+            worker("worker-1", "success", "retry", renews=1, fates=ALL_FATES),
+            worker("worker-2", "success"),
+            passing_time(),
+            reaper(),
+            faults=1,
+        ),
+        _model(
+            "an operator and a worker lose answers",
+            worker("worker-1", "success", "retry", fates=_LOSSES),
+            operator("cancel", "redrive", job_id=FIRST, fates=_LOSSES),
+            submitter(another_job(), fates=_LOSSES),
+            faults=1,
+        ),
+    ]
+
+
+def wide_models() -> list[Model]:
+    """Each in minutes on a store in memory."""
+    return [
+        _model(
+            "three workers, time, the reaper twice and an operator",
+            worker("worker-1", *_ALL_OUTCOMES, renews=1),
+            worker("worker-2", "success", "retry"),
+            worker("worker-3", "success"),
+            passing_time(LEASE, LEASE),
+            reaper(sweeps=2),
+            operator("cancel", job_id=FIRST),
+        ),
+        _model(
+            "worker, reaper and operator lose answers or die",
             worker("worker-1", "success", "retry", fates=ALL_FATES),
             passing_time(),
+            reaper(fates=ALL_FATES),
+            operator("cancel", "redrive", job_id=FIRST, fates=_LOSSES),
+            faults=1,
+        ),
+        _model(
+            "two faults among two workers and the reaper",
+            worker("worker-1", "success", "retry", fates=ALL_FATES),
+            worker("worker-2", "success", fates=ALL_FATES),
+            passing_time(),
             reaper(fates=_LOSSES),
-            operator("cancel", job_id=FIRST, fates=_LOSSES),
+            faults=2,
+        ),
+        _model(
+            "operators and clients on the key of a failed job",
+            operator("redrive", "cancel", job_id=FIRST, fates=_LOSSES),
+            operator("delete", job_id=FIRST, name="remover", fates=_LOSSES),
+            submitter(another_job(), fates=_LOSSES),
+            submitter(another_job("other"), name="client-2"),
+            worker("worker-1", *_ALL_OUTCOMES),
+            begin=failed,
             faults=1,
         ),
     ]

@@ -25,6 +25,7 @@ from gantline.testing.clock import FakeClock
 from gantline.testing.conformance.bench import StoreHarness
 from gantline.testing.faults import AnswerLost, Crash
 from gantline.testing.model.expected import Call, Hidden
+from gantline.testing.model.invariants import Broken
 from gantline.testing.model.state import State, observe
 
 T = TypeVar("T")
@@ -38,6 +39,9 @@ _NO_STEP: Final = frozenset({"read_records"})
 _CHANGES: Final = frozenset({"insert", "claim", "renew", "apply", "delete"})
 
 _player: ContextVar["Player"] = ContextVar("player")
+
+
+Program = Callable[["Desk"], Coroutine[Any, Any, None]]
 
 
 class Fate(StrEnum):
@@ -63,7 +67,7 @@ class Actor:
     """A small program over the real manager; it does one thing after the other."""
 
     name: str
-    program: Callable[["Desk"], Coroutine[Any, Any, None]]
+    program: Program
     fates: frozenset[Fate] = frozenset()
     """What may become of its calls, beside that they are answered."""
 
@@ -73,7 +77,7 @@ class Model:
     """Who acts on one store, on which jobs."""
 
     name: str
-    begin: Callable[["Desk"], Coroutine[Any, Any, None]]
+    begin: Program
     """Done before anything is explored."""
     actors: tuple[Actor, ...]
     job_ids: tuple[UUID, ...]
@@ -216,8 +220,11 @@ class World:
             turn.set_result(how)
             await self._until_moved()
         task = self._tasks[index]
-        if task.done() and not isinstance(task.exception(), Crash | None):
-            raise AssertionError(f"{player.actor.name} failed") from task.exception()
+        failed = task.exception() if task.done() else None
+        if isinstance(failed, Broken):
+            raise failed
+        if failed is not None and not isinstance(failed, Crash):
+            raise Broken(f"{player.actor.name} failed: {failed!r}") from failed
 
     async def _until_moved(self) -> None:
         self._moved = asyncio.get_running_loop().create_future()
