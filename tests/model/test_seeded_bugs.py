@@ -1,10 +1,12 @@
 """The exploration is worth what it catches: stores and decisions with one bug each."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from gantline.contract.transition import Transition
-from gantline.manager import manager
+from gantline.manager import decide, manager
 from gantline.stores.memory import MemoryStore
 from gantline.testing.model import Violation, explore, small_models
 from gantline.testing.model.world import Model
@@ -70,14 +72,13 @@ async def test_a_cancel_that_is_not_considered_again_is_caught(
 async def test_a_reaper_that_does_not_look_again_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sound = Transition.__post_init__
+    sound = decide._after_crash
 
-    def forget(transition: Transition) -> None:
-        sound(transition)
-        if getattr(transition.guard, "only_expired", False):
-            guard = msgspec.structs.replace(transition.guard, only_expired=False)
-            msgspec.structs.force_setattr(transition, "guard", guard)
+    def forget(*given: Any) -> Transition:
+        transition = sound(*given)
+        guard = msgspec.structs.replace(transition.guard, only_expired=False)
+        return msgspec.structs.replace(transition, guard=guard)
 
-    monkeypatch.setattr(Transition, "__post_init__", forget)
-    with pytest.raises(Violation):
+    monkeypatch.setattr(decide, "_after_crash", forget)
+    with pytest.raises(Violation, match="live worker"):
         await explore(REAPED, MemoryHarness)
