@@ -21,21 +21,21 @@ from gantline.testing.model.actors import (
 )
 from gantline.testing.model.world import Actor, Desk, Fate, Model, Program
 
-_KEY: Final = "key"
+_KEY_NAME: Final = "key"
 FIRST: Final = number(1)
 SECOND: Final = number(2)
-_KEY_OF_ALL: Final = DedupeKey(KeyKind.JOB, "default", JOB_TYPE, _KEY)
+KEY: Final = DedupeKey(KeyKind.JOB, "default", JOB_TYPE, _KEY_NAME)
 _LOSSES: Final = frozenset({Fate.REPEATED, Fate.LOST})
 _ALL_OUTCOMES: Final = tuple(OUTCOMES)
 
 
 def the_job(payload: object = None) -> Job:
-    return make_job(payload, job_id=FIRST, idempotency_key=_KEY, max_attempts=2)
+    return make_job(payload, job_id=FIRST, idempotency_key=_KEY_NAME, max_attempts=2)
 
 
 def another_job(payload: object = None) -> Job:
     """Of the same key; the same job once more, if the payload is."""
-    return make_job(payload, job_id=SECOND, idempotency_key=_KEY, max_attempts=2)
+    return make_job(payload, job_id=SECOND, idempotency_key=_KEY_NAME, max_attempts=2)
 
 
 async def queued(desk: Desk) -> None:
@@ -54,7 +54,7 @@ def _model(name: str, *actors: Actor, begin: Program = queued, faults: int = 0) 
         begin=begin,
         actors=actors,
         job_ids=(FIRST, SECOND),
-        key=_KEY_OF_ALL,
+        key=KEY,
         faults=faults,
     )
 

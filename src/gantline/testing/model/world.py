@@ -38,7 +38,7 @@ _NO_STEP: Final = frozenset({"read_records"})
 # To lose the answer of a read is to read later.
 _CHANGES: Final = frozenset({"insert", "claim", "renew", "apply", "delete"})
 
-_player: ContextVar["Player"] = ContextVar("player")
+acting: ContextVar["Player"] = ContextVar("acting")
 
 
 Program = Callable[["Desk"], Coroutine[Any, Any, None]]
@@ -149,7 +149,7 @@ class World:
         self.call: Call | None = None
         """The last one that took effect."""
         self.steps: list[str] = []
-        self._host = _Host(harness.clock)
+        self._host = StandingHost(harness.clock)
         self.faults = 0
         self._players = [Player(index, actor) for index, actor in enumerate(model.actors)]
         self._tasks: list[asyncio.Task[None]] = []
@@ -170,7 +170,7 @@ class World:
         desk = Desk(self, gated, player.actor.name)
 
         async def run() -> None:
-            _player.set(player)
+            acting.set(player)
             await player.actor.program(desk)
 
         task = asyncio.create_task(run())
@@ -236,7 +236,7 @@ class World:
 
     async def park(self, verb: str, options: tuple[str, ...] = ()) -> str:
         """Wait to be moved."""
-        player = _player.get()
+        player = acting.get()
         player.verb, player.options = verb, options
         player.turn = asyncio.get_running_loop().create_future()
         self._stop_moving()
@@ -262,7 +262,7 @@ class World:
             if how == Fate.LOST:
                 raise AnswerLost(call.verb)
             if how == Fate.ANSWERED:
-                _player.get().seen.append(_as_text(answer))
+                acting.get().seen.append(as_text(answer))
                 return answer
 
     # -- looking ----------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class _Seen:
         return call
 
 
-def _as_text(answer: Any) -> str:
+def as_text(answer: Any) -> str:
     """Equal for equal answers. The kinds too: most refusals have no fields."""
     kinds = [type(one).__name__ for one in answer] if isinstance(answer, list) else []
     return f"{kinds} {msgspec.msgpack.encode(answer)!r}"
@@ -329,7 +329,7 @@ def _can_have(verb: str, fate: Fate) -> bool:
     return fate is Fate.DEAD or verb in _CHANGES
 
 
-class _Host(Machine):
+class StandingHost(Machine):
     """Time stands still, and an id says who made it: so one schedule is always the same run."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -348,7 +348,7 @@ class _Host(Machine):
     def random_bytes(self, count: int) -> bytes:  # type: ignore[override]
         made = bytearray()
         while len(made) < count:
-            player = _player.get(self._nobody)
+            player = acting.get(self._nobody)
             player.ids += 1
             made += (((player.index + 2) << 32) | player.ids).to_bytes(16, "big")
         return bytes(made[:count])
