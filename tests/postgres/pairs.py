@@ -4,11 +4,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from gantline.contract.errors import IllegalTransition, VersionMismatch
 from gantline.contract.outcome import LeaseLost
 from gantline.contract.query import PruneRule
 from gantline.contract.snapshot import Progress, Run
 from gantline.contract.status import JobStatus
-from gantline.manager.manager import Ending
+from gantline.manager.manager import Acted, Ending
 from gantline.manager.reaper import Reaper
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
@@ -49,6 +50,14 @@ async def failed(desk: Desk, clock: FakeClock) -> Run:
     return run
 
 
+async def taken_over(desk: Desk, clock: FakeClock) -> tuple[Run, Run]:
+    """A run that was lost, and its heir."""
+    lost = await late(desk, clock)
+    await desk.manager.settle([Ending(lost, LeaseLost())])
+    (heir,) = await desk.manager.claim("heir", new_uuid(), [ORDINARY], lease=LEASE)
+    return lost, heir
+
+
 # -- what meets ------------------------------------------------------------------------------------
 
 
@@ -68,7 +77,10 @@ def _shown(runs: list[Run]) -> str:
 
 
 async def cancel(desk: Desk, context: Any) -> str:
-    return repr(await desk.manager.cancel([FIRST], tenant_id=None, actor="operator"))
+    (acted,) = await desk.manager.cancel([FIRST], tenant_id=None, actor="operator")
+    if not isinstance(acted, Acted):
+        return repr(acted)
+    return f"{acted.status} {acted.version}{' changed' if acted.changed else ''}"
 
 
 async def redrive(desk: Desk, context: Any) -> str:
@@ -76,7 +88,9 @@ async def redrive(desk: Desk, context: Any) -> str:
 
 
 async def delete(desk: Desk, context: Any) -> str:
-    return repr(await desk.manager.delete([FIRST], tenant_id=None))
+    """Whether it is refused by what it reads or by the guard depends on when it reads."""
+    (answer,) = await desk.manager.delete([FIRST], tenant_id=None)
+    return "refused" if isinstance(answer, IllegalTransition | VersionMismatch) else repr(answer)
 
 
 async def prune(desk: Desk, context: Any) -> str:
@@ -103,11 +117,22 @@ def ended(outcome: str) -> Verb:
     return settle
 
 
+def ended_by(which: int, outcome: str) -> Verb:
+    """The end of a lost run (0), or of its heir (1)."""
+
+    async def settle(desk: Desk, runs: tuple[Run, Run]) -> str:
+        return str(await ended(outcome)(desk, runs[which]))
+
+    return settle
+
+
 async def complete_in_transaction(desk: Desk, run: Run) -> str:
     """The handler's own statements first, then the end of its run; all or nothing."""
+    transition = desk.manager.decide(Ending(run, OUTCOMES["success"]))
+    if not desk.store.capabilities.caller_transaction:
+        return repr((await desk.store.apply([transition]))[0])
     async with desk.store.transaction() as transaction:
         await transaction.connection.execute("SELECT 1")
-        transition = desk.manager.decide(Ending(run, OUTCOMES["success"]))
         return repr(await transaction.apply(transition))
 
 
@@ -124,7 +149,8 @@ async def sweep(desk: Desk, context: Any) -> str:
 
 
 async def renew(desk: Desk, run: Run) -> str:
-    return repr(await desk.manager.renew("worker", [run.ref], lease=LEASE))
+    renewal = await desk.manager.renew("worker", [run.ref], lease=LEASE)
+    return f"{len(renewal.lost)} lost, {len(renewal.cancel_requested)} to stop"
 
 
 async def progress(desk: Desk, run: Run) -> str:
@@ -150,6 +176,13 @@ PAIRS = [
     Pair("retry, cancel", running, ended("retry"), cancel),
     Pair("success, the same success", running, ended("success"), ended("success")),
     Pair("success, failure", running, ended("success"), ended("failure")),
+    Pair(
+        "success of a lost run, of its heir",
+        taken_over,
+        ended_by(0, "success"),
+        ended_by(1, "success"),
+    ),
+    Pair("retry of a lost run, of its heir", taken_over, ended_by(0, "retry"), ended_by(1, "retry")),
     Pair("renew, reap", late, renew, reap),
     Pair("renew, success", running, renew, ended("success")),
     Pair("renew, cancel", running, renew, cancel),
@@ -168,7 +201,18 @@ PAIRS = [
     Pair("prune, redrive", failed, prune, redrive),
     Pair("prune, delete", failed, prune, delete),
     Pair("redrive, redrive", failed, redrive, redrive),
-    Pair("cancel, cancel", running, cancel, cancel),
+    # Both may have read the job before either wrote: then both requests are noted, as versions 3
+    # and 4. It is the same stop, and a guard by version would be refused by every progress.
+    Pair(
+        "cancel, cancel",
+        running,
+        cancel,
+        cancel,
+        also=(
+            ("Running 3 changed", "Running 4 changed"),
+            ("Running 4 changed", "Running 3 changed"),
+        ),
+    ),
     Pair("sequence, success", running, sequence, ended("success")),
     Pair("sequence, cancel", running, sequence, cancel),
     Pair("sequence, sequence", running, sequence, sequence),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
 import pytest
 from psycopg import AsyncConnection, transaction
 from psycopg.abc import PQGen
@@ -19,6 +20,7 @@ from psycopg.abc import PQGen
 from gantline.contract.errors import GantlineError
 from gantline.contract.snapshot import RunRef
 from gantline.runtime import hosted_by
+from gantline.stores.memory import MemoryStore
 from gantline.stores.postgres import PostgresStore, connection
 from gantline.stores.postgres.claim import Claims
 from gantline.stores.postgres.counts import Counts
@@ -39,12 +41,12 @@ from gantline.testing.model.world import (
     StandingHost,
     World,
     acting,
-    as_text,
 )
 from tests.servers.postgres import PostgresServer
 
 _session: ContextVar["Session | None"] = ContextVar("session", default=None)
 _SOON_SECONDS: Final = 0.004
+_SLEEPS: Final = "sleeps"
 _RESET: Final = """
 DELETE FROM {0}.job; DELETE FROM {0}.ready; DELETE FROM {0}.lease; DELETE FROM {0}.log;
 DELETE FROM {0}.event_batch; DELETE FROM {0}.event_gap; DELETE FROM {0}.dedupe;
@@ -76,8 +78,8 @@ class Pair:
     begin: Callable[[Desk, FakeClock], Awaitable[Any]]
     one: Verb
     other: Verb
-    may_be_refused: bool = False
-    """A lease that is locked may be answered like one that is lost: the run is found by its end."""
+    also: tuple[tuple[str, str], ...] = ()
+    """What both may be answered beside what fits an order of the two; the test says why."""
 
     def __str__(self) -> str:
         return self.name
@@ -147,10 +149,8 @@ def _rows(cursor: Any) -> str:
     result = getattr(cursor, "pgresult", None)
     if result is None:
         return ""
-    rows = [
-        [result.get_value(row, column) for column in range(result.nfields)]
-        for row in range(result.ntuples)
-    ]
+    columns = [n for n in range(result.nfields) if result.fname(n) != b"extract"]  # a duration
+    rows = [[result.get_value(row, n) for n in columns] for row in range(result.ntuples)]
     return f"{result.command_status!r} {rows}"
 
 
@@ -163,13 +163,19 @@ class Outcome:
 
     @classmethod
     def of(cls, answers: list[str], state: State) -> "Outcome":
-        return cls(tuple(answers), state.digest())
+        # Not the envelope: where it equals a default it may be written or left out.
+        jobs = [
+            msgspec.structs.asdict(job) | {"job": job.job.job_id} for job in state.jobs.values()
+        ]
+        left = (jobs, list(state.history.values()), state.holder)
+        return cls(tuple(answers), msgspec.json.encode(left))
 
 
 class Stage:
     """A schema, and three stores on it: one for each session, and one that looks."""
 
-    def __init__(self, server: PostgresServer, *, held_commits: bool) -> None:
+    def __init__(self, server: PostgresServer, *, held_commits: bool, patient: bool) -> None:
+        self.patient = patient
         self.schema = f"w{uuid4().hex}"
         self.location = parse_url(server.url(schema=self.schema))
         before_commit = (lambda: None) if held_commits else None
@@ -194,6 +200,14 @@ class Stage:
         await self.monitor.execute(f"DROP SCHEMA {self.schema} CASCADE".encode())
         await self.monitor.close()
 
+    async def replace_in(self, function: str, old: str, new: str) -> None:
+        """Break a function of the server."""
+        name = f"{self.schema}.{function}"
+        cursor = await self.monitor.execute("SELECT pg_get_functiondef(%s::regproc)", (name,))
+        ((text,),) = await cursor.fetchall()
+        assert old in text, f"{function} no longer says {old!r}: name what it says now"
+        await self.monitor.execute(text.replace(old, new).encode())
+
     async def reset(self, clock: FakeClock) -> None:
         """As if new: nothing stored, nothing kept between calls but the lanes."""
         await self.monitor.execute(_RESET.format(self.schema).encode(), prepare=False)
@@ -215,17 +229,23 @@ class Stage:
 
 @asynccontextmanager
 async def stage_on(
-    server: PostgresServer, patch: pytest.MonkeyPatch, *, held_commits: bool = True
+    server: PostgresServer,
+    patch: pytest.MonkeyPatch,
+    *,
+    held_commits: bool = True,
+    patient: bool = True,
 ) -> AsyncIterator[Stage]:
+    """`held_commits`: a commit is a step of its own, also of a verb that is one statement. `patient`:
+    nobody gives up waiting for a lock while who has it can go on."""
     patch.setattr(connection, "Connection", SteppedConnection)
     sleep = asyncio.sleep
 
     async def park_instead(seconds: float, result: Any = None) -> Any:
         session = _session.get()
-        return await (sleep(seconds, result) if session is None else session.park("sleeps"))
+        return await (sleep(seconds, result) if session is None else session.park(_SLEEPS))
 
     patch.setattr(asyncio, "sleep", park_instead)
-    stage = Stage(server, held_commits=held_commits)
+    stage = Stage(server, held_commits=held_commits, patient=patient)
     await stage.open()
     try:
         yield stage
@@ -284,7 +304,7 @@ class Run:
         _session.set(session)
         acting.set(session.player)
         try:
-            answer = as_text(await verb)
+            answer = str(await verb)
         except GantlineError as error:
             answer = repr(error)
         finally:
@@ -292,7 +312,10 @@ class Run:
         return answer
 
     def choices(self) -> list[int]:
-        return [index for index, one in enumerate(self.sessions) if one.turn is not None]
+        """Who can be moved. Who is patient sleeps until the other cannot go on."""
+        waiting = [index for index, one in enumerate(self.sessions) if one.turn is not None]
+        awake = [index for index in waiting if self.sessions[index].statement != _SLEEPS]
+        return awake if awake and self.stage.patient else waiting
 
     async def step(self, index: int) -> None:
         session = self.sessions[index]
@@ -385,7 +408,8 @@ class NotSerial(AssertionError):
 
 async def explore_pair(stage: Stage, pair: Pair) -> Explored:
     """Go through all interleavings of both verbs' statements."""
-    serial = {await _serial(stage, pair, first) for first in (0, 1)}
+    serial = [await _in_order(pair, order) for order in ((0, 1), (1, 0))]
+    alone = [] if stage.patient else [await _in_order(pair, (index,)) for index in (0, 1)]
     found, visited = Explored(), set[str]()
     pending: list[tuple[int, ...]] = [()]
     while pending:
@@ -403,7 +427,7 @@ async def explore_pair(stage: Stage, pair: Pair) -> Explored:
                     found.ends += 1
                     outcome = await run.outcome()
                     found.outcomes.add(outcome)
-                    _check_serial(run, outcome, serial)
+                    _check_serial(run, outcome, serial, alone)
                     break
                 pending += [(*schedule, index) for index in choices[1:]]
                 schedule = (*schedule, choices[0])
@@ -420,20 +444,29 @@ async def explore_pair(stage: Stage, pair: Pair) -> Explored:
     return found
 
 
-def _check_serial(run: Run, outcome: Outcome, serial: set[Outcome]) -> None:
-    if outcome not in serial and not run.pair.may_be_refused:
+def _check_serial(
+    run: Run, outcome: Outcome, serial: list[Outcome], alone: list[Outcome]
+) -> None:
+    """Both fit an order of the two; who lost patience may have been refused, and done nothing."""
+    if alone:
+        is_known = outcome.jobs in [one.jobs for one in [*alone, *serial]]
+    else:
+        is_known = outcome in serial or outcome.answers in run.pair.also
+    if not is_known:
         expected = "\n".join(str(one.answers) for one in serial)
         raise NotSerial(f"{outcome.answers}\nfits neither\n{expected}")
 
 
-async def _serial(stage: Stage, pair: Pair, first: int) -> Outcome:
-    """Let one verb end before the other begins."""
-    run = Run(stage, pair)
-    try:
-        await run.begin()
-        for index in (first, 1 - first):
-            while index in run.choices():
-                await run.step(index)
-        return await run.outcome()
-    finally:
-        await run.close()
+async def _in_order(pair: Pair, order: tuple[int, ...]) -> Outcome:
+    """Do one after the other on the memory store, which says what is right."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    world = World(_MODEL, _Harness(clock), store)
+    answers, verbs = ["", ""], (pair.one, pair.other)
+    with hosted_by(StandingHost(clock)):
+        context = await pair.begin(Desk(world, store, "begin"), clock)
+        for index in order:
+            desk = Desk(world, store, f"session-{index + 1}")
+            answers[index] = str(await verbs[index](desk, context))
+        state = await observe(store, now=clock.now(), job_ids=[FIRST, SECOND], key=KEY)
+    return Outcome.of(answers, state)

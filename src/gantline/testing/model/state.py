@@ -29,7 +29,7 @@ class State:
 
     def digest(self) -> bytes:
         """Equal for two states that are the same."""
-        return msgspec.msgpack.encode(
+        return msgspec.json.encode(
             (
                 self.now,
                 list(self.jobs.values()),

@@ -322,7 +322,7 @@ class _Seen:
 def as_text(answer: Any) -> str:
     """Equal for equal answers. The kinds too: most refusals have no fields."""
     kinds = [type(one).__name__ for one in answer] if isinstance(answer, list) else []
-    return f"{kinds} {msgspec.msgpack.encode(answer)!r}"
+    return f"{kinds} {msgspec.json.encode(answer)!r}"
 
 
 def _can_have(verb: str, fate: Fate) -> bool:
