@@ -182,7 +182,9 @@ PAIRS = [
         ended_by(0, "success"),
         ended_by(1, "success"),
     ),
-    Pair("retry of a lost run, of its heir", taken_over, ended_by(0, "retry"), ended_by(1, "retry")),
+    Pair(
+        "retry of a lost run, of its heir", taken_over, ended_by(0, "retry"), ended_by(1, "retry")
+    ),
     Pair("renew, reap", late, renew, reap),
     Pair("renew, success", running, renew, ended("success")),
     Pair("renew, cancel", running, renew, cancel),

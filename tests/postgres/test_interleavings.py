@@ -1,5 +1,5 @@
-"""Two verbs at once on real sessions: whatever the order of their statements, both are answered as if
-one had come after the other; and each rule that the server keeps for it is needed."""
+"""Two verbs at once on real sessions: whatever the order of their statements, both are answered as
+if one had come after the other; and each rule that the server keeps for it is needed."""
 
 from collections.abc import AsyncIterator
 
@@ -19,9 +19,7 @@ LONG = ("delete, redrive", "delete, delete", "prune, redrive", "prune, delete", 
 
 
 @pytest.fixture
-async def stage(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stage]:
+async def stage(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     async with stage_on(postgres, monkeypatch) as stage:
         yield stage
 
@@ -69,7 +67,7 @@ async def test_claims_do_not_wait_for_each_other(stage: Stage) -> None:
 
 # -- each rule is needed ---------------------------------------------------------------------------
 
-# A function of the server, what is taken out, what stands there instead, and the pair that shows it.
+# A function of the server, what is taken out, what stands there instead, the pair that shows it.
 BROKEN_FUNCTIONS = {
     "a run that retries is not compared": (
         "settle_runs",

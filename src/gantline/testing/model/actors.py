@@ -7,7 +7,15 @@ from uuid import UUID
 
 from gantline.contract.errors import Code
 from gantline.contract.job import Job
-from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Released, Snoozed, Stopped, Success
+from gantline.contract.outcome import (
+    ErrorInfo,
+    Failure,
+    Outcome,
+    Released,
+    Snoozed,
+    Stopped,
+    Success,
+)
 from gantline.contract.query import LaneRequest
 from gantline.contract.results import Applied, NotFound, Stale
 from gantline.contract.snapshot import Run
@@ -62,9 +70,7 @@ def worker(
 
 async def _run(desk: Desk, run: Run, renews: int, outcomes: tuple[str, ...]) -> None:
     for _ in range(renews):
-        renewal = await desk.repeat(
-            lambda: desk.manager.renew(run.session, [run.ref], lease=LEASE)
-        )
+        renewal = await desk.repeat(lambda: desk.manager.renew(run.session, [run.ref], lease=LEASE))
         if renewal.lost:
             return
         if renewal.cancel_requested:

@@ -80,7 +80,7 @@ def check_call(call: Call, before: State, after: State, hidden: Hidden) -> None:
                 _check_run(run, after.jobs[run.job.job_id])
             holder = before.holder
         case "renew":
-            _same(call, _renew(*call.args, before, hidden))
+            _same(call, _renew(call.args[0], call.args[1], before, hidden))
             held = [run.job_id for run in call.args[1] if run.token not in call.answer.lost]
             _moved(before, after, held)
             for job_id in held:
@@ -206,7 +206,9 @@ def _renew(session: str, runs: Sequence[RunRef], before: State, hidden: Hidden) 
 
 
 def _check_lease(job: JobSnapshot, until: Any) -> None:
-    check(job.run is not None and job.run.lease_until == until, "a renewal did not extend the lease")
+    check(
+        job.run is not None and job.run.lease_until == until, "a renewal did not extend the lease"
+    )
 
 
 def _apply(transition: Transition, before: State, hidden: Hidden) -> ApplyResult:

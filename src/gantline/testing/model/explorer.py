@@ -58,7 +58,7 @@ async def explore(
 
     A state that was reached before is not followed again: the store looks the same and every actor
     was answered the same, so the same follows. `shortest_first` needs many times as long, and the
-    schedule that it finds is one of the shortest. Not `merged`, every interleaving is run by itself.
+    schedule that it finds is one of the shortest. Not `merged`, each interleaving is run alone.
     """
     exploration = _Exploration(model, make, shortest_first=shortest_first, merged=merged)
     await exploration.run()
@@ -99,12 +99,13 @@ class _Exploration:
         """Repeat what is known of a schedule, and go on until nothing is new."""
         for choice in schedule[:-1]:
             await world.step(choice)
-        at: _Point | None = await self._look(world)
+        here = await self._look(world)
+        at: _Point | None = here
         if schedule:
-            at = await self._move(world, schedule[-1], at)
+            at = await self._move(world, schedule[-1], here)
         else:
-            self._root = at.key
-            check_state(at.state)
+            self._root = here.key
+            check_state(here.state)
         while at is not None:
             choices = world.choices()
             self._next[at.key] = []
@@ -152,7 +153,7 @@ class _Point:
 
 
 async def finish(world: World) -> None:
-    """All actors are gone: whatever is live must still be found by a reaper or a worker, and end."""
+    """All actors are gone: what is live must still be found by a reaper or a worker, and end."""
     for _ in range(2):
         world.clock.advance(_DAY)
         await Reaper(world.store, jitter=lambda: 0.0).run_once()
@@ -161,7 +162,9 @@ async def finish(world: World) -> None:
     before = await world.observe()
     for request in (ORDINARY, SUSPECTS):
         runs = await desk.manager.claim(desk.name, new_uuid(), [request], lease=LEASE)
-        for settled in await desk.manager.settle([Ending(run, OUTCOMES["success"]) for run in runs]):
+        for settled in await desk.manager.settle(
+            [Ending(run, OUTCOMES["success"]) for run in runs]
+        ):
             check(settled.accepted, f"the heir was refused: {settled.result}")
     after = await world.observe()
     check_state(after)

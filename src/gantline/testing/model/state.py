@@ -50,9 +50,7 @@ async def observe(store: JobStore, *, now: datetime, job_ids: list[UUID], key: D
     return State(
         now=now,
         jobs=jobs,
-        history={
-            job_id: tuple(await store.history(job_id, tenant_id=None)) for job_id in job_ids
-        },
+        history={job_id: tuple(await store.history(job_id, tenant_id=None)) for job_id in job_ids},
         holder=(await store.held([key]))[0],
         events=tuple(await store.events(after=0, limit=_ALL)),
         last_event=await store.last_event(),

@@ -1,4 +1,4 @@
-"""One run of a model: its actors as tasks, of which just one moves, from one store call to the next."""
+"""One run of a model: its actors are tasks, of which one moves, from a store call to the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -186,9 +186,7 @@ class World:
         for player in waiting:
             if player.options:
                 return [Choice((player.index, option)) for option in player.options]
-        return [
-            Choice((player.index, fate)) for player in waiting for fate in self._fates(player)
-        ]
+        return [Choice((player.index, fate)) for player in waiting for fate in self._fates(player)]
 
     def _fates(self, player: Player) -> list[Fate]:
         may_fail = self.faults < self.model.faults
@@ -210,7 +208,7 @@ class World:
         index, how = choice
         player = self._players[index]
         turn, player.turn = player.turn, None
-        assert turn is not None  # noqa: S101  # choices() names only those that wait
+        assert turn is not None  # choices() names only those that wait
         self.steps.append(self._describe(choice))
         if self.call is not None:
             self.hidden.learn(self.call)
@@ -339,20 +337,19 @@ class StandingHost(Machine):
     def now(self) -> datetime:
         return self._clock.now()
 
-    def monotonic(self) -> float:  # type: ignore[override]  # a method here, a function there
+    def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def random(self) -> float:  # type: ignore[override]
+    def random(self) -> float:
         return 0.0
 
-    def random_bytes(self, count: int) -> bytes:  # type: ignore[override]
+    def random_bytes(self, count: int) -> bytes:
         made = bytearray()
         while len(made) < count:
             player = acting.get(self._nobody)
             player.ids += 1
             made += (((player.index + 2) << 32) | player.ids).to_bytes(16, "big")
         return bytes(made[:count])
-
 
 
 async def _do_nothing(desk: Desk) -> None:
