@@ -14,14 +14,13 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from gantline.contract.classify import classify, not_started
-from gantline.contract.clock import Clock
 from gantline.contract.errors import Code, InvalidInput, Permanent, ResultNotStorable
 from gantline.contract.outcome import (
     ErrorInfo,
@@ -61,7 +60,6 @@ class Executor:
         registry: HandlerRegistry,
         port: StoreRunPort,
         *,
-        clock: Clock,
         threads: HandlerThreads,
         processes: ProcessPool,
         deadlines: Deadlines,
@@ -71,7 +69,6 @@ class Executor:
     ) -> None:
         self._registry = registry
         self._port = port
-        self._clock = clock
         self._threads = threads
         self._processes = processes
         self._deadlines = deadlines
@@ -79,15 +76,15 @@ class Executor:
         self._tracer = tracer
         self._state = state
 
-    def resolve(self, run: Run) -> ActiveRun | None:
-        """Find the handler and make the run's context; None when there is no handler."""
+    def resolve(self, run: Run, now: datetime) -> ActiveRun | None:
+        """Find the handler of a run that starts now; None when there is none."""
         handler = self._registry.find(run.job.job_type)
         if handler is None:
             return None
         context = Context(
             run,
             self._port,
-            deadline=self._clock.now() + handler.timeout,
+            deadline=now + handler.timeout,
             state=self._state,
             result_codec=handler.result_codec,
             progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
