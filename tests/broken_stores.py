@@ -259,11 +259,11 @@ class ApplyForgetsItsToken(MemoryStore):
 class ApplyTrustsTheToken(MemoryStore):
     """Any write of an ended run is told that it succeeded."""
 
-    def _apply(self, transition: Transition) -> ApplyResult:
+    def _apply(self, transition: Transition, now: datetime) -> ApplyResult:
         entry = self._jobs.get(transition.job_id)
         if entry and any(row.change_id == transition.change_id for row in entry.log):
             return Applied(entry.version)
-        return super()._apply(transition)
+        return super()._apply(transition, now)
 
 
 class CountersKept(MemoryStore):
@@ -277,10 +277,10 @@ class CountersKept(MemoryStore):
 class FollowUpsFirst(MemoryStore):
     """Follow-ups are written before it is known whether the completion is."""
 
-    def _apply(self, transition: Transition) -> ApplyResult:
+    def _apply(self, transition: Transition, now: datetime) -> ApplyResult:
         for new in transition.follow_ups:
-            self._insert(new, self._clock.now())
-        return super()._apply(transition)
+            self._insert(new, now)
+        return super()._apply(transition, now)
 
 
 class FollowUpsForgotten(MemoryStore):

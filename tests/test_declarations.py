@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -366,10 +366,10 @@ async def test_a_start_that_raises_fails_its_job_and_no_neighbour(
     jobs, bad = Gantline(store_url), set[Any]()
     resolve = Executor.resolve
 
-    def raising(self: Executor, run: Run) -> Any:
+    def raising(self: Executor, run: Run, now: datetime) -> Any:
         if run.job.job_id in bad:
             raise RuntimeError("no start")
-        return resolve(self, run)
+        return resolve(self, run, now)
 
     monkeypatch.setattr(Executor, "resolve", raising)
 

@@ -33,7 +33,6 @@ class Place:
         self.executor = Executor(
             app.registry,
             StoreRunPort(app.store, app.manager, app.find_type),
-            clock=app.clock,
             threads=HandlerThreads(),
             processes=self.pool,
             deadlines=Deadlines(),
@@ -44,7 +43,7 @@ class Place:
         (run,) = await self.app.manager.claim(
             "test", uuid4(), lane_requests(job.name), lease=timedelta(minutes=5)
         )
-        active = self.executor.resolve(run)
+        active = self.executor.resolve(run, self.app.clock.now())
         assert active is not None
         return active
 

@@ -164,13 +164,12 @@ async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Rec
         executor = Executor(
             jobs.registry,
             StoreRunPort(jobs.store, jobs.manager, jobs.find_type),
-            clock=jobs.clock,
             threads=HandlerThreads(),
             processes=ProcessPool(),
             deadlines=(deadlines := Deadlines()),
             tracer=jobs.tracing,
         )
-        active = executor.resolve(run)
+        active = executor.resolve(run, jobs.clock.now())
         assert active is not None
         assert isinstance(await executor.run(active), Success)
         deadlines.close()

@@ -146,9 +146,10 @@ class MsgspecCodec(_FieldNames, Generic[T]):
 
     def decode(self, body: bytes) -> T:
         try:
-            return cast("T", self._decoder.decode(body))
+            payload: T = self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_valid(error) from None
+        return payload
 
     def schema(self) -> dict[str, Any]:
         definitions: dict[str, Any] = {}

@@ -1,7 +1,6 @@
 """What a store returns about jobs: a run that was claimed, a job as it stands, its log."""
 
 from datetime import datetime
-from functools import cached_property
 from typing import Final
 from uuid import UUID
 
@@ -32,6 +31,17 @@ class RunRef(msgspec.Struct, frozen=True, cache_hash=True):
     token: UUID
 
 
+class _Ref:
+    """Made once, since looking up an equal one hashes and compares UUIDs: 1.5 µs a job.
+
+    A `cached_property`, but for the lock that it has in Python 3.11: 0.4 µs a job.
+    """
+
+    def __get__(self, run: "Run", owner: "type[Run]") -> RunRef:
+        ref = run.__dict__["ref"] = RunRef(run.job.job_id, run.token)
+        return ref
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One claimed run of a job, with all that `decide` needs to end it."""
 
@@ -50,10 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     waited_seconds: float | None = None
     """How long the job had been due when it was claimed, by the store's clock; None: not known."""
 
-    @cached_property
-    def ref(self) -> RunRef:
-        """Made once, since looking up an equal one hashes and compares UUIDs: 1.5 µs a job."""
-        return RunRef(self.job.job_id, self.token)
+    ref = _Ref()
 
     @property
     def is_suspect(self) -> bool:

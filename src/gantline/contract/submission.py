@@ -89,4 +89,6 @@ class NewJob(msgspec.Struct, frozen=True):
     def keys(self) -> tuple[DedupeKey, ...]:
         """All keys of the job, in the order in which they decide: a repeated request is known
         by its own key, whichever job holds the other key by now."""
+        if self.request_key is None and not self.job.idempotency_key:
+            return ()  # as most
         return tuple(filter(None, (self.request_key, self.job_key)))

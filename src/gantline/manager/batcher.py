@@ -25,10 +25,8 @@ class Batcher(Generic[T, A]):
         self._flushing: asyncio.Task[None] | None = None
 
     async def add(self, item: T) -> A:
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         if not self._quiet.is_set():
-            self._waiting.append((item, future))
-            return await future
+            return await self._insert(len(self._waiting), item)
         self._quiet.clear()
         try:
             # Callers that are ready in this turn of the loop join this batch.
@@ -37,13 +35,18 @@ class Batcher(Generic[T, A]):
                 # Alone: without a task, which would take two more turns of the loop, and 0.1 ms.
                 (answer,) = await self._write([item])
                 return answer
-            self._waiting.insert(0, (item, future))
+            future = self._insert(0, item)
         finally:
             if self._waiting:
                 self._flushing = asyncio.create_task(self._flush())
             else:
                 self._quiet.set()
         return await future
+
+    def _insert(self, index: int, item: T) -> asyncio.Future[A]:
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.insert(index, (item, future))
+        return future
 
     async def _flush(self) -> None:
         try:

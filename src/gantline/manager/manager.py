@@ -164,7 +164,8 @@ class JobManager:
         again = [
             (index, changed)
             for index, (ending, answer) in enumerate(zip(endings, settled, strict=True))
-            if (changed := _reconsidered(ending, answer.result)) is not None
+            if not isinstance(answer.result, Applied)  # as nearly all are
+            and (changed := _reconsidered(ending, answer.result)) is not None
         ]
         if again:
             second = await self._settle_once([ending for _, ending in again])
@@ -208,7 +209,7 @@ class JobManager:
 
     async def _apply(self, transitions: list[Transition]) -> list[Settled]:
         results = await self._store.apply(transitions) if transitions else []
-        return [Settled(*pair) for pair in zip(transitions, results, strict=True)]
+        return [Settled(one, result) for one, result in zip(transitions, results, strict=True)]
 
     # -- operating --------------------------------------------------------------------------------
 

@@ -207,9 +207,9 @@ class Submitter:
 
     def _batcher(self) -> Batcher[NewJob, InsertResult | GantlineError]:
         loop = asyncio.get_running_loop()
-        if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self._insert)
-        return self._batchers[loop]
+        if (batcher := self._batchers.get(loop)) is None:
+            batcher = self._batchers[loop] = Batcher(self._insert)
+        return batcher
 
     async def _insert_many(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
         """Two batches at a time: while one is being committed, the next is being sent."""

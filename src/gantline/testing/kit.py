@@ -222,7 +222,7 @@ class JobsTest:
         return sorted({lane.queue for lane in await self._app.store.counts(tenant_id=None)})
 
     async def _run(self, executor: Executor, run: Run) -> Event:
-        active = executor.resolve(run)
+        active = executor.resolve(run, self.clock.now())
         if active is None:
             raise AssertionError(f"nothing handles {run.job.job_type!r}")
         outcome = await executor.run(active)
@@ -240,7 +240,6 @@ class JobsTest:
             yield Executor(
                 self._app.registry,
                 StoreRunPort(self._app.store, self._app.manager, self._app.find_type),
-                clock=self.clock,
                 threads=threads,
                 processes=processes,
                 deadlines=deadlines,

@@ -52,7 +52,6 @@ class ActiveRun:
     """Mutable state of one run, owned by the event loop."""
 
     __slots__ = (
-        "began_at",
         "cause",
         "child",
         "context",
@@ -78,7 +77,6 @@ class ActiveRun:
         """Its task has had its first turn; one that is cancelled before that has no end."""
         self.is_over = False
         """The handler has returned; there is nothing left to stop."""
-        self.began_at: float | None = None
         self.seconds: float | None = None
         """How long the handler took, once it is over."""
         self.span: RunSpan | None = None

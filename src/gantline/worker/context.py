@@ -13,7 +13,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
@@ -323,13 +323,9 @@ def current_job() -> Context | None:
     return _CURRENT.get()
 
 
-def enter(context: Context) -> Token[Context | None]:
-    """Make `context` the current one, until `leave`."""
-    return _CURRENT.set(context)
-
-
-def leave(token: Token[Context | None]) -> None:
-    _CURRENT.reset(token)
+enter: Final = _CURRENT.set
+"""Make a context the current one, until `leave` is called with what this returns."""
+leave: Final = _CURRENT.reset
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

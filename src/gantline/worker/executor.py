@@ -14,14 +14,14 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from types import CoroutineType
 from typing import Any, Final
 
 import msgspec
 
 from gantline.contract.classify import classify, not_started
-from gantline.contract.clock import Clock
 from gantline.contract.errors import Code, InvalidInput, Permanent, ResultNotStorable
 from gantline.contract.outcome import (
     ErrorInfo,
@@ -61,7 +61,6 @@ class Executor:
         registry: HandlerRegistry,
         port: StoreRunPort,
         *,
-        clock: Clock,
         threads: HandlerThreads,
         processes: ProcessPool,
         deadlines: Deadlines,
@@ -71,7 +70,6 @@ class Executor:
     ) -> None:
         self._registry = registry
         self._port = port
-        self._clock = clock
         self._threads = threads
         self._processes = processes
         self._deadlines = deadlines
@@ -79,15 +77,15 @@ class Executor:
         self._tracer = tracer
         self._state = state
 
-    def resolve(self, run: Run) -> ActiveRun | None:
-        """Find the handler and make the run's context; None when there is no handler."""
+    def resolve(self, run: Run, now: datetime) -> ActiveRun | None:
+        """Find the handler of a run that starts now; None when there is none."""
         handler = self._registry.find(run.job.job_type)
         if handler is None:
             return None
         context = Context(
             run,
             self._port,
-            deadline=self._clock.now() + handler.timeout,
+            deadline=now + handler.timeout,
             state=self._state,
             result_codec=handler.result_codec,
             progress_log=ProgressLog() if Event.PROGRESSED in handler.policy.events else None,
@@ -96,33 +94,30 @@ class Executor:
 
     async def run(self, active: ActiveRun) -> Outcome | None:
         """Run to the end; None means that nothing may be written about it any more."""
+        handler, began_at = active.handler, monotonic()
         outcome: Outcome | None = None
         try:
-            outcome = await self._perform(active)
+            if self._tracer is not None:
+                active.span = self._tracer.begin(active.context)
+            self._deadlines.add(active)
+            decoded = _decode(handler, active.run)
+            if isinstance(decoded, _NOT_DECODED):
+                outcome = decoded
+            elif handler.run_in is RunIn.PROCESS:
+                outcome = await self._in_process(active, decoded)
+            else:
+                # It stays Running as long as its function does: a thread cannot be cancelled.
+                call = self._threads.call
+                outcome = await perform(handler, active.context, decoded, call, self._hooks)
         except BaseException as error:  # a handler may raise anything, SystemExit included
             outcome = active.outcome_of(error)
         finally:
             active.is_over = True
             self._deadlines.remove(active)
-            if active.began_at is not None:
-                active.seconds = monotonic() - active.began_at
+            active.seconds = monotonic() - began_at
             if active.span is not None:
                 active.span.end(outcome)
         return outcome
-
-    async def _perform(self, active: ActiveRun) -> Outcome | None:
-        handler = active.handler
-        active.began_at = monotonic()
-        if self._tracer is not None:
-            active.span = self._tracer.begin(active.context)
-        self._deadlines.add(active)
-        decoded = _decode(handler, active.run)
-        if isinstance(decoded, _NOT_DECODED):
-            return decoded
-        if handler.run_in is RunIn.PROCESS:
-            return await self._in_process(active, decoded)
-        # The job stays Running as long as its function does: a thread cannot be cancelled.
-        return await perform(handler, active.context, decoded, self._threads.call, self._hooks)
 
     async def _in_process(self, active: ActiveRun, payload: Any) -> Outcome | None:
         child = active.child = await self._processes.take()
@@ -151,7 +146,7 @@ async def perform(
     token = enter(context)
     try:
         if not hooks and not handler.signature.dependencies:
-            result = await _result_of(handler, context, payload, call)
+            result = await _result_of(handler, context, payload, call, {})
         else:
             async with AsyncExitStack() as stack:
                 for hook in hooks:
@@ -160,7 +155,7 @@ async def perform(
                     name: await _provided(stack, dependency.provider, context)
                     for name, dependency in handler.signature.dependencies.items()
                 }
-                result = await _result_of(handler, context, payload, call, **provided)
+                result = await _result_of(handler, context, payload, call, provided)
     finally:
         leave(token)
     if context.settled is not None:
@@ -172,14 +167,14 @@ async def perform(
 
 
 async def _result_of(
-    handler: Handler, context: Context, payload: Any, call: Call, /, **provided: Any
+    handler: Handler, context: Context, payload: Any, call: Call, provided: dict[str, Any]
 ) -> Any:
-    arguments, keywords = handler.signature.arguments(payload, context)
+    arguments, keywords = handler.signature.arguments(payload, context, provided)
     if handler.run_in is RunIn.LOOP:
-        result = await handler.function(*arguments, **keywords, **provided)
+        result = await handler.function(*arguments, **keywords)
     else:
-        result = await call(partial(handler.function, *arguments, **keywords, **provided))
-    if inspect.iscoroutine(result):
+        result = await call(partial(handler.function, *arguments, **keywords))
+    if isinstance(result, CoroutineType):
         result.close()
         name = handler.function.__qualname__
         raise Permanent(

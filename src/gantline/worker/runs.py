@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from gantline.contract.classify import not_started
+from gantline.contract.clock import Clock
 from gantline.contract.outcome import Outcome, Released, Success, TypeDisabled
 from gantline.contract.snapshot import Run, RunRef
 from gantline.contract.status import Event
@@ -55,6 +56,7 @@ class Runs:
         settings: WorkerSettings,
         session_id: str,
         *,
+        clock: Clock,
         announcer: Announcer,
         observer: Observer,
         reporter: Reporter,
@@ -70,11 +72,13 @@ class Runs:
         self._switches = switches
         self._settings = settings
         self._stop_seconds = 2 * settings.deadline_grace.total_seconds()
+        self._clock = clock
         self._announcer = announcer
         self._observer = observer
         self._reporter = reporter
         self._on_ended = on_ended
         self._is_loop_ending = is_loop_ending
+        self._loop = asyncio.get_running_loop()
         self._claimer: Claimer
         self._is_draining = False
         self._hurry = asyncio.Event()
@@ -184,27 +188,29 @@ class Runs:
 
     def _hold(self, runs: Sequence[Run], asked_at: float, *, wait: float = 0.0) -> None:
         now = monotonic() + wait
-        self.keeper.hold(((run.ref, now + self._longest(run)) for run in runs), asked_at=asked_at)
+        until = {kind: now + self._longest(kind) for kind in {run.job.job_type for run in runs}}
+        self.keeper.hold([(run.ref, until[run.job.job_type]) for run in runs], asked_at=asked_at)
 
-    def _longest(self, run: Run) -> float:
+    def _longest(self, job_type: str) -> float:
         """How long after its start a run is renewed at most. It is ended before that."""
-        handler = self._registry.find(run.job.job_type)
+        handler = self._registry.find(job_type)
         timeout = 0.0 if handler is None else handler.timeout.total_seconds()
         return timeout + self._stop_seconds
 
     def _launch(self, runs: Sequence[Run]) -> None:
         """Call the handlers of runs whose leases last; the others wait until that is known."""
         certain = self.keeper.certain([run.ref for run in runs])
+        now = self._clock.now()
         for run in runs:
             try:
                 if run.ref not in certain:
                     self._park(run)
-                elif (active := self._executor.resolve(run)) is None:
+                elif (active := self._executor.resolve(run, now)) is None:
                     self._end(run, Released())  # not a type that was asked for
                 else:
                     self._active[active.ref] = active
                     self._nothing_active.clear()
-                    active.task = asyncio.create_task(self._execute(active))
+                    active.task = self._loop.create_task(self._execute(active))
             except Exception as error:  # of this one: the others shall start
                 _log.exception("job %s cannot be started", run.job.job_id, extra=labels_of(run))
                 self._end(run, not_started(error))
@@ -265,7 +271,7 @@ class Runs:
             _log.info(
                 "starting job %s again: its lease lasts", run.job.job_id, extra=labels_of(run)
             )
-            self.keeper.extend(ref, monotonic() + self._longest(run))
+            self.keeper.extend(ref, monotonic() + self._longest(run.job.job_type))
             self._launch([run])
 
     def _lose(self, ref: RunRef) -> None:

@@ -84,15 +84,17 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         is_by_name = self.takes_several and isinstance(payload, Mapping)
         return self.payload_of((), payload) if is_by_name else payload
 
-    def arguments(self, payload: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
-        """What the function is called with, but for its dependencies."""
+    def arguments(
+        self, payload: Any, context: Any, provided: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the function is called with; `provided` are its dependencies."""
         if self.positional == self.names and not (self.keywords or self.takes_several):  # as most
-            return [payload] if self.names else [], {}
+            return (payload,) if self.names else (), provided
         given = dict.fromkeys(self.contexts, context)
         for name in self.names:
             given[name] = getattr(payload, name) if self.takes_several else payload
-        keywords = {name: given[name] for name in self.keywords} if self.keywords else {}
-        return list(map(given.__getitem__, self.positional)), keywords
+        keywords = {name: given[name] for name in self.keywords}
+        return tuple(map(given.__getitem__, self.positional)), keywords | provided
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:

@@ -264,6 +264,7 @@ class Worker:
             self._switches,
             self._settings,
             self.session_id,
+            clock=self._clock,
             announcer=self._announcer,
             observer=self._observer,
             reporter=Reporter(self._clock),
@@ -300,7 +301,6 @@ class Worker:
         return Executor(
             self._registry,
             StoreRunPort(self._store, self._manager, self._find_type, self._announcer.events),
-            clock=self._clock,
             threads=self._threads,
             processes=self._processes,
             deadlines=deadlines,

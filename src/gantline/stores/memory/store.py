@@ -96,7 +96,8 @@ class _HeldKey:
 
 
 # An item in the heap of a lane and rank. It stays there when its job changes: see `_is_current`.
-_Waiting = tuple[datetime, UUID, int]
+# The id is there as a number too, since a heap compares it often, and UUIDs compare in Python.
+_Waiting = tuple[datetime, int, int, UUID]
 
 
 class MemoryStore:
@@ -274,11 +275,11 @@ class MemoryStore:
         due = [heap for heap in heaps if heap and heap[0][0] <= now]
         if not due:
             return None
-        _, job_id, _ = heapq.heappop(min(due, key=lambda heap: heap[0]))
+        *_, job_id = heapq.heappop(min(due, key=lambda heap: heap[0]))
         return self._jobs[job_id]
 
     def _is_current(self, waiting: _Waiting, rank: int) -> bool:
-        run_at, job_id, version = waiting
+        run_at, _, version, job_id = waiting
         entry = self._jobs.get(job_id)
         return (
             entry is not None
@@ -289,7 +290,8 @@ class MemoryStore:
     def _enqueue(self, entry: Entry, run_at: datetime) -> None:
         entry.run_at = run_at
         heap = self._waiting[entry.lane][entry.rank]
-        heapq.heappush(heap, (run_at, entry.job.job_id, entry.version))
+        job_id = entry.job.job_id
+        heapq.heappush(heap, (run_at, job_id.int, entry.version, job_id))
 
     def _start(
         self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
@@ -380,13 +382,13 @@ class MemoryStore:
 
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
         with self._lock:
-            return [self._apply(transition) for transition in transitions]
+            now = self._clock.now()
+            return [self._apply(transition, now) for transition in transitions]
 
-    def _apply(self, transition: Transition) -> ApplyResult:
+    def _apply(self, transition: Transition, now: datetime) -> ApplyResult:
         entry = self._jobs.get(transition.job_id)
         if entry is None:
             return NotFound()
-        now = self._clock.now()
         refused = self._refuse_guard(transition.guard, entry, now)
         if may_be_repeat(transition.guard, refused) and entry.has_applied(transition):
             return Applied(entry.version)
