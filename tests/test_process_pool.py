@@ -15,7 +15,7 @@ from gantline import Gantline, JobType
 from gantline.cli.process import fastest_loop
 from gantline.contract.outcome import Failure, Stopped, Success
 from gantline.testing.factories import lane_requests
-from gantline.worker.active import ActiveRun, Cause
+from gantline.worker.active_run import ActiveRun, Cause
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor

@@ -15,7 +15,7 @@ from gantline import Gantline
 from gantline.api.application import Api, Resource
 from gantline.api.call import Call
 from gantline.api.operation import Operation
-from gantline.api.sent import JobToSubmit
+from gantline.api.requests import JobToSubmit
 from gantline.api.server import ApiServer
 from gantline.api.settings import ApiSettings
 from gantline.auth.action import Action

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from gantline.api.requests import JobQuery
 from gantline.api.searching import filter_of
-from gantline.api.sent import JobQuery
 from gantline.contract.clock import from_micros
 from gantline.contract.outcome import Success
 from gantline.contract.query import Cursor, JobFilter, PruneRule, Visibility

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from gantline.api.access import Access, JobCache
 from gantline.api.call import Call, Identify
 from gantline.api.port import Jobs
+from gantline.api.requests import NoQuery, Sent
 from gantline.api.responses import Responses
-from gantline.api.sent import NoQuery, Sent
 from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams

@@ -10,7 +10,7 @@ import msgspec
 from gantline.api.call import Call
 from gantline.api.documents import ErrorDetail
 from gantline.api.problems import ApiCode, Refused, invalid_parameter
-from gantline.api.sent import Sent
+from gantline.api.requests import Sent
 from gantline.contract.errors import Code
 from gantline.contract.pointer import UNKNOWN, problem_from
 

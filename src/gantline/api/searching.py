@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 from uuid import UUID
 
-from gantline.api.sent import JobQuery, Search
+from gantline.api.requests import JobQuery, Search
 from gantline.contract.bounds import held
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import Cursor, JobFilter, Visibility

@@ -17,8 +17,8 @@ from gantline.api.documents import AcceptedDocument, ErrorDetail
 from gantline.api.parsing import decode
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
+from gantline.api.requests import JobToSubmit
 from gantline.api.responses import Responses
-from gantline.api.sent import JobToSubmit
 from gantline.api.settings import ApiSettings
 from gantline.api.views import accepted_document, entity_tag, status_document
 from gantline.auth.action import Action

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
-from gantline.app.finding import Finding
+from gantline.app.finding_jobs import Finding
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered

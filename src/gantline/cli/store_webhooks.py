@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
+from gantline.api.requests import DeliveriesToReplay, WebhookToKeep
 from gantline.app.webhooks import webhook_settings
 from gantline.audit.sinks import StoreAudit
 from gantline.auth.action import Action

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
+from gantline.api.requests import DeliveriesToReplay, WebhookToKeep
 from gantline.cli.backend import Backend
 from gantline.cli.command import FAILED, command, confirm
 from gantline.cli.options import parse_id, span

@@ -4,9 +4,9 @@ Its answers are the API's own documents (`gantline.api.documents`), its errors t
 (`gantline.contract.errors`). It needs the extra `gantline[client]`.
 """
 
+from gantline.api.requests import DeliveriesToReplay, JobToSubmit, RedriveByFilter, WebhookToKeep
 from gantline.api.schedule_documents import NewSchedule, ScheduleSent
 from gantline.api.searching import FindOptions
-from gantline.api.sent import DeliveriesToReplay, JobToSubmit, RedriveByFilter, WebhookToKeep
 from gantline.client.submission import JobOptions, new_job
 from gantline.importing import extra
 

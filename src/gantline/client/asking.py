@@ -12,8 +12,8 @@ from weakref import WeakSet
 import msgspec
 
 from gantline.api.documents import StatusDocument
+from gantline.api.requests import JobToSubmit, RedriveByFilter
 from gantline.api.schedule_documents import NewSchedule
-from gantline.api.sent import JobToSubmit, RedriveByFilter
 from gantline.client.event_stream import StreamEvent, follow
 from gantline.client.exchange import IDEMPOTENCY_KEY, Retries, exchange
 from gantline.client.http import Http, Reply, Request

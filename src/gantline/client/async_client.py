@@ -33,8 +33,8 @@ from gantline.api.documents import (
     StatisticsDocument,
     StatusDocument,
 )
+from gantline.api.requests import DepthCap, JobToSubmit, RedriveByFilter
 from gantline.api.searching import FindOptions, query_of
-from gantline.api.sent import DepthCap, JobToSubmit, RedriveByFilter
 from gantline.audit.chain import AuditEvent
 from gantline.client.address import setup
 from gantline.client.asking import Items, JobId, decoded, key_or_new

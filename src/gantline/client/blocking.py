@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import httpx2
 
 from gantline.api.documents import BatchDocument
-from gantline.api.sent import JobToSubmit
+from gantline.api.requests import JobToSubmit
 from gantline.client.asking import Items
 from gantline.client.async_client import AsyncClient, joined
 from gantline.client.exchange import Retries

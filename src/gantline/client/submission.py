@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET
 
-from gantline.api.sent import JobEdited, JobToSubmit
+from gantline.api.requests import JobEdited, JobToSubmit
 from gantline.contract.codec import codec_for
 from gantline.contract.errors import InvalidInput
 from gantline.contract.payload import check_encoded

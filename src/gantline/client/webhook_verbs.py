@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from gantline.api.documents import DeliveryPage, WebhooksDocument
-from gantline.api.sent import DeliveriesToReplay, WebhookToKeep
+from gantline.api.requests import DeliveriesToReplay, WebhookToKeep
 from gantline.client.asking import Asking, Items, JobId, read_id
 from gantline.client.submission import encoded
 from gantline.contract.webhook import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from gantline.worker.active import ActiveRun, Cause
+from gantline.worker.active_run import ActiveRun, Cause
 
 _LATE_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 10.0

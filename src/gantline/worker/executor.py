@@ -34,7 +34,7 @@ from gantline.contract.outcome import (
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
 from gantline.runtime import monotonic
-from gantline.worker.active import ActiveRun, Cause, RunTracer
+from gantline.worker.active_run import ActiveRun, Cause, RunTracer
 from gantline.worker.context import Context, ProgressLog, RunStopped, StoreRunPort, enter, leave
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.handler import Handler, HandlerRegistry, RunIn

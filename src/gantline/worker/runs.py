@@ -17,7 +17,7 @@ from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.manager.observer import Observer, notify
 from gantline.manager.switches import Switches
 from gantline.runtime import monotonic
-from gantline.worker.active import ActiveRun, Cause
+from gantline.worker.active_run import ActiveRun, Cause
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import Claimer
 from gantline.worker.completer import Completer

@@ -23,7 +23,7 @@ from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
 from gantline.runtime import exit_process, monotonic, process
 from gantline.schedules.task import ScheduleTask
-from gantline.worker.active import RunTracer
+from gantline.worker.active_run import RunTracer
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
 from gantline.worker.consumers import Consumers

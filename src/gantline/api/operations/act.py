@@ -7,7 +7,7 @@ from gantline.api.call import Call
 from gantline.api.headers import entity_tags
 from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Operations
-from gantline.api.sent import JobEdited, JobToSubmit
+from gantline.api.requests import JobEdited, JobToSubmit
 from gantline.api.views import entity_tag, status_document, status_url
 from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound, VersionMismatch
 from gantline.contract.snapshot import JobSnapshot

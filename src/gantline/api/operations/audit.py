@@ -9,7 +9,7 @@ from gantline.api.call import Call
 from gantline.api.documents import AuditPage
 from gantline.api.operation import Operations
 from gantline.api.paging import bad_cursor, pack, page_response, unpack
-from gantline.api.sent import AuditQuery
+from gantline.api.requests import AuditQuery
 from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
 
 _MOST_LOOKED_AT: Final = 2_000

@@ -14,8 +14,8 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operations, Parts
 from gantline.api.operations.read import JobReading
 from gantline.api.problems import Refused
+from gantline.api.requests import DeadQuery, RedriveByFilter, TenantQuery
 from gantline.api.searching import filter_of
-from gantline.api.sent import DeadQuery, RedriveByFilter, TenantQuery
 from gantline.api.views import dead_summary
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import Code, GantlineError, JobNotFound

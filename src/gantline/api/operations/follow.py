@@ -10,7 +10,7 @@ from gantline.api.headers import last_event_id
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operations, Parts
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.sent import EventsQuery, JobEventsQuery
+from gantline.api.requests import EventsQuery, JobEventsQuery
 from gantline.api.streams.identity import ALL, PARAMETER, cookie_text, stream_path
 from gantline.api.streams.subscription import EventFilter
 

@@ -10,7 +10,7 @@ from gantline.api.documents import QueuesDocument
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operations
 from gantline.api.problems import invalid_parameter
-from gantline.api.sent import DepthCap, QueuesQuery
+from gantline.api.requests import DepthCap, QueuesQuery
 from gantline.api.tallies import fullness, queue_document, queue_state
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target

@@ -11,8 +11,8 @@ from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Operations
 from gantline.api.paging import cursor_text, page_response, read_cursor
 from gantline.api.problems import invalid_parameter
+from gantline.api.requests import JobQuery
 from gantline.api.searching import filter_of
-from gantline.api.sent import JobQuery
 from gantline.api.views import (
     attempts_of,
     entity_tag,

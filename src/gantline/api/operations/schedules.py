@@ -10,6 +10,7 @@ from gantline.api.json_response import PRIVATE, Headers, JsonResponse
 from gantline.api.operation import Operations
 from gantline.api.operations.read import unchanged
 from gantline.api.paging import name_cursor_text, page_response, read_name_cursor
+from gantline.api.requests import JobToSubmit
 from gantline.api.schedule_documents import (
     NewSchedule,
     NextQuery,
@@ -22,7 +23,6 @@ from gantline.api.schedule_documents import (
     schedule_document,
     schedule_of,
 )
-from gantline.api.sent import JobToSubmit
 from gantline.api.views import accepted_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target

@@ -6,7 +6,7 @@ from gantline.api.call import Call
 from gantline.api.documents import ScaleDocument, StatisticsDocument
 from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operations
-from gantline.api.sent import ScaleQuery, StatisticsQuery
+from gantline.api.requests import ScaleQuery, StatisticsQuery
 from gantline.api.tallies import fullness, lane_document, oldest_age_seconds, summed
 from gantline.contract.query import LaneCounts
 

@@ -14,7 +14,7 @@ from gantline.api.json_response import JsonResponse
 from gantline.api.operation import Operations
 from gantline.api.parsing import decode
 from gantline.api.problems import Refused, refused_for
-from gantline.api.sent import JobToSubmit, Sent
+from gantline.api.requests import JobToSubmit, Sent
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import GantlineError

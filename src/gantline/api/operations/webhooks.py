@@ -15,7 +15,7 @@ from gantline.api.operation import Operations
 from gantline.api.paging import cursor_text, page_response, read_cursor
 from gantline.api.port import WebhooksPort
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.sent import (
+from gantline.api.requests import (
     DeliveriesToReplay,
     DeliveryQuery,
     RotateQuery,
