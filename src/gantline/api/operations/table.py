@@ -179,7 +179,8 @@ def operations_of(parts: Parts) -> list[Operation]:
             query=requests.StatisticsQuery),
         Operation("getScale", "GET", "/api/stats/scale", "statistics",
             Action.STATISTICS, "Show how much work there is, for an autoscaler such as KEDA.",
-            statistics.scale, {200: documents.ScaleDocument}, _NOT_FOUND, query=requests.ScaleQuery),
+            statistics.scale, {200: documents.ScaleDocument}, _NOT_FOUND,
+            query=requests.ScaleQuery),
 
         Operation("listQueues", "GET", "/api/queues", "queues",
             Action.STATISTICS,
@@ -219,7 +220,8 @@ def operations_of(parts: Parts) -> list[Operation]:
 
         Operation("listWebhooks", "GET", "/api/webhooks", "webhooks",
             Action.MANAGE_WEBHOOKS, "List the tenant's webhooks, oldest first.",
-            webhooks.listed, {200: documents.WebhooksDocument}, _WEBHOOKS, query=requests.TenantQuery),
+            webhooks.listed, {200: documents.WebhooksDocument}, _WEBHOOKS,
+            query=requests.TenantQuery),
         Operation("createWebhook", "POST", "/api/webhooks", "webhooks",
             Action.MANAGE_WEBHOOKS, "Make a webhook; its secret is shown this once.",
             webhooks.create, {201: IssuedWebhook}, _WEBHOOKS,
