@@ -107,7 +107,7 @@ def declared(store: JobStore) -> Gantline:
     jobs = Gantline(store)
     waits = Backoff(attempts=3, cap_seconds=0.02)
 
-    @jobs.job("work", retry=waits, events={Event.SUBMITTED, Event.STARTED})
+    @jobs.job("work", retry=waits, events=("submitted", "started"))
     async def work(kind: int, context: Context) -> None:
         match kind % 8:
             case 0:
