@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
+from hypothesis import note
 from hypothesis import strategies as st
 
 LONG: Final = b'"' + b"x" * 3000 + b'"'
@@ -169,7 +170,13 @@ def mutated_text(random: Random, text: str) -> str:
 
 def seeded(make: Callable[[Random], Any]) -> st.SearchStrategy[Any]:
     """What a function makes of a seed; shown as it was made where a test fails."""
-    return st.integers(0, 2**64 - 1).map(lambda seed: make(Random(seed)))
+
+    def shown(seed: int) -> Any:
+        made = make(Random(seed))
+        note(f"made: {made!r}")
+        return made
+
+    return st.integers(0, 2**64 - 1).map(shown)
 
 
 def documents(corpus: Sequence[Any]) -> st.SearchStrategy[bytes]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantline import Gantline
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.identity import new_job_id
@@ -19,6 +20,7 @@ from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
 from gantline.contract.results import Applied
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
+from gantline.manager.submitter import Submission
 from gantline.stores.memory import open_store as open_memory
 from gantline.stores.sqlite import open_store as open_sqlite
 from tests.fuzz.effort import effort
@@ -124,6 +126,9 @@ def test_an_envelope_at_the_limit_takes_bounded_time_and_memory(name: str) -> No
 # -- storing --------------------------------------------------------------------------------------
 
 
+PREPARING: Final = Gantline("memory://")
+
+
 @pytest.fixture(scope="module")
 def stores(
     runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
@@ -150,16 +155,17 @@ def test_an_accepted_envelope_is_read_back_equal_from_a_store(
         return
     job_id = new_job_id()
     job = msgspec.structs.replace(job, job_id=job_id, idempotency_key=f"{job_id}")
+    new = PREPARING.manager.submitter.prepare(Submission(job))
     for store in stores:
         with in_time():
-            found = runner.run(stored(store, job))
-        assert found == job
+            found = runner.run(stored(store, new))
+        assert found == new.job
 
 
-async def stored(store: JobStore, job: Job) -> Job:
-    (result,) = await store.insert([NewJob(job, job.fingerprint)])
+async def stored(store: JobStore, new: NewJob) -> Job:
+    (result,) = await store.insert([new])
     assert result == Applied(1)
-    (found,) = await store.get([job.job_id], tenant_id=job.tenant_id)
+    (found,) = await store.get([new.job.job_id], tenant_id=new.job.tenant_id)
     assert found is not None
     return found.job
 
