@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, note
+from hypothesis import strategies as st
 
 from gantline.api import ApiSettings
 from gantline.api.application import Api
@@ -20,7 +21,7 @@ from tests.api.application import PRINCIPALS, AuditKept, ByName, make_jobs
 from tests.api.playing import PERMANENT, run_all
 from tests.fuzz.effort import effort
 from tests.fuzz.limits import CPU_SECONDS, in_bounds, in_time
-from tests.fuzz.mutation import EDGES, Raw, seeded, written
+from tests.fuzz.mutation import EDGES, Raw, written
 from tests.fuzz.requests import BODIES, JOB, MAIL, SCHEDULE, SWEEP, WEBHOOK, Requests, Sent
 
 SECONDS: Final = 5.0
@@ -41,6 +42,15 @@ class Answered:
         return msgspec.json.decode(self.body) if self.body else None
 
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is no failure of the server; a type that is switched off is none."""
+        if self.status < 500:
+            return True
+        code = self.document["errorCode"]
+        return code in KINDS and code != ApiCode.INTERNAL_ERROR
+
+
 class Server:
     """An API in this process, asked as a server asks it."""
 
@@ -49,7 +59,7 @@ class Server:
         self.api = api
         self.values: dict[str, list[str]] = {}
 
-    def ask(self, sent: Sent, principal: str = "") -> Answered:
+    def ask(self, sent: Sent) -> Answered:
         async def within() -> Answered:
             async with asyncio.timeout(SECONDS):
                 return await self._ask(sent)
@@ -146,37 +156,23 @@ def check(server: Server, sent: Sent) -> None:
         return
     assert answered.headers[b"content-type"] == b"application/problem+json"
     problem = answered.document
-    assert problem["errorCode"] != ApiCode.INTERNAL_ERROR, problem
+    assert answered.is_sound, problem
     assert problem["errorCode"] in KINDS
     assert problem["status"] == answered.status
     assert len(answered.body) < 20_000 + 8 * sent.size
 
 
-requests = seeded(lambda random: random.getrandbits(64))
-
-
-@given(number=requests)
+@given(number=st.integers(0, 2**64 - 1))
 @effort(1200)
 def test_any_request_is_answered_by_a_document_or_a_problem(server: Server, number: int) -> None:
     made = Requests(server.api.operations, server.values, CALLERS).make(Random(number))
     with in_time():
-        try:
-            check(server, made)
-        except (AssertionError, Exception) as error:
-            error.add_note(repr(made)[:5000])
-            raise
+        note(f"{made!r:.5000}")
+        check(server, made)
 
 
 def test_every_caller_is_known() -> None:
     assert set(CALLERS) - set(PRINCIPALS) == {"nobody"}
-
-
-FIELDS: Final = [
-    (name, index, field)
-    for name, documents in BODIES.items()
-    for index, document in enumerate(documents)
-    for field in document
-]
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -225,7 +221,7 @@ def test_a_body_at_the_limit_takes_bounded_time_and_memory(server: Server, kind:
         sent = Sent("", "POST", path, b"", HEADERS, body)
         with in_bounds(len(body), seconds):
             answered = server.ask(sent)
-        assert answered.status < 500 or answered.document["errorCode"] == "QUEUE_FULL"
+        assert answered.is_sound
 
 
 LINES: Final = {
@@ -253,7 +249,7 @@ def test_a_long_header_takes_bounded_time_and_memory(server: Server, kind: str) 
     for method, path in (("POST", "/api/jobs"), ("GET", f"/api/jobs/{server.values['job_id'][0]}")):
         with in_bounds(len(value)):
             answered = server.ask(Sent("", method, path, b"", headers, b'{"jobType": "sweep"}'))
-        assert answered.status < 500
+        assert answered.is_sound
 
 
 @pytest.mark.parametrize("part", [b"a=b&", b"%", b"%41", b"jobType=x&", b"&", b"=", b";", b"+"])
@@ -271,4 +267,4 @@ def test_a_long_path_takes_bounded_time_and_memory(server: Server, part: str) ->
         for method in ("GET", "POST"):
             with in_bounds(len(path)):
                 answered = server.ask(Sent("", method, path, b"", HEADERS, b""))
-            assert answered.status < 500
+            assert answered.is_sound
