@@ -4,7 +4,7 @@ comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup servers run quick test check docs matrix bench chaos clean
+.PHONY: help setup servers run quick test check docs matrix bench chaos fuzz clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -51,6 +51,11 @@ bench: servers ## Measure, and write docs/benchmarks.md.
 # One at a time, so that the proofs do not starve each other.
 chaos: servers ## Run the long proofs.
 	$(BIN)/pytest -m chaos --timeout 1800
+
+# Each test has its share of the minutes; what it prints with GANTLINE_FUZZ_SEED runs it again.
+MINUTES ?= 10
+fuzz: servers ## Fuzz with new random inputs, for MINUTES=10 in all.
+	GANTLINE_FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest tests/fuzz -s --timeout 0
 
 clean: ## Remove all that the other targets made.
 	rm -rf .venv .venvs .demo build dist

@@ -10,7 +10,7 @@ from typing import Final
 CPU_SECONDS: Final = 0.5
 _FIXED_BYTES: Final = 4 * 2**20
 _BYTES_PER_BYTE: Final = 64
-"""A JSON array of one digit each takes 8 bytes for every 2; a pointer and an error take some more."""
+"""Of an array of digits each 2 bytes take 8; pointers and errors take some more."""
 
 
 @contextmanager

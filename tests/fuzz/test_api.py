@@ -41,7 +41,6 @@ class Answered:
     def document(self) -> Any:
         return msgspec.json.decode(self.body) if self.body else None
 
-
     @property
     def is_sound(self) -> bool:
         """Whether it is no failure of the server; a type that is switched off is none."""
@@ -97,7 +96,10 @@ class Server:
         return Answered(messages)
 
     def post(self, path: str, body: Any, who: str = "admin") -> Any:
-        headers = ((b"content-type", b"application/json"), (b"authorization", f"Bearer {who}".encode()))
+        headers = (
+            (b"content-type", b"application/json"),
+            (b"authorization", f"Bearer {who}".encode()),
+        )
         answered = self.ask(Sent("", "POST", path, b"", headers, msgspec.json.encode(body)))
         assert answered.status < 300, answered.body
         return answered.document
@@ -112,9 +114,7 @@ def server(
     folder = tmp_path_factory.mktemp("fuzz")
     is_memory = request.param == "memory"
     jobs = make_jobs("memory://" if is_memory else f"sqlite:///{folder}/gantline.db?sync=normal")
-    settings = ApiSettings(
-        longest_wait_seconds=0.01, streams=StreamSettings(longest_seconds=0.01)
-    )
+    settings = ApiSettings(longest_wait_seconds=0.01, streams=StreamSettings(longest_seconds=0.01))
     api = jobs.api(
         authenticator=ByName(),
         audit=AuditKept(),

@@ -32,8 +32,7 @@ READERS: Final[tuple[Callable[[str], Any], ...]] = (read_cursor, read_name_curso
 def tried(read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text)
-    except Refused as refused:
-        assert refused.kind.status == 400
+    except Refused:
         return None
 
 

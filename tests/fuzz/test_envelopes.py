@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gantline import Gantline
 from gantline.contract.clock import SystemClock
-from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.errors import InvalidInput
 from gantline.contract.identity import new_job_id
 from gantline.contract.job import Job, check_job, read_job
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
@@ -104,12 +104,16 @@ def large_envelopes() -> Iterator[tuple[str, bytes]]:
     }
     for name, payload in inside.items():
         yield name, head + payload + tail
-    yield "unknown keys", b'{"jobType": "mail", ' + b",".join(
-        b'"%d": null' % n for n in range(20_000)
-    ) + tail
-    yield "trace", b'{"jobType": "mail", "traceContext": {' + b",".join(
-        b'"%d": "v"' % n for n in range(20_000)
-    ) + b"}}"
+    yield (
+        "unknown keys",
+        b'{"jobType": "mail", ' + b",".join(b'"%d": null' % n for n in range(20_000)) + tail,
+    )
+    yield (
+        "trace",
+        b'{"jobType": "mail", "traceContext": {'
+        + b",".join(b'"%d": "v"' % n for n in range(20_000))
+        + b"}}",
+    )
     yield "spaces", b" " * 2**20 + b'{"jobType": "mail"}'
 
 
@@ -197,8 +201,7 @@ def test_a_payload_of_python_is_json_that_reads_back_or_invalid_input(value: Any
     with in_time():
         try:
             encoded = encode_payload(value)
-        except GantlineError as error:
-            assert isinstance(error, InvalidInput)
+        except InvalidInput:
             return
         read_back = read(b'{"jobType": "mail", "payload": ' + encoded.body + b"}")
         assert read_back is not None

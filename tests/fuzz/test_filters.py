@@ -1,4 +1,4 @@
-"""Filters: any search is InvalidInput or finds, and every store finds what the memory store does."""
+"""Filters: any search is refused or finds, and every store finds what the memory store does."""
 
 import asyncio
 from collections.abc import Iterator
@@ -199,5 +199,3 @@ def test_any_search_of_python_is_refused_or_finds(
             runner.run(find())
     except InvalidInput:
         return
-
-

@@ -1,4 +1,4 @@
-"""Redis answers: whatever the server says, a verb ends, by an error of ours or as it really went."""
+"""Redis answers: whatever the server says, a verb ends, by an error of ours or as it went."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""Templates: any text is a template or InvalidInput, and any payload gives a text or InvalidInput."""
+"""Templates: any text is one or is refused, and any payload gives a text or is refused."""
 
 from typing import Any, Final
 
@@ -43,7 +43,9 @@ def test_any_template_is_refused_or_gives_a_text(template: str, row: Row) -> Non
         assert len(text) <= len(template) + template.count("{") * 400
 
 
-@pytest.mark.parametrize("part", ["{", "}", "{{", "{}", "{document_id}", "{a", "{a:", "{a:{b}}", "!"])
+@pytest.mark.parametrize(
+    "part", ["{", "}", "{{", "{}", "{document_id}", "{a", "{a:", "{a:{b}}", "!"]
+)
 def test_a_long_template_takes_bounded_time_and_memory(part: str) -> None:
     template = part * (100_000 // len(part))
     with in_bounds(len(template)):
