@@ -9,7 +9,7 @@ from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 
 from gantline.contract.errors import InvalidInput, StoreCorrupt
-from gantline.stores.redis.calls import each_of
+from gantline.stores.redis.calls import check_moved_on, each_of
 from gantline.stores.redis.connection import ResponseReader
 from gantline.stores.redis.failures import reads_replies
 from gantline.stores.redis.insert import read_refusal
@@ -120,3 +120,10 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_no_trouble() -> None:
     reader.data_received(b":1\r\n")
     reader.connection_lost(None)
     assert waiting.cancelled()
+
+
+def test_a_script_that_goes_on_where_it_began_is_not_followed() -> None:
+    """As with a row of the log that names itself as the one before it."""
+    with pytest.raises(ValueError):  # noqa: PT011  # likewise
+        check_moved_on(False)
+    check_moved_on(True)

@@ -214,6 +214,12 @@ def each_of(replies: Sequence[Any], batches: Sequence[Sequence[object]]) -> list
     return items
 
 
+def check_moved_on(is_further: bool) -> None:
+    """Raise ValueError where a script says to go on where it was asked to begin, for ever."""
+    if not is_further:
+        raise ValueError("the next page begins before this one")
+
+
 def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
