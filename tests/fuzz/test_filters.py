@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from gantline import Gantline
@@ -144,6 +144,7 @@ def shown(page: Page) -> Any:
 def test_every_store_finds_the_same(
     runner: asyncio.Runner, oracle: JobStore, store: JobStore, asked: JobFilter, after: Cursor
 ) -> None:
+    note(f"{asked!r} after {after!r}")
     there = found(runner, store, asked, after)
     assert shown(there) == shown(found(runner, oracle, asked, after))
 
