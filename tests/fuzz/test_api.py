@@ -163,7 +163,7 @@ def check(server: Server, sent: Sent) -> None:
 
 
 @given(number=st.integers(0, 2**64 - 1))
-@effort(1200)
+@effort(800)
 def test_any_request_is_answered_by_a_document_or_a_problem(server: Server, number: int) -> None:
     made = Requests(server.api.operations, server.values, CALLERS).make(Random(number))
     with in_time():

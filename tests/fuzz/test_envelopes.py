@@ -62,7 +62,7 @@ def read(content: bytes | str) -> Job | None:
 
 
 @given(documents(CORPUS))
-@effort(1500)
+@effort(1000)
 def test_whatever_is_read_is_a_job_that_reads_back_or_invalid_input(content: bytes) -> None:
     with in_time():
         job = read(content)

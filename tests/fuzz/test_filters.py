@@ -174,7 +174,7 @@ options = st.dictionaries(
 
 
 @given(options)
-@effort(600)
+@effort(400)
 def test_any_search_of_python_is_refused_or_a_filter(given_options: dict[str, Any]) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     with in_time():
@@ -186,7 +186,7 @@ def test_any_search_of_python_is_refused_or_a_filter(given_options: dict[str, An
 
 
 @given(asked=options)
-@effort(150)
+@effort(80)
 def test_any_search_of_python_is_refused_or_finds(
     runner: asyncio.Runner, asked: dict[str, Any]
 ) -> None:

@@ -60,7 +60,7 @@ def sound(recurrence: Recurrence, now: datetime) -> bool:
 
 
 @given(expressions, zones, instants)
-@effort(600)
+@effort(400)
 def test_any_expression_is_refused_or_has_instants_in_order(
     expression: str, zone: str, instant: datetime
 ) -> None:

@@ -85,7 +85,7 @@ def caller(runner: asyncio.Runner, postgres: PostgresServer) -> Iterator[Caller]
 
 
 @given(content=documents(CORPUS))
-@effort(300)
+@effort(200)
 def test_any_json_is_refused_or_jobs_that_read(caller: Caller, content: bytes) -> None:
     with in_time():
         caller.check(caller.submit(content))

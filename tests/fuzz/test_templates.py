@@ -69,7 +69,7 @@ ROWS: Final = ({"documentId": "d", "rowVersion": 7, "weight": 2.5, "rest": {"a":
 
 
 @given(documents(ROWS))
-@effort(800)
+@effort(500)
 def test_any_payload_gives_a_job_or_invalid_input(content: bytes) -> None:
     """As a client sends it: decoded by its type, then made a job with a subject and a key."""
     with in_time():
@@ -92,7 +92,7 @@ rests = st.recursive(
 
 
 @given(st.builds(Row, row_version=st.integers() | rests, weight=st.floats() | rests, rest=rests))
-@effort(400)
+@effort(150)
 def test_any_payload_of_python_gives_a_job_or_invalid_input(row: Row) -> None:
     with in_time():
         try:
