@@ -4,7 +4,7 @@ comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup servers run quick test check docs matrix bench chaos simulate soak clean
+.PHONY: help setup servers run quick test check docs matrix bench chaos fuzz simulate soak clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -58,6 +58,10 @@ simulate: setup ## Run a SEED, or seeds for some MINUTES, on each STORE in virtu
 
 soak: setup ## The same for a night: eight hours.
 	$(BIN)/python -m gantline.testing.simulation --seed 100000 --minutes 480
+
+# Each test has its share of the minutes; what it prints with GANTLINE_FUZZ_SEED runs it again.
+fuzz: servers ## Fuzz with new random inputs, for MINUTES=10 in all.
+	GANTLINE_FUZZ_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest tests/fuzz -s --timeout 0
 
 clean: ## Remove all that the other targets made.
 	rm -rf .venv .venvs .demo build dist

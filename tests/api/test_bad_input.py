@@ -121,6 +121,14 @@ async def test_a_body_that_is_packed_is_415(ask: Asker, jobs: Gantline) -> None:
     assert response.status_code == 202
 
 
+@pytest.mark.parametrize("digits", [30, 5000])
+async def test_a_length_that_no_body_can_have_is_413(ask: Asker, digits: int) -> None:
+    """Python reads no number of more than 4300 digits."""
+    headers = {"content-length": "9" * digits}
+    response = await ask("alice", "POST", "/api/jobs", content=GOOD, headers=headers)
+    assert (response.status_code, response.json()["errorCode"]) == (413, "BODY_TOO_LARGE")
+
+
 async def test_json_in_utf_8_may_be_said_in_so_many_words(ask: Asker) -> None:
     headers = {"content-type": "Application/JSON; charset=UTF-8"}
     response = await ask("alice", "POST", "/api/jobs", content=GOOD, headers=headers)

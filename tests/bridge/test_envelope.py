@@ -176,6 +176,24 @@ async def test_a_message_id_that_is_no_text_is_rejected(intake: Intake) -> None:
     assert caught.value.reason is Rejection.INVALID_FORMAT
 
 
+@pytest.mark.parametrize("name", [0, 5, True])
+async def test_a_type_in_the_properties_that_is_no_text_is_rejected(
+    intake: Intake, name: int
+) -> None:
+    """Likewise."""
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(jobType=None), properties={"JobType": name}))
+    assert caught.value.reason is Rejection.INVALID_FORMAT
+
+
+@pytest.mark.parametrize("at", [253402300800, "253402300800"])
+async def test_an_instant_after_the_last_year_is_rejected(intake: Intake, at: Any) -> None:
+    """Likewise."""
+    with pytest.raises(Rejected) as caught:
+        await intake.take(message(changed(createdAt=at)))
+    assert caught.value.reason is Rejection.INVALID_FORMAT
+
+
 async def test_a_reason_tells_nothing_of_what_was_sent(intake: Intake) -> None:
     secret = "correct horse"  # noqa: S105  # not one
     with pytest.raises(Rejected) as caught:

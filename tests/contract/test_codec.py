@@ -1,6 +1,7 @@
 """Typed payloads: what is wrong is pointed at, and text out of URLs becomes fields."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,10 @@ class Written(pydantic.BaseModel):
 class Plain:
     size: int
     names: list[str] | None = None
+
+
+class Dated(msgspec.Struct):
+    at: datetime
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,13 @@ def test_text_that_cannot_be_the_field_is_refused() -> None:
     assert raised.value.problems[0].pointer == "#/isBig"
     with pytest.raises(InvalidPayload):
         codec_for(Plain).from_text("size", ["1", "2"])
+
+
+def test_a_number_that_is_no_instant_is_refused() -> None:
+    """msgspec raises a bare ValueError for the first second of the year 10000."""
+    with pytest.raises(InvalidPayload) as raised:
+        codec_for(Dated).from_text("at", ["253402300800"])
+    assert raised.value.problems[0].pointer == "#/at"
 
 
 @pytest.mark.parametrize("model", [Model(docId=UUID(ID), sizes=[1]), Written(shown="a")])

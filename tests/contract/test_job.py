@@ -234,11 +234,21 @@ def test_instants_of_any_zone_are_read_as_utc(text: str, instant: datetime) -> N
         assert read.tzinfo is UTC
 
 
-@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
+@pytest.mark.parametrize(
+    "instant",
+    [
+        "0001-01-01T00:00:00+02:00",
+        "9999-12-31T23:59:59-02:00",
+        253402300800,
+        253402300799.9999999,
+        "253402300800",
+        -62135596801,
+    ],
+)
 @pytest.mark.parametrize("key", ["createdAt", "scheduledAt"])
-def test_an_instant_that_utc_cannot_hold_is_a_wrong_format(key: str, text: str) -> None:
+def test_an_instant_that_utc_cannot_hold_is_a_wrong_format(key: str, instant: Any) -> None:
     with pytest.raises(InvalidFormat):
-        read_with(**{key: text})
+        read_with(**{key: instant})
 
 
 def test_numbers_may_come_as_strings() -> None:

@@ -29,7 +29,7 @@ FILTERS = {
         created_from=CREATED_AT + timedelta(minutes=20),
         created_before=CREATED_AT + timedelta(minutes=70),
     ),
-    "what has no list of its own": JobFilter(tenant_id=None, reasons=frozenset({""})),
+    "what has no list of its own": JobFilter(tenant_id=None, subject_id="s1", created_by="me"),
     "a correlation": JobFilter(tenant_id=None, correlation_id="7"),
     "a correlation that is a job": JobFilter(
         tenant_id=None,

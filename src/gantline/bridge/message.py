@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from gantline.contract.errors import Code, InvalidFormat
+from gantline.contract.errors import Code
 from gantline.contract.job import Job, read_job
 from gantline.contract.job_event import JobEvent
 
@@ -123,7 +123,7 @@ def read_job_type(given: dict[str, Any]) -> str:
         return name
     try:
         return msgspec.json.decode(name, type=str)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, TypeError):  # a number in the properties
         raise _invalid("The jobType is not a text.") from None
 
 
@@ -136,7 +136,7 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
     given = {"tenantId": tenant} | given
     try:
         job = read_job(msgspec.json.encode(given))
-    except (InvalidFormat, UnicodeEncodeError):
+    except ValueError:  # InvalidFormat is one, and so is what cannot be encoded
         raise _invalid("The body is not a job envelope.") from None
     if job.tenant_id != tenant and not trusts_tenant:
         raise _invalid("The envelope names a tenant for which this bridge is not open.")

@@ -173,7 +173,7 @@ class MsgspecCodec(_FieldNames, Generic[T]):
         encoded, annotation = found
         try:
             read = msgspec.convert(_one_or_many(texts, annotation), annotation, strict=False)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, ValueError) as error:  # an instant in the year 10000
             pointer, detail = problem_from(str(error))
             path = pointer_to([encoded]) + pointer[1:]
             raise InvalidPayload(

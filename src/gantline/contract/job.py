@@ -98,7 +98,8 @@ def read_job(text: bytes | str) -> Job:
         given = {key: value for key, value in fields.items() if bytes(value) != b"null"}
         job = msgspec.json.decode(msgspec.json.encode(given), type=Job, strict=False)
         job = with_aware_instants(job)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidEnvelope) as error:
+    # ValueError is also what msgspec raises for an instant in the year 10000.
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidFormat(
             f"This is not a job envelope: {error}.",
             next_step="Send the Job Contract as a JSON object with at least jobType.",

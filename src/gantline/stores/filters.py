@@ -22,7 +22,7 @@ def matches(
         (filter.statuses, status),
         (filter.job_types, job.job_type),
         (filter.queues, job.queue),
-        (filter.reasons, last.reason if last else ""),
+        (filter.reasons, last.reason if last else None),
         (filter.error_codes, last.error.code if last and last.error else None),
     )
     return (

@@ -10,7 +10,7 @@ from gantline.contract.status import Event, Reason
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
+from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, each_of, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.insert import make_extras, pack_meta_and_envelope
 from gantline.stores.redis.records import pack_write
@@ -37,9 +37,9 @@ _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 async def apply(calls: Calls, transitions: Sequence[Transition], now: bytes) -> list[ApplyResult]:
     results: list[ApplyResult] = []
     for some in in_batches(transitions, BATCH * AT_ONCE):
-        argv = [_make_argv(batch, now) for batch in in_batches(some, BATCH)]
-        reply = await calls.run_each(scripts.APPLY, argv)
-        results += [_read_result(item) for batch in reply.value for item in batch]
+        batches = list(in_batches(some, BATCH))
+        reply = await calls.run_each(scripts.APPLY, [_make_argv(batch, now) for batch in batches])
+        results += map(_read_result, each_of(reply.value, batches))
     return results
 
 

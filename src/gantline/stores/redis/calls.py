@@ -204,6 +204,22 @@ class Refused(NamedTuple):
     error: Exception
 
 
+def each_of(replies: Sequence[Any], batches: Sequence[Sequence[object]]) -> list[Any]:
+    """All items of the replies to batches; raise ValueError where one is not as many."""
+    items: list[Any] = []
+    for reply, batch in zip(replies, batches, strict=True):
+        if not isinstance(reply, list) or len(reply) != len(batch):
+            raise ValueError(f"{len(batch)} items were expected")
+        items += reply
+    return items
+
+
+def check_moved_on(is_further: bool) -> None:
+    """Raise ValueError where a script says to go on where it was asked to begin, for ever."""
+    if not is_further:
+        raise ValueError("the next page begins before this one")
+
+
 def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

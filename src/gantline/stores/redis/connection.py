@@ -51,10 +51,19 @@ class ResponseReader(asyncio.Protocol):
                 self._read.append(response)
         except InvalidResponse as error:
             self._lose(error)
+        except Exception as error:  # as where the driver cannot read what an error says
+            self._lose(ConnectionError(f"a response cannot be read: {error}"))
         else:
-            waiter = self._waiter
-            if waiter is not None and len(self._read) == self._expected and not waiter.done():
-                waiter.set_result(self._read)
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Give what was read to the one who waits for it. More than that is no response to us:
+        whoever asked next would take it for theirs."""
+        waiter = self._waiter
+        if len(self._read) > self._expected:
+            self._lose(InvalidResponse("more was answered than was asked for"))
+        elif waiter is not None and len(self._read) == self._expected and not waiter.done():
+            waiter.set_result(self._read)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lose(ConnectionError(str(error or _CLOSED)))

@@ -10,7 +10,7 @@ from gantline.contract.identity import uuid_from_bytes
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.text import is_storable
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, in_batches
+from gantline.stores.redis.calls import Calls, each_of, in_batches
 from gantline.stores.redis.rows import digest_key
 
 _BATCH: Final = 500
@@ -33,5 +33,6 @@ async def find_request_keys(
 ) -> list[DedupeKey | None]:
     names: list[bytes] = []
     for batch in in_batches(job_ids, _BATCH):
-        names += await calls.run(scripts.REQUEST_KEYS, now, *(one.bytes for one in batch))
+        reply = await calls.run(scripts.REQUEST_KEYS, now, *(one.bytes for one in batch))
+        names += each_of([reply], [batch])
     return [DedupeKey(KeyKind.REQUEST, *_read_names(one)) if one else None for one in names]

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls
+from gantline.stores.redis.calls import Calls, check_moved_on
 from gantline.stores.redis.rows import encode_tenant, read_lane, read_row
 
 _ROWS_AT_ONCE: Final = 500
@@ -18,7 +18,8 @@ async def history(calls: Calls, job_id: UUID, tenant_id: str | None) -> list[Log
         response = await calls.run(scripts.HISTORY, job_id.bytes, number, _ROWS_AT_ONCE)
         if not response:
             return []
-        tenant, number, *page = response
+        before, (tenant, number, *page) = number, response
+        check_moved_on(number < before or not before)
         if tenant_id is not None and tenant.decode() != encode_tenant(tenant_id):
             return []
         rows += [read_row(row).entry for row in page]
@@ -40,5 +41,6 @@ async def events(calls: Calls, *, after: int, limit: int) -> list[LoggedEvent]:
             found.append(LoggedEvent(number, tenant_id, job_type, entry))
         if not looked:
             break
+        check_moved_on(looked > after)
         after = looked
     return found

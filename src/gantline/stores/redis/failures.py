@@ -1,12 +1,16 @@
 """Redis's errors as ours, and which of them are worth a retry."""
 
-from typing import Final
+import struct
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from redis import exceptions as driver_errors
 
 from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
+    StoreCorrupt,
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
@@ -15,6 +19,15 @@ from gantline.contract.errors import (
 # What the connection or the server raises, and what packing a lone surrogate raises.
 RAISED: Final = (driver_errors.RedisError, OSError, UnicodeEncodeError)
 
+# What reading a reply raises that is of another kind or size than that of the script.
+_UNREADABLE: Final = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+)
 _REFUSALS: Final = (
     driver_errors.AuthenticationError,
     driver_errors.AuthenticationWrongNumberOfArgsError,
@@ -33,6 +46,28 @@ _NOT_NOW: Final = (
     driver_errors.AskError,
 )
 _NOT_NOW_WORDS: Final = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED", "CLUSTERDOWN", "LOADING")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reads_replies(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Have a verb raise StoreCorrupt where a reply cannot be read."""
+
+    @wraps(verb)
+    async def call(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return await verb(*args, **options)
+        except GantlineError:
+            raise
+        except _UNREADABLE as error:
+            raise StoreCorrupt(
+                f"Redis has answered what cannot be read ({type(error).__name__}: {error}).",
+                next_step="Look for keys of the prefix that others have changed, and for a proxy.",
+            ) from error
+
+    return call
 
 
 def is_refused(error: Exception) -> bool:

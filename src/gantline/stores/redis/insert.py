@@ -12,7 +12,7 @@ from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.wakeup import EarlyHints
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, in_batches
+from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, each_of, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
     digest_key,
@@ -45,7 +45,8 @@ async def insert(
         argv = [_make_argv(batch, now, "") for batch in batches[:-1]]
         argv.append(_make_argv(batches[-1], now, channel))
         reply = await calls.run_each(scripts.INSERT, argv)
-        read = [read_refusal(item) or _INSERTED for batch in reply.value for item in batch]
+        items = each_of(reply.value, batches)
+        read = [read_refusal(item) or _INSERTED for item in items]
         results += accept_own_duplicates(read, some) if reply.is_repeated else read
         if channel:
             early.note_sent(jobs[0].job.job_id)
@@ -137,5 +138,7 @@ def read_refusal(item: int | bytes) -> Duplicate | Conflict | None:
             return Conflict()
         case bytes():
             return Conflict(by=KeyKind(item[1:].decode()))
-        case _:
+        case 1:
             return None
+        case _:
+            raise ValueError(f"a job was answered by {item!r}")

@@ -12,7 +12,7 @@ from gantline.contract.results import ProgressResult, Renewal
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, in_batches
+from gantline.stores.redis.calls import Calls, each_of, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
     encode_span,
@@ -65,7 +65,7 @@ async def progress(calls: Calls, updates: Sequence[Progress], now: bytes) -> lis
                 pack_progress(one.percent, one.phase) if one.logged else b"",
             )
         reply = await calls.run(scripts.PROGRESS, *argv)
-        results += [read_version(item) for item in reply]
+        results += map(read_version, each_of([reply], [batch]))
     return results
 
 

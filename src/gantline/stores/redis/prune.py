@@ -11,7 +11,7 @@ from gantline.contract.results import DeleteResult
 from gantline.contract.transition import StateGuard
 from gantline.stores.redis import scripts
 from gantline.stores.redis.apply import encode_version
-from gantline.stores.redis.calls import AT_ONCE, Calls, in_batches
+from gantline.stores.redis.calls import AT_ONCE, Calls, check_moved_on, each_of, in_batches
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import LETTERS, read_version
 
@@ -30,7 +30,7 @@ async def delete(calls: Calls, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[
             letter, version = LETTERS[guard.status], encode_version(guard)
             argv += (job_id.bytes, guard.tenant_id, letter, version)
         reply = await calls.run(scripts.DELETE, *argv)
-        results += [read_version(item) for item in reply]
+        results += map(read_version, each_of([reply], [batch]))
     return results
 
 
@@ -75,6 +75,7 @@ async def _prune_rest(calls: Calls, limit: int, now: bytes) -> tuple[int, int]:
             scripts.PRUNE_REST, now, min(_BATCH, limit - keys), min(_BATCH, limit - records)
         )
         keys, records = keys + more_keys, records + more_records
+        check_moved_on(max(keys, records) <= limit)
         if more_keys + more_records == 0:
             return keys, records
 

@@ -20,7 +20,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.stores.filters import matches
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, in_batches
+from gantline.stores.redis.calls import Calls, check_moved_on, in_batches
 from gantline.stores.redis.rows import (
     CREATED_SIZE,
     STATUSES,
@@ -222,6 +222,7 @@ async def _read_tenant_counts(
             found.append(_TenantCounts(tenant, _by_lane(counted)))
         for number, name in zip(names[::2], names[1::2], strict=True):
             lanes[int(number)] = read_lane(name)
+        check_moved_on(last >= first or not last)
         first = last + 1 if last else 0
     return found, lanes
 

@@ -9,7 +9,7 @@ from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied, Conflict, Leadership
 from gantline.stores.pool import Purpose
 from gantline.stores.redis import scripts
-from gantline.stores.redis.calls import Calls, in_batches
+from gantline.stores.redis.calls import Calls, check_moved_on, each_of, in_batches
 from gantline.stores.redis.rows import RECORD_HEAD, encode_span, pack, pack_binary, read_instant
 
 _BATCH: Final = 250
@@ -39,7 +39,7 @@ async def write_checked(
             Applied(item)
             if isinstance(item, int)
             else Conflict(by=f"{write.namespace}/{write.key}")
-            for write, item in zip(batch, reply, strict=True)
+            for write, item in zip(batch, each_of([reply], [batch]), strict=True)
         ]
     return results
 
@@ -60,6 +60,7 @@ async def read(
         ]
         if not more:
             break
+        check_moved_on(last > begin[1:] or begin[:1] == b"[")
         begin = b"(" + last
     return found
 

@@ -437,5 +437,7 @@ def read_version(reply: int | bytes) -> Applied | Stale | NotFound:
             return Stale()
         case b"N":
             return NotFound()
+        case int():
+            return Applied(reply)
         case _:
-            return Applied(int(reply))
+            raise ValueError(f"a change was answered by {reply!r}")

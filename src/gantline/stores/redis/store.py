@@ -57,6 +57,7 @@ from gantline.stores.redis import (
 )
 from gantline.stores.redis.apply import apply
 from gantline.stores.redis.calls import Calls
+from gantline.stores.redis.failures import reads_replies
 from gantline.stores.redis.insert import insert
 from gantline.stores.redis.location import Location
 from gantline.stores.redis.rows import read_instant
@@ -108,9 +109,11 @@ class RedisStore:
         server = self._parts.server
         return {server.software: server.version, "redis-py": redis.__version__}
 
+    @reads_replies
     async def advice(self) -> Sequence[Advice]:
         return advice(await ask_server(self._calls), self.location)
 
+    @reads_replies
     async def open(self) -> None:
         async with self._opening:
             if self._opened is not None:
@@ -151,11 +154,13 @@ class RedisStore:
         """The instant to use instead of the server's; empty: the server's."""
         return b"" if self._clock is None else b"%d" % to_micros(self._clock.now())
 
+    @reads_replies
     async def ping(self) -> datetime:
         return read_instant(await self._calls.run(scripts.PING, self._now()))
 
     # -- writing ----------------------------------------------------------------------------------
 
+    @reads_replies
     async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         return await insert(self._calls, tuple(jobs), self._now(), self._early_hints)
 
@@ -168,6 +173,7 @@ class RedisStore:
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         raise StoreMisconfigured("Redis has no transactions.", next_step="Use a SQL store.")
 
+    @reads_replies
     async def claim(
         self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
@@ -181,24 +187,31 @@ class RedisStore:
             tokens=self._tokens,
         )
 
+    @reads_replies
     async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
         return await leases.renew(self._calls, session, tuple(runs), lease=lease, now=self._now())
 
+    @reads_replies
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await leases.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
 
+    @reads_replies
     async def expire_session(self, session: str) -> int:
         return await leases.expire_session(self._calls, session, self._now())
 
+    @reads_replies
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
         return await leases.progress(self._calls, tuple(updates), self._now())
 
+    @reads_replies
     async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
         return await apply(self._calls, tuple(transitions), self._now())
 
+    @reads_replies
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
         return await prune.delete(self._calls, tuple(jobs))
 
+    @reads_replies
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
@@ -213,50 +226,63 @@ class RedisStore:
     async def sequence(self, *, limit: int) -> int:
         return 0  # rows are numbered when they are written: scripts run one after the other
 
+    @reads_replies
     async def lead(self, role: str, owner: str, *, lease: timedelta) -> Leadership | None:
         return await records.lead(self._calls, role, owner, lease=lease, now=self._now())
 
+    @reads_replies
     async def resign(self, role: str, owner: str, term: int) -> None:
         await records.resign(self._calls, role, owner, term)
 
+    @reads_replies
     async def write_records(self, writes: Sequence[RecordWrite]) -> list[Applied | Conflict]:
         return await records.write_checked(self._calls, tuple(writes), self._now())
 
     # -- reading ----------------------------------------------------------------------------------
 
+    @reads_replies
     async def get(
         self, job_ids: Sequence[UUID], *, tenant_id: str | None
     ) -> list[JobSnapshot | None]:
         return await query.get(self._calls, tuple(job_ids), tenant_id)
 
+    @reads_replies
     async def request_keys(self, job_ids: Sequence[UUID]) -> list[DedupeKey | None]:
         return await dedupe.find_request_keys(self._calls, tuple(job_ids), self._now())
 
+    @reads_replies
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await query.find(self._calls, job_filter, limit=at_most(limit), after=after)
 
+    @reads_replies
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):
             return []
         return await counts.counts(self._calls, tenant_id, self._now())
 
+    @reads_replies
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
         return await counts.dead_counts(self._calls, tenant_id)
 
+    @reads_replies
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         return await events.history(self._calls, job_id, tenant_id)
 
+    @reads_replies
     async def events(self, *, after: int, limit: int) -> list[LoggedEvent]:
         return await events.events(self._calls, after=in_64_bits(after), limit=at_most(limit))
 
+    @reads_replies
     async def last_event(self) -> int:
         return int(await self._calls.run(scripts.LAST_EVENT))
 
+    @reads_replies
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:
         return await dedupe.find_holders(self._calls, tuple(keys), self._now())
 
+    @reads_replies
     async def read_records(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[Record]:
@@ -273,13 +299,16 @@ class RedisStore:
 
     # -- moving to another store ------------------------------------------------------------------
 
+    @reads_replies
     async def dump(self, part: Part, *, after: str = "", limit: int) -> Dumped:
         return await copying.dump(self._calls, part, after, limit)
 
+    @reads_replies
     async def load(self, items: Sequence[Stored]) -> None:
         refuse_running(items)
         await copying.load(self._calls, tuple(items))
 
+    @reads_replies
     async def clear(self) -> None:
         await copying.clear(self._calls)
 

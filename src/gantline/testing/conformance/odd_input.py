@@ -61,6 +61,15 @@ async def a_choice_that_is_impossible_leaves_the_others(bench: Bench, case: str)
     assert [job.job.job_id for job in page.items] == [job_id]
 
 
+@rule
+async def a_job_without_an_outcome_has_no_reason_and_no_error(bench: Bench) -> None:
+    await bench.submit()
+    nothing = frozenset({""})
+    for job_filter in (JobFilter(reasons=nothing), JobFilter(error_codes=nothing)):
+        page = await bench.store.find(job_filter, limit=10)
+        assert (page.items, page.next) == ((), None), job_filter
+
+
 @rule_for(_IMPOSSIBLE)
 async def no_record_has_a_name_that_cannot_be_kept(bench: Bench, case: str) -> None:
     text, read = _IMPOSSIBLE[case], bench.store.read_records

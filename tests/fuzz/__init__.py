@@ -1,0 +1,1 @@
+"""Fuzzing: whatever comes from outside is answered, in bounded time and memory."""
