@@ -352,6 +352,7 @@ def test_what_a_process_was_asking_when_it_died_may_have_happened() -> None:
 # -- how long it takes --------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 def test_the_time_grows_with_the_number_of_calls_and_no_faster() -> None:
     small, big = large(8_000), large(32_000)
     _, once = min((timed(small) for _ in range(3)), key=lambda one: one[1])

@@ -72,6 +72,7 @@ async def test_the_conformance_suite_on_the_memory_store_is_judged_clean() -> No
     assert found == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("topic", ["answers", "races", "crashes", "events", "keys"])
 async def test_the_conformance_suite_on_sqlite_is_judged_clean(topic: str) -> None:
     rules = [rule for rule in all_rules() if rule.topic == topic]

@@ -7,7 +7,17 @@ from gantline.testing.model.world import Model
 from tests.harness import MemoryHarness, SqliteHarness
 
 
-@pytest.mark.parametrize("model", small_models(), ids=str)
+_LONG = ("an operator and a worker lose answers", "a worker loses an answer or dies")
+"""Of these, `make test` has the seeded bugs only."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, id=str(model), marks=[pytest.mark.wide] if str(model) in _LONG else [])
+        for model in small_models()
+    ],
+)
 async def test_no_order_of_steps_breaks_a_promise(model: Model) -> None:
     explored = await explore(model, MemoryHarness)
     assert explored.interleavings > 200
