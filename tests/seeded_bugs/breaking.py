@@ -21,19 +21,20 @@ import msgspec
 from tests.seeded_bugs.bug import Breakage
 
 
-def code(target: str, old: str, new: str) -> Breakage:
+def code(target: str, old: str, new: str, *more: tuple[str, str]) -> Breakage:
     """Replace a text in a function, named `module:function` or `module:Class.method`.
 
-    Whoever has imported the function has the changed one.
+    Whoever has imported the function has the changed one. `more` are replaced in it as well.
     """
 
     @contextmanager
     def broken() -> Iterator[None]:
         function = _function(target)
         source = textwrap.dedent(inspect.getsource(function))
-        changed = _recompiled(function, _replaced(target, source, old, new))
+        for one, other in ((old, new), *more):
+            source = _replaced(target, source, one, other)
         before = function.__code__
-        function.__code__ = changed
+        function.__code__ = _recompiled(function, source)
         try:
             yield
         finally:
@@ -75,7 +76,7 @@ def sql_function(name: str, old: str, new: str) -> Breakage:
 
         def loaded(package: str) -> list[Any]:
             return [
-                msgspec.structs.replace(step, sql=_in_function(name, step.sql, old, new))
+                step._replace(sql=_in_function(name, step.sql, old, new))
                 for step in load(package)
             ]
 

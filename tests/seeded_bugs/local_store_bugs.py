@@ -31,12 +31,11 @@ MEMORY_BUGS: Final = (
                 f"{_MEMORY}.renew",
                 "if held is None or held.session != session:",
                 "if run.job_id not in self._running:",
-            ),
-            code(
-                f"{_MEMORY}.renew",
-                "held.until, held.length = until, lease",
-                "held = self._running[run.job_id].lease\n"
-                "            held.until, held.length = until, lease",
+                (
+                    "held.until, held.length = until, lease",
+                    "held = self._running[run.job_id].lease\n"
+                    "            held.until, held.length = until, lease",
+                ),
             ),
         ),
         Simulation(),

@@ -192,11 +192,7 @@ MANAGER_BUGS: Final = (
                 "gantline.schedules.firing:submission_of",
                 "job_id=record.job_id_of(at), scheduled_at=at)",
                 "scheduled_at=at)",
-            ),
-            code(
-                "gantline.schedules.firing:submission_of",
-                "return Submission(job, request_key=key)",
-                "return Submission(job)",
+                ("return Submission(job, request_key=key)", "return Submission(job)"),
             ),
         ),
         Simulation(),
