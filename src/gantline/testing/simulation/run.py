@@ -44,6 +44,7 @@ from gantline.testing.simulation.application import (
     make_application,
 )
 from gantline.testing.simulation.network import Network
+from gantline.testing.simulation.outside import Outside
 from gantline.testing.simulation.script import (
     Act,
     Recur,
@@ -61,6 +62,8 @@ from gantline.worker.worker import Worker
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
 _STOPS_WITHIN_SECONDS: Final = 60.0
+_NEWEST: Final = 10
+_LOOKED_AT: Final = 10
 
 Wrap = Callable[[JobStore, Process], JobStore]
 """Put something between a process and its store, like a bug or a recorder."""
@@ -106,6 +109,7 @@ class _Simulation:
         if script.faults is not None:
             self._network.allowed = set(script.faults)
         self._journal = Journal(runs=[], heard=[])
+        self._outside = Outside(script, self._journal)
         self._history = MemoryHistory()
         self._memory: MemoryStore | None = None
         self._workers: dict[str, Worker] = {}
@@ -115,6 +119,7 @@ class _Simulation:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._violations: list[str] = []
         world.on_end = self._start_again
+        self._network.on_call = self._look_at
 
     def run(self) -> Report:
         world = self._world
@@ -189,6 +194,10 @@ class _Simulation:
 
         process.run(main)
 
+    def _look_at(self, process: Process) -> None:
+        if worker := self._workers.get(process.name):
+            self._outside.see(worker)
+
     def _start_again(self, process: Process) -> None:
         self._workers.pop(process.name, None)
         if process.name in self._expected:
@@ -251,14 +260,7 @@ class _Simulation:
             case Submit():
                 await self._submit(step)
             case Act():
-                manager = jobs.manager
-                for job_id, tenant in self._submitted[step.first : step.first + step.count]:
-                    if step.what == "delete":
-                        await manager.delete([job_id], tenant_id=tenant)
-                    elif step.what == "cancel":
-                        await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
-                    else:
-                        await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
+                await self._act(step)
             case Switch():
                 async with self._switched(step):
                     await asyncio.sleep(step.seconds)
@@ -273,6 +275,7 @@ class _Simulation:
                 await jobs.ready()
                 await jobs.schedules.create(schedule, origin="api")
                 await asyncio.sleep(step.seconds)
+                await _insist(lambda: self._look_at_schedule(step.name))
                 await _insist(lambda: jobs.schedules.delete("default", step.name, origin="api"))
             case Wait():
                 if step.which < len(self._submitted):
@@ -280,6 +283,26 @@ class _Simulation:
                     await jobs.handle(job_id, tenant=tenant).wait(timeout=step.seconds)
             case _:
                 assert_never(step)
+
+    async def _look_at_schedule(self, name: str) -> None:
+        stored = await self._client.schedules.get("default", name)
+        self._outside.note_schedule(stored.record, self._world.wall_clock())
+
+    async def _act(self, step: Act) -> None:
+        """Cancel what was submitted last, which may still run; redrive what can be."""
+        manager, known = self._client.manager, self._submitted
+        if not known:
+            return
+        newest = min(len(known), _NEWEST) if step.what == "cancel" else len(known)
+        first = len(known) - 1 - step.first % newest
+        some = known[first : first + step.count * (_LOOKED_AT if step.what == "redrive" else 1)]
+        for job_id, tenant in some:
+            if step.what == "delete":
+                await manager.delete([job_id], tenant_id=tenant)
+            elif step.what == "cancel":
+                await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
+            else:
+                await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
 
     async def _listen(self) -> None:
         spec = WebhookSpec(
@@ -354,6 +377,7 @@ class _Simulation:
         until = world.now + step.seconds
         process = self._process(step.worker)
         network.faults[step.what] += 1
+        self._outside.note_trouble(step, world.now, "" if process is None else process.name)
         match step.what:
             case "crash" if process is not None:
                 world.crash(process)
@@ -430,8 +454,10 @@ class _Simulation:
     async def _judge(self, truth: JobStore) -> None:
         registry = self._client.registry
         policies = {name: registry.policy_for(name) for name in registry.job_types}
-        judged = check(self._history.calls, rest=await read_rest(truth), policies=policies)
+        rest = await read_rest(truth)
+        judged = check(self._history.calls, rest=rest, policies=policies)
         self._violations += map(str, judged.violations)
+        self._violations += self._outside.judge(self._history.calls, rest.jobs.values())
 
     async def _undelivered(self, truth: JobStore, jobs: Sequence[JobSnapshot]) -> list[str]:
         """Events that no consumer was given, and outcomes that no receiver was."""
