@@ -1,6 +1,7 @@
 """Trying a bug: seeds or rules one after the other, until one of them catches it."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,11 +43,26 @@ class Catch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 def try_bug(bug: Bug, *, most_seconds: float, first_seed: int = 1) -> Catch:
     """Put a bug in and look for it for so many seconds of CPU time."""
+    with _silence():
+        return _tried(bug, most_seconds, first_seed)
+
+
+def _tried(bug: Bug, most_seconds: float, first_seed: int) -> Catch:
     match bug.caught_by:
         case Simulation(store):
             return _simulate_until_caught(bug, store, most_seconds, first_seed)
         case Suite(store, topics):
             return asyncio.run(_check_until_caught(bug, store, topics, most_seconds))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What a broken store has logged is of no interest."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 # -- by simulation --------------------------------------------------------------------------------

@@ -54,16 +54,10 @@ MEMORY_BUGS: Final = (
         Simulation(),
     ),
     Bug(
-        "memory: key freed by another",
+        "memory: key of a deleted job freed from another",
         "memory store",
-        "a job that ends frees its key though a newer job has it",
-        (
-            code(
-                f"{_MEMORY}._keep_or_free",
-                "elif held and held.job_id == transition.job_id:",
-                "elif held:",
-            ),
-        ),
+        "deleting a job frees the key that a newer job has",
+        (code(f"{_MEMORY}._delete", "if held and held.job_id == job_id:", "if held:"),),
         Simulation(),
     ),
     Bug(
@@ -223,9 +217,9 @@ SQLITE_BUGS: Final = (
         Suite("sqlite", ("leases", "races")),
     ),
     Bug(
-        "sqlite: key freed by another",
+        "sqlite: key of a deleted job freed from another",
         "sqlite store",
-        "a job that ends frees its key though a newer job has it",
+        "deleting a job frees the key that a newer job has",
         (text(f"{_SQLITE}.dedupe:FREE", "AND job_id = ?", "AND ? <> ''"),),
         Simulation("sqlite"),
     ),

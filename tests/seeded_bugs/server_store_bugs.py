@@ -52,18 +52,10 @@ POSTGRES_BUGS: Final = (
         topics=("leases", "fencing"),
     ),
     _postgres(
-        "key freed by another",
-        "a job that ends frees its key though a newer job has it",
-        sql_function(
-            "keep_or_free_keys",
-            "DELETE FROM gantline.dedupe AS held\n"
-            "            WHERE held.tenant = v_key.tenant AND held.scope = v_key.job_type\n"
-            "              AND held.key = v_key.key AND held.kind = 'job' AND held.job_id = v_key.job_id",
-            "DELETE FROM gantline.dedupe AS held\n"
-            "            WHERE held.tenant = v_key.tenant AND held.scope = v_key.job_type\n"
-            "              AND held.key = v_key.key AND held.kind = 'job'",
-        ),
-        topics=("keys",),
+        "key of a deleted job freed from another",
+        "deleting a job frees the key that a newer job has",
+        text(f"{_POSTGRES}.dedupe:FREE", "AND job_id = %s", "AND %s::uuid IS NOT NULL"),
+        topics=("keys", "maintenance"),
     ),
     _postgres(
         "key not freed by a failure",
@@ -224,12 +216,6 @@ REDIS_BUGS: Final = (
         "a cancel that was requested while a run ended is forgotten",
         lua("APPLY", "return has(change.conditions, 1) and job.cancel == 1 and 'P' or nil", "return nil"),
         topics=("applying", "races"),
-    ),
-    _redis(
-        "key freed by another",
-        "a job that ends frees its key though a newer job has it",
-        lua("APPLY", "if held and held:sub(1, 16) == change.job then", "if held then"),
-        topics=("keys",),
     ),
     _redis(
         "key of a deleted job freed from another",

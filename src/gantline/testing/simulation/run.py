@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stderr, suppress
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +19,13 @@ import msgspec
 from starlette.types import ASGIApp
 
 from gantline.contract.clock import SystemClock
-from gantline.contract.errors import GantlineError, StoreError
+from gantline.contract.errors import GantlineError, StoreClosed, StoreError
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.recurrence import Every
 from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import DELIVERY_QUEUE, OUTCOMES, WebhookSpec
 from gantline.manager.switches import Switches
@@ -62,8 +64,12 @@ from gantline.worker.worker import Worker
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
 _STOPS_WITHIN_SECONDS: Final = 60.0
-_NEWEST: Final = 10
-_LOOKED_AT: Final = 10
+_LOOKED_AT: Final = 50
+_ACTED_ON: Final = {
+    "cancel": frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
+    "redrive": REDRIVABLE,
+    "delete": REDRIVABLE | {JobStatus.COMPLETED},
+}
 
 Wrap = Callable[[JobStore, Process], JobStore]
 """Put something between a process and its store, like a bug or a recorder."""
@@ -289,19 +295,24 @@ class _Simulation:
         self._outside.note_schedule(stored.record, self._world.wall_clock())
 
     async def _act(self, step: Act) -> None:
-        """Cancel what was submitted last, which may still run; redrive what can be."""
-        manager, known = self._client.manager, self._submitted
-        if not known:
-            return
-        newest = min(len(known), _NEWEST) if step.what == "cancel" else len(known)
-        first = len(known) - 1 - step.first % newest
-        some = known[first : first + step.count * (_LOOKED_AT if step.what == "redrive" else 1)]
-        for job_id, tenant in some:
-            if step.what == "delete":
+        """Choose among the jobs with which that can be done now, as an operator does."""
+        statuses = _ACTED_ON[step.what]
+        some = JobFilter(tenant_id=None, job_types=frozenset(QUEUES), statuses=statuses)
+        await self._client.ready()
+        found = (await self._client.store.find(some, limit=_LOOKED_AT)).items
+        first = step.first % max(1, len(found))
+        for one in found[first : first + step.count]:
+            job = one.job
+            await _insist(partial(self._act_on, step.what, job.job_id, job.tenant_id))
+
+    async def _act_on(self, what: str, job_id: UUID, tenant: str) -> None:
+        manager = self._client.manager
+        match what:
+            case "delete":
                 await manager.delete([job_id], tenant_id=tenant)
-            elif step.what == "cancel":
+            case "cancel":
                 await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
-            else:
+            case _:
                 await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
 
     async def _listen(self) -> None:
@@ -506,7 +517,7 @@ async def _insist(make: Callable[[], Awaitable[object]]) -> None:
         try:
             await make()
             return
-        except StoreError:
+        except (StoreClosed, StoreError):
             await asyncio.sleep(1.0)
 
 

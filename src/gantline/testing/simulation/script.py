@@ -136,12 +136,12 @@ def _made_gentle(script: Script) -> Script:
 def _draw_step(random: Random, seconds: float, index: int) -> Step:
     at = round(random.uniform(0.0, seconds), 3)
     kind = random.random()
-    if kind < 0.5:
+    if kind < 0.45:
         return _draw_submit(random, at)
     if kind < 0.62:
         return Act(
             at=at,
-            what=random.choice(("cancel", "redrive", "delete")),
+            what=random.choice(("cancel", "cancel", "redrive", "redrive", "delete")),
             first=random.randrange(200),
             count=random.choice((1, 1, 5)),
         )
