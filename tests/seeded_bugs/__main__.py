@@ -28,11 +28,11 @@ def _write_results(known: dict[str, Catch]) -> None:
 
 def _line(catch: Catch) -> str:
     rule = catch.rule or "NOT CAUGHT"
-    if not catch.is_sound_without:
-        rule = f"ALSO WITHOUT THE BUG: {rule}"
+    if catch.unsound_seeds:
+        rule += f" (WITHOUT THE BUG TOO: seeds {catch.unsound_seeds})"
     seed = "" if catch.seed is None else str(catch.seed)
     calls = "" if catch.verb_calls is None else str(catch.verb_calls)
-    cells = (catch.bug, catch.part, catch.by, rule[:120], seed, calls, f"{catch.cpu_seconds:.1f}")
+    cells = (catch.bug, catch.part, catch.by, rule[:160], seed, calls, f"{catch.cpu_seconds:.1f}")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -40,7 +40,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", default=[], help="a part of a bug's name")
     parser.add_argument("--part", action="append", default=[])
-    parser.add_argument("--missing", action="store_true", help="only those without a catch so far")
+    parser.add_argument("--missing", action="store_true", help="those not caught so far, go on")
+    parser.add_argument("--no-data", action="store_true", help="only print")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--most-seconds", type=float, default=60.0, help="of CPU time, for a bug")
     options = parser.parse_args()
@@ -60,14 +61,19 @@ def main() -> int:
                 continue
             if options.part and bug.part not in options.part:
                 continue
-            if options.missing and name in known and known[name].is_caught:
+            before = known.get(name) if options.missing else None
+            if before is not None and before.is_caught:
                 continue
-            catch = try_bug(
-                bug, most_seconds=options.most_seconds, first_seed=options.first_seed
-            )
+            first_seed = options.first_seed
+            if before is not None and before.tried_until is not None:
+                first_seed = before.tried_until + 1
+            catch = try_bug(bug, most_seconds=options.most_seconds, first_seed=first_seed)
+            if before is not None and before.tried_until is not None:
+                catch = catch.after(before)
             missed += not catch.is_caught
             known[name] = catch
-            _write_results(known)
+            if not options.no_data:
+                _write_results(known)
             print(_line(catch), flush=True)  # noqa: T201
     return missed
 

@@ -5,11 +5,13 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import msgspec
 
 from gantline.testing.conformance import Rule, StoreHarness, all_rules
-from gantline.testing.simulation.run import Report, simulate
+from gantline.testing.simulation.run import simulate
+from gantline.testing.simulation.script import StoreKind as SimulatedKind
 from gantline.testing.simulation.script import draw_script
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.seeded_bugs.bug import Bug, Simulation, StoreKind, Suite
@@ -33,12 +35,23 @@ class Catch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     verb_calls: int | None = None
     """In all seeds up to this one."""
     cpu_seconds: float = 0.0
-    is_sound_without: bool = True
-    """The same seed or rule finds nothing where the bug is not put in."""
+    tried_until: int | None = None
+    """The last seed that was tried."""
+    unsound_seeds: tuple[int, ...] = ()
+    """Seeds that broke a rule without the bug too, and so did not count: findings of their own."""
 
     @property
     def is_caught(self) -> bool:
-        return bool(self.rule) and self.is_sound_without
+        return bool(self.rule)
+
+    def after(self, before: "Catch") -> "Catch":
+        """This as the continuation of an earlier try."""
+        return msgspec.structs.replace(
+            self,
+            verb_calls=(self.verb_calls or 0) + (before.verb_calls or 0),
+            cpu_seconds=round(self.cpu_seconds + before.cpu_seconds, 1),
+            unsound_seeds=before.unsound_seeds + self.unsound_seeds,
+        )
 
 
 def try_bug(bug: Bug, *, most_seconds: float, first_seed: int = 1) -> Catch:
@@ -69,31 +82,38 @@ def _silence() -> Iterator[None]:
 
 
 def _simulate_until_caught(
-    bug: Bug, store: StoreKind, most_seconds: float, first_seed: int
+    bug: Bug, store: SimulatedKind, most_seconds: float, first_seed: int
 ) -> Catch:
-    began, calls, seed = time.process_time(), 0, first_seed
-    report: Report | None = None
-    with bug.put_in():
-        while time.process_time() - began < most_seconds:
-            report = simulate(draw_script(seed, store))  # type: ignore[arg-type]
-            calls += sum(report.calls.values())
-            if report.violations:
-                break
+    began, calls, seed, unsound = time.process_time(), 0, first_seed, list[int]()
+    rule = ""
+    while not rule and time.process_time() - began < most_seconds:
+        with bug.put_in():
+            report = simulate(draw_script(seed, store))
+        calls += sum(report.calls.values())
+        took = time.process_time() - began
+        if report.violations and _is_sound(seed, store):
+            rule = _shortened(report.violations[0])
+        else:
+            unsound += [seed] if report.violations else []
             seed += 1
-    took = time.process_time() - began
-    violations = report.violations if report is not None else ()
-    is_sound = not violations or not simulate(draw_script(seed, store)).violations  # type: ignore[arg-type]
     return Catch(
         bug=bug.name,
         part=bug.part,
         what=bug.what,
         by=f"simulation, {store}",
-        rule=_shortened(violations[0]) if violations else "",
-        seed=seed,
+        rule=rule,
+        seed=seed if rule else None,
+        tried_until=seed if rule else seed - 1,
         verb_calls=calls,
         cpu_seconds=round(took, 1),
-        is_sound_without=is_sound,
+        unsound_seeds=tuple(unsound),
     )
+
+
+@cache
+def _is_sound(seed: int, store: SimulatedKind) -> bool:
+    """Whether a seed finds nothing where no bug is put in: else it proves nothing."""
+    return not simulate(draw_script(seed, store)).violations
 
 
 def _shortened(violation: str) -> str:
@@ -123,9 +143,8 @@ async def _check_until_caught(
         part=bug.part,
         what=bug.what,
         by=f"suite, {store}",
-        rule=str(broken or ""),
+        rule="" if broken is None or await _is_broken(broken, store) else str(broken),
         cpu_seconds=round(took, 1),
-        is_sound_without=broken is None or not await _is_broken(broken, store),
     )
 
 

@@ -78,19 +78,6 @@ MANAGER_BUGS: Final = (
         Simulation(),
     ),
     Bug(
-        "reaper sees the first page only",
-        "manager",
-        "expired runs after the first page are never taken away",
-        (
-            code(
-                "gantline.manager.reaper:Reaper._expired",
-                "limit=_PAGE, after=after):",
-                "limit=1) if not found else []:",
-            ),
-        ),
-        Simulation(),
-    ),
-    Bug(
         "nobody reaps",
         "manager",
         "the leader's patience after an outage never ends",
