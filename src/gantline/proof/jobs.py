@@ -30,7 +30,9 @@ class Pruned:
 
     def may_have_removed(self, job: JobFacts, before: int) -> bool:
         """Whether a prune before this position was entitled to remove a job."""
-        ended_at = max((row.at for row in job.rows.values()), default=_LONG_AGO)
+        # Not the latest instant: the clock may have been set back before the end.
+        newest = job.rows[max(job.rows)] if job.rows else None
+        ended_at = newest.at if newest and newest.status.is_terminal else _LONG_AGO
         for end in job.terminal:
             widest = self._by_status.get(end.item.to, ())
             index = bisect_left(widest, end.first, key=lambda one: one.last)

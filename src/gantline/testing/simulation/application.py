@@ -51,11 +51,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return "crash" in self.ends or any(one.may_crash for one in self.follow_ups)
 
 
+class Handled(msgspec.Struct, frozen=True, gc=False):
+    """A handler that was called, and has ended."""
+
+    process: str
+    job_id: str
+    fence: int
+    job_type: str
+    began: float
+    ended: float
+    swallowed_cancel: bool
+
+
 class Journal(msgspec.Struct):
     """What really happened, seen from outside of all processes."""
 
-    runs: list[tuple[str, str, int, float, float]] = []
-    """Process, job, fence, begin and end of each handler that was called."""
+    runs: list[Handled] = []
     heard: list[tuple[str, int]] = []
     """Jobs and versions of the events that a durable consumer was given."""
     delivered: list[tuple[str, str]] = []
@@ -122,7 +133,15 @@ def make_application(
             return await act(plan, ctx)
         finally:
             journal.runs.append(
-                (process.name, str(ctx.job_id), ctx.fence, began, process.world.now)
+                Handled(
+                    f"{process.name}/{process.number}",
+                    str(ctx.job_id),
+                    ctx.fence,
+                    ctx.job.job_type,
+                    began,
+                    process.world.now,
+                    plan.swallows_cancel,
+                )
             )
 
     async def act(plan: Plan, ctx: Context) -> str:

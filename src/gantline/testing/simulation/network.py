@@ -32,7 +32,7 @@ class Fault(StrEnum):
     LATE = "late effect"
     """An error now; the call has its effect later."""
     SLOW = "slow"
-    """The answer takes seconds."""
+    """The request or the answer takes seconds."""
 
 
 class Chances(msgspec.Struct, frozen=True):
@@ -44,6 +44,8 @@ class Chances(msgspec.Struct, frozen=True):
     hint_doubled: float = 0.05
     latency_seconds: float = 0.001
     """The mean of one way."""
+    has_late_effects: bool = True
+    """A call that failed may have its effect later: also one that was repeated since."""
 
 
 class Network:
@@ -66,6 +68,7 @@ class Network:
         self.allowed: set[tuple[str, int]] | None = None
         """Which faults may happen, by process and number of the call; None: all."""
         self.happened: list[tuple[str, int]] = []
+        self.on_call: Callable[[Process], None] = lambda process: None
         self._serving: set[asyncio.Task[None]] = set()
 
     # -- to the store -----------------------------------------------------------------------------
@@ -80,6 +83,7 @@ class Network:
 
     async def _exchange(self, process: Process, verb: str, call: Call) -> Any:
         self.calls[verb] += 1
+        self.on_call(process)
         self.world.sign(f"{process.name} {verb}")
         fault = self._draw(process)
         await self._travel(process)
@@ -89,16 +93,20 @@ class Network:
         match fault:
             case Fault.REFUSED:
                 raise StoreUnavailable(f"The simulation refused {verb}.")
-            case Fault.LATE if self.server is not None:
+            case Fault.LATE if self.server is not None and self.chances.has_late_effects:
                 seconds = process.random.uniform(0.0, 20.0)
                 self.server.main.call_later(seconds, self._do_later, call)
                 await asyncio.sleep(process.random.uniform(0.0, _PATIENCE_SECONDS))
                 raise StoreUnavailable(f"The simulation delays {verb}.")
             case Fault.SLOW:
-                await asyncio.sleep(process.random.uniform(0.1, 5.0))
+                slow = process.random.uniform(0.1, 5.0)
+                way = process.random.choice((0.0, 1.0))
+                await asyncio.sleep(slow * way)
             case _:
                 pass
         answer = await self._served(call, verb)
+        if fault is Fault.SLOW:
+            await asyncio.sleep(slow * (1.0 - way))
         await self._travel(process)
         await self._wait_while_cut_off(process, verb)
         if fault is Fault.LOST:

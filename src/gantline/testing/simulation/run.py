@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stderr, suppress
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +19,13 @@ import msgspec
 from starlette.types import ASGIApp
 
 from gantline.contract.clock import SystemClock
-from gantline.contract.errors import GantlineError, StoreError
+from gantline.contract.errors import GantlineError, StoreClosed, StoreError
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.recurrence import Every
 from gantline.contract.retention import Retention
 from gantline.contract.schedule import Schedule
 from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import DELIVERY_QUEUE, OUTCOMES, WebhookSpec
 from gantline.manager.switches import Switches
@@ -44,6 +46,7 @@ from gantline.testing.simulation.application import (
     make_application,
 )
 from gantline.testing.simulation.network import Network
+from gantline.testing.simulation.outside import Outside
 from gantline.testing.simulation.script import (
     Act,
     Recur,
@@ -61,6 +64,12 @@ from gantline.worker.worker import Worker
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
 _STOPS_WITHIN_SECONDS: Final = 60.0
+_LOOKED_AT: Final = 50
+_ACTED_ON: Final = {
+    "cancel": frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
+    "redrive": REDRIVABLE,
+    "delete": REDRIVABLE | {JobStatus.COMPLETED},
+}
 
 Wrap = Callable[[JobStore, Process], JobStore]
 """Put something between a process and its store, like a bug or a recorder."""
@@ -112,6 +121,7 @@ class _Simulation:
         if script.faults is not None:
             self._network.allowed = set(script.faults)
         self._journal = Journal(runs=[], heard=[])
+        self._outside = Outside(script, self._journal)
         self._history = MemoryHistory()
         self._memory: MemoryStore | None = None
         self._workers: dict[str, Worker] = {}
@@ -122,6 +132,7 @@ class _Simulation:
         self._violations: list[str] = []
         self._runs = 0
         world.on_end = self._start_again
+        self._network.on_call = self._look_at
 
     def run(self) -> Report:
         world = self._world
@@ -198,6 +209,10 @@ class _Simulation:
 
         process.run(main)
 
+    def _look_at(self, process: Process) -> None:
+        if worker := self._workers.get(process.name):
+            self._outside.see(worker)
+
     def _start_again(self, process: Process) -> None:
         self._workers.pop(process.name, None)
         if process.name in self._expected:
@@ -261,14 +276,7 @@ class _Simulation:
             case Submit():
                 await self._submit(step)
             case Act():
-                manager = jobs.manager
-                for job_id, tenant in self._submitted[step.first : step.first + step.count]:
-                    if step.what == "delete":
-                        await manager.delete([job_id], tenant_id=tenant)
-                    elif step.what == "cancel":
-                        await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
-                    else:
-                        await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
+                await self._act(step)
             case Switch():
                 async with self._switched(step):
                     await asyncio.sleep(step.seconds)
@@ -283,6 +291,7 @@ class _Simulation:
                 await jobs.ready()
                 await jobs.schedules.create(schedule, origin="api")
                 await asyncio.sleep(step.seconds)
+                await _insist(lambda: self._look_at_schedule(step.name))
                 await _insist(lambda: jobs.schedules.delete("default", step.name, origin="api"))
             case Wait():
                 if step.which < len(self._submitted):
@@ -290,6 +299,31 @@ class _Simulation:
                     await jobs.handle(job_id, tenant=tenant).wait(timeout=step.seconds)
             case _:
                 assert_never(step)
+
+    async def _look_at_schedule(self, name: str) -> None:
+        stored = await self._client.schedules.get("default", name)
+        self._outside.note_schedule(stored.record, self._world.wall_clock())
+
+    async def _act(self, step: Act) -> None:
+        """Choose among the jobs with which that can be done now, as an operator does."""
+        statuses = _ACTED_ON[step.what]
+        some = JobFilter(tenant_id=None, job_types=frozenset(QUEUES), statuses=statuses)
+        await self._client.ready()
+        found = (await self._client.store.find(some, limit=_LOOKED_AT)).items
+        first = step.first % max(1, len(found))
+        for one in found[first : first + step.count]:
+            job = one.job
+            await _insist(partial(self._act_on, step.what, job.job_id, job.tenant_id))
+
+    async def _act_on(self, what: str, job_id: UUID, tenant: str) -> None:
+        manager = self._client.manager
+        match what:
+            case "delete":
+                await manager.delete([job_id], tenant_id=tenant)
+            case "cancel":
+                await manager.cancel([job_id], tenant_id=tenant, actor="simulation")
+            case _:
+                await manager.redrive([job_id], tenant_id=tenant, actor="simulation")
 
     async def _listen(self) -> None:
         spec = WebhookSpec(
@@ -364,6 +398,7 @@ class _Simulation:
         until = world.now + step.seconds
         process = self._process(step.worker)
         network.faults[step.what] += 1
+        self._outside.note_trouble(step, world.now, "" if process is None else process.name)
         match step.what:
             case "crash" if process is not None:
                 world.crash(process)
@@ -440,8 +475,10 @@ class _Simulation:
     async def _judge(self, truth: JobStore) -> None:
         registry = self._client.registry
         policies = {name: registry.policy_for(name) for name in registry.job_types}
-        judged = check(self._history.calls, rest=await read_rest(truth), policies=policies)
+        rest = await read_rest(truth)
+        judged = check(self._history.calls, rest=rest, policies=policies)
         self._violations += map(str, judged.violations)
+        self._violations += self._outside.judge(self._history.calls, rest.jobs.values())
 
     async def _undelivered(self, truth: JobStore, jobs: Sequence[JobSnapshot]) -> list[str]:
         """Events that no consumer was given, and outcomes that no receiver was."""
@@ -493,7 +530,7 @@ async def _insist(make: Callable[[], Awaitable[object]]) -> None:
         try:
             await make()
             return
-        except StoreError:
+        except (StoreClosed, StoreError):
             await asyncio.sleep(1.0)
 
 
