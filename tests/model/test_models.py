@@ -6,7 +6,6 @@ from gantline.testing.model import explore, small_models, wide_models
 from gantline.testing.model.world import Model
 from tests.harness import MemoryHarness, SqliteHarness
 
-
 _LONG = ("an operator and a worker lose answers", "a worker loses an answer or dies")
 """Of these, `make test` has the seeded bugs only."""
 
