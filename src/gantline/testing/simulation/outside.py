@@ -83,7 +83,9 @@ class Outside:
         renewed: dict[UUID, Call] = {}
         for call in calls:
             if call.verb == "renew" and call.is_certain:
-                lost = {one.token for one in call.answers if isinstance(one, NamedToken) and one.lost}
+                lost = {
+                    one.token for one in call.answers if isinstance(one, NamedToken) and one.lost
+                }
                 for run in cast("tuple[NamedRun, ...]", call.asked):
                     if run.token not in lost:
                         renewed[run.token] = call

@@ -63,6 +63,7 @@ from gantline.worker.worker import Worker
 
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
+_CLIENTS_SECONDS: Final = 120.0
 _STOPS_WITHIN_SECONDS: Final = 60.0
 _LOOKED_AT: Final = 50
 _ACTED_ON: Final = {
@@ -422,19 +423,27 @@ class _Simulation:
 
     async def _calm_down(self, truth: JobStore) -> None:
         """Nothing goes wrong from now on, and nothing is switched off."""
+        await self._wait_for_clients(_CLIENTS_SECONDS)
         self._world.note("calm")
-        while self._tasks:  # noqa: ASYNC110  # in virtual time nothing is lost by looking
-            await asyncio.sleep(1.0)
         self._network.is_calm = True
         for process in self._world.processes:
             process.frozen_until = process.main.blocked_until = 0.0
-        await reopen(truth)
         switches = Switches(truth)
+        await _insist(lambda: reopen(truth))
         for queue in sorted(set(QUEUES.values())):
-            await switches.pause_queue(queue, paused=False)
+            await _insist(partial(switches.pause_queue, queue, paused=False))
         for job_type in QUEUES:
-            await switches.pause_type(job_type, paused=False)
-            await switches.disable_type(job_type, disabled=False)
+            await _insist(partial(switches.pause_type, job_type, paused=False))
+            await _insist(partial(switches.disable_type, job_type, disabled=False))
+        await self._wait_for_clients(_ENDS_WITHIN_SECONDS)
+        if self._tasks:
+            self._violations.append(f"{len(self._tasks)} calls of the client never end")
+
+    async def _wait_for_clients(self, seconds: float) -> None:
+        """What they try again may need that nothing goes wrong any more, or an open store."""
+        until = self._world.now + seconds
+        while self._tasks and self._world.now < until:
+            await asyncio.sleep(1.0)
 
     async def _end_all(self, truth: JobStore) -> None:
         """All that was accepted ends."""

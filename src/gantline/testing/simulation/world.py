@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _BEGINNING: Final = datetime(2030, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 1e-6
+_MOST_TURNS: Final = 3_000_000
+"""Of a run; most have some hundred thousand."""
 
 
 class ProcessEnded(BaseException):
@@ -363,6 +365,8 @@ class World:
         if due:
             loop = due[0] if len(due) == 1 else due[int(self.random.random() * len(due))]
             self.turns += 1
+            if self.turns > _MOST_TURNS:
+                raise RuntimeError("it does not come to an end")
             self.current = loop.process
             loop.turn()
             self.current = self.outside
