@@ -1,4 +1,4 @@
-"""The proof is itself tested: bugs that are put in are caught. Here a sample; all by `make chaos`."""
+"""The proof is itself tested: bugs that are put in are caught; here some, by `make chaos` all."""
 
 import os
 import subprocess

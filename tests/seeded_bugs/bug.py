@@ -1,9 +1,8 @@
 """A bug: what is wrong, how it is put in, and by what it must be caught."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from collections.abc import Iterator
 from typing import Literal
 
 Part = Literal[
