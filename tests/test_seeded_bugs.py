@@ -1,4 +1,4 @@
-"""The proof is itself tested: bugs that are put in are caught. Here a sample; all by `make chaos`."""
+"""The proof is itself tested: bugs that are put in are caught; here some, by `make chaos` all."""
 
 import os
 import subprocess
@@ -13,8 +13,15 @@ from tests.seeded_bugs.bug import Bug
 from tests.seeded_bugs.catalogue import BUGS
 
 ROOT = Path(__file__).parent.parent
-# Caught by the first seeds, or by the first rules: a second or two each.
-SAMPLE: tuple[str, ...] = ()
+# Caught by the first seed or the second: a second of CPU time each.
+SAMPLE = (
+    "attempts without end",
+    "snooze costs an attempt",
+    "slot freed twice",
+    "memory: fence ignored by apply",
+    "memory: crash without an event",
+    "sqlite: counts off after a redrive",
+)
 
 
 def catch(*arguments: str, minutes: int) -> subprocess.CompletedProcess[str]:
@@ -49,11 +56,11 @@ def test_every_bug_was_tried() -> None:
     assert [name for name in BUGS if name not in read_results()] == []
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_sample_is_caught_by_its_known_seed(name: str) -> None:
-    seed = read_results()[name].seed
-    said = catch("--only", name, "--first-seed", str(seed), "--most-seconds", "1", minutes=1)
+def test_a_sample_is_caught_by_the_first_seeds() -> None:
+    names = [word for name in SAMPLE for word in ("--only", name)]
+    said = catch(*names, "--most-seconds", "4", minutes=2)
     assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.count("simulation, ") == len(SAMPLE)
 
 
 @pytest.mark.chaos

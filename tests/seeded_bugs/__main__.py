@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--most-seconds", type=float, default=60.0, help="of CPU time, for a bug")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # a seed is the same run only so
-        os.execve(
+        os.execve(  # noqa: S606  # itself
             sys.executable,
             [sys.executable, *sys.orig_argv[1:]],
             os.environ | {"PYTHONHASHSEED": "0"},

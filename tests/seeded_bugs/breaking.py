@@ -76,8 +76,7 @@ def sql_function(name: str, old: str, new: str) -> Breakage:
 
         def loaded(package: str) -> list[Any]:
             return [
-                step._replace(sql=_in_function(name, step.sql, old, new))
-                for step in load(package)
+                step._replace(sql=_in_function(name, step.sql, old, new)) for step in load(package)
             ]
 
         loaded(schema.PACKAGE)
@@ -145,5 +144,3 @@ def _with_value(before: Any, after: Any) -> Iterator[None]:
     finally:
         for module, name in places:
             setattr(module, name, before)
-
-

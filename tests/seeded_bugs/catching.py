@@ -56,16 +56,22 @@ class Catch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 def try_bug(bug: Bug, *, most_seconds: float, first_seed: int = 1) -> Catch:
     """Put a bug in and look for it for so many seconds of CPU time."""
-    with _silence():
-        return _tried(bug, most_seconds, first_seed)
-
-
-def _tried(bug: Bug, most_seconds: float, first_seed: int) -> Catch:
     match bug.caught_by:
         case Simulation(store):
-            return _simulate_until_caught(bug, store, most_seconds, first_seed)
+            catch = _simulate_until_caught(bug, store, most_seconds, first_seed)
+            if catch.is_caught or bug.part not in ("memory store", "sqlite store"):
+                return catch
+            with _silence():
+                by_suite = asyncio.run(_check_until_caught(bug, store, (), most_seconds))
+            return msgspec.structs.replace(
+                catch,
+                by=f"{by_suite.by}; no seed to {catch.tried_until}",
+                rule=by_suite.rule,
+                cpu_seconds=round(catch.cpu_seconds + by_suite.cpu_seconds, 1),
+            )
         case Suite(store, topics):
-            return asyncio.run(_check_until_caught(bug, store, topics, most_seconds))
+            with _silence():
+                return asyncio.run(_check_until_caught(bug, store, topics, most_seconds))
 
 
 @contextmanager

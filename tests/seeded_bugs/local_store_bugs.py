@@ -354,7 +354,13 @@ SQLITE_BUGS: Final = (
         "sqlite: repeated change made twice",
         "sqlite store",
         "an operator's change whose answer was lost is made again",
-        (code(f"{_SQLITE}.apply:_Change._is_repeated", "return (transition", "return False and (transition"),),
+        (
+            code(
+                f"{_SQLITE}.apply:_Change._is_repeated",
+                "return (transition",
+                "return False and (transition",
+            ),
+        ),
         Simulation("sqlite"),
     ),
 )

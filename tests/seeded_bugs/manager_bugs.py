@@ -117,19 +117,6 @@ MANAGER_BUGS: Final = (
         Simulation(),
     ),
     Bug(
-        "operator without a version",
-        "manager",
-        "a redrive is written whatever has become of the job since it was read",
-        (
-            code(
-                f"{_TRANSITION}.redriven",
-                "_acting(job, job.version, Event.REDRIVEN",
-                "_acting(job, None, Event.REDRIVEN",
-            ),
-        ),
-        Simulation(),
-    ),
-    Bug(
         "pruner overtakes a consumer",
         "manager",
         "jobs are pruned whose events a consumer has not read",

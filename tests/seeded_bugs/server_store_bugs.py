@@ -60,7 +60,9 @@ POSTGRES_BUGS: Final = (
     _postgres(
         "key not freed by a failure",
         "the key of a job that failed stays taken",
-        sql_function("keep_or_free_keys", "ELSE\n            DELETE", "ELSIF false THEN\n            DELETE"),
+        sql_function(
+            "keep_or_free_keys", "ELSE\n            DELETE", "ELSIF false THEN\n            DELETE"
+        ),
         topics=("keys",),
     ),
     _postgres(
@@ -114,12 +116,14 @@ POSTGRES_BUGS: Final = (
         "a delayed job is started at once",
         sql_function(
             "claim_jobs",
-            "AND ready.run_at <= v_now\n                ORDER BY ready.run_at, ready.job_id LIMIT least(w.most, w.at_most)",
+            "AND ready.run_at <= v_now\n                "
+            "ORDER BY ready.run_at, ready.job_id LIMIT least(w.most, w.at_most)",
             "ORDER BY ready.run_at, ready.job_id LIMIT least(w.most, w.at_most)",
         ),
         sql_function(
             "claim_jobs",
-            "AND ready.run_at <= v_now\n            ORDER BY ready.run_at, ready.job_id LIMIT next.share",
+            "AND ready.run_at <= v_now\n            "
+            "ORDER BY ready.run_at, ready.job_id LIMIT next.share",
             "ORDER BY ready.run_at, ready.job_id LIMIT next.share",
         ),
         topics=("claiming",),
@@ -133,7 +137,11 @@ POSTGRES_BUGS: Final = (
     _postgres(
         "unread jobs pruned",
         "jobs whose events a consumer has not read are pruned",
-        text(f"{_POSTGRES}.prune:_REMOVE_OLD", "AND id < %(unread)s", "AND %(unread)s::bigint IS NOT NULL"),
+        text(
+            f"{_POSTGRES}.prune:_REMOVE_OLD",
+            "AND id < %(unread)s",
+            "AND %(unread)s::bigint IS NOT NULL",
+        ),
         topics=("maintenance",),
     ),
     _postgres(
@@ -141,8 +149,8 @@ POSTGRES_BUGS: Final = (
         "an event whose transaction commits late is never numbered",
         sql_function(
             "sequence_events",
-            "SELECT missing FROM (",
-            "SELECT missing FROM (SELECT 0 WHERE false) AS nothing (missing), LATERAL (",
+            ") AS skipped (missing);",
+            ") AS skipped (missing) WHERE false;",
         ),
         topics=("events", "races"),
     ),
@@ -182,7 +190,11 @@ REDIS_BUGS: Final = (
     _redis(
         "fence ignored by completion",
         "whoever had a run may complete the run of another",
-        lua("APPLY", "or state:byte(63) ~= 0 or state:sub(65, 80) ~= token then", "or state:byte(63) ~= 0 then"),
+        lua(
+            "APPLY",
+            "or state:byte(63) ~= 0 or state:sub(65, 80) ~= token then",
+            "or state:byte(63) ~= 0 then",
+        ),
         topics=("fencing",),
     ),
     _redis(
@@ -214,7 +226,11 @@ REDIS_BUGS: Final = (
     _redis(
         "cancel not looked at again",
         "a cancel that was requested while a run ended is forgotten",
-        lua("APPLY", "return has(change.conditions, 1) and job.cancel == 1 and 'P' or nil", "return nil"),
+        lua(
+            "APPLY",
+            "return has(change.conditions, 1) and job.cancel == 1 and 'P' or nil",
+            "return nil",
+        ),
         topics=("applying", "races"),
     ),
     _redis(
@@ -226,7 +242,11 @@ REDIS_BUGS: Final = (
     _redis(
         "claim forgets its id",
         "a claim that is repeated starts other runs",
-        lua("CLAIM", "if known then\n    return repeated(known)", "if false then\n    return repeated(known)"),
+        lua(
+            "CLAIM",
+            "if known then\n    return repeated(known)",
+            "if false then\n    return repeated(known)",
+        ),
         topics=("claiming", "answers"),
     ),
     _redis(
@@ -244,7 +264,11 @@ REDIS_BUGS: Final = (
     _redis(
         "event without its number",
         "the last number is not kept, so the next event has the same",
-        lua("PROGRESS", "write_pending()\nwrite_last_number()\nreturn results", "write_pending()\nreturn results"),
+        lua(
+            "PROGRESS",
+            "write_pending()\nwrite_last_number()\nreturn results",
+            "write_pending()\nreturn results",
+        ),
         topics=("on_request", "events"),
     ),
     _redis(

@@ -205,7 +205,13 @@ WORKER_BUGS: Final = (
         "stopping worker keeps what it claims",
         "worker",
         "what a claim brings while the worker stops is neither run nor given back",
-        (code(f"{_RUNS}.start", "self._end(run, Released())\n        return", "pass\n        return"),),
+        (
+            code(
+                f"{_RUNS}.start",
+                "self._end(run, Released())\n        return",
+                "pass\n        return",
+            ),
+        ),
         Simulation(),
     ),
     Bug(

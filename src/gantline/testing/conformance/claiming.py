@@ -50,6 +50,15 @@ async def the_order_is_priority_then_time_due_then_id(bench: Bench) -> None:
 
 
 @rule
+async def a_claim_of_few_takes_what_was_due_first(bench: Bench) -> None:
+    for value in (3, 2, 1):
+        await bench.submit(job_id=number(value))
+        bench.clock.advance(HOUR)
+    runs = [*await bench.claim(limit=1), *await bench.claim(limit=1)]
+    assert [run.job.job_id.int for run in runs] == [3, 2]
+
+
+@rule
 async def the_order_holds_over_the_types_of_a_queue(bench: Bench) -> None:
     for value in (5, 1, 4, 2, 3):
         kind = "odd" if value % 2 else "even"

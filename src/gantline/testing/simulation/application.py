@@ -69,6 +69,8 @@ class Journal(msgspec.Struct):
     runs: list[Handled] = []
     heard: list[tuple[str, int]] = []
     """Jobs and versions of the events that a durable consumer was given."""
+    ends_heard: set[str] = set()
+    """Jobs of which it was given an end."""
     delivered: list[tuple[str, str]] = []
     """Jobs and types of the events that a receiver of webhooks accepted."""
     crashes: int = 0
@@ -177,7 +179,9 @@ def make_application(
         for one in plan.follow_ups:
             ctx.follow_up(plain, one)
         if end == "transaction":
-            async with ctx.transaction("done"):
+            async with ctx.transaction("done") as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS effect (job TEXT, fence INTEGER)")
+                connection.execute("INSERT INTO effect VALUES (?, ?)", (str(ctx.job_id), ctx.fence))
                 await asyncio.sleep(0.01)
         return "done"
 
@@ -206,5 +210,7 @@ def make_application(
     async def hear(event: JobEvent) -> None:
         await asyncio.sleep(0.001)
         journal.heard.append((str(event.job.job_id), event.entry.version))
+        if event.entry.status.is_terminal:
+            journal.ends_heard.add(str(event.job.job_id))
 
     return jobs

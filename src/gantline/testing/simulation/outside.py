@@ -1,22 +1,35 @@
 """What is seen from outside of all processes, and in no history: handlers, slots, schedules."""
 
+import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, cast
 from uuid import UUID
 
 from gantline.contract.schedule import ScheduleRecord
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import Event, Reason
-from gantline.proof.call import Answer, Call, Change, NamedRun, NamedToken, Submitted
+from gantline.contract.status import Event, JobStatus
+from gantline.proof.call import (
+    Answer,
+    Call,
+    Change,
+    NamedJob,
+    NamedRun,
+    NamedToken,
+    Prune,
+    Submitted,
+)
 from gantline.testing.simulation.application import QUEUES, Handled, Journal
 from gantline.testing.simulation.script import Script, Switch, Trouble
+from gantline.testing.simulation.world import wall_clock_at
 from gantline.worker.worker import Worker
 
 _UNWRITTEN_PER_SLOT: Final = 6
-"""Ends that may wait to be written: those that a worker allows, what runs, what is being claimed."""
+"""Ends that may wait: as many as a worker allows, what runs, and what is being claimed."""
 _LIMITED: Final = "limited"
 _SAME: Final = 1e-9
 _LATE: Final = timedelta(seconds=15)
@@ -64,6 +77,8 @@ class Outside:
         return [
             *self._taken_from_the_living(calls),
             *self._taken_though_renewed(calls),
+            *self._ended_unheard(calls),
+            *self._pruned_too_early(calls),
             *self._side_by_side(),
             *self._beyond_the_slots(),
             *self._unwritten(),
@@ -76,7 +91,7 @@ class Outside:
         if not self._script.is_gentle or self._journal.crashes:
             return
         for call, change in _accepted(calls):
-            if change.event is Event.CRASHED or change.reason == Reason.LEASE_EXPIRED:
+            if change.event is Event.CRASHED or change.only_expired:
                 yield f"a run of job {change.job_id} was lost, and no process had died ({call})"
 
     def _taken_though_renewed(self, calls: Sequence[Call]) -> Iterator[str]:
@@ -96,6 +111,31 @@ class Outside:
             until = last.began + self._script.lease
             if (call.ended or 0.0) < until and not self._has_jumped(last.began, until):
                 yield f"a run of job {change.job_id} was taken away by {call}, renewed by {last}"
+
+    def _ended_unheard(self, calls: Sequence[Call]) -> Iterator[str]:
+        """What a consumer has not read is not pruned; what an operator deletes may go."""
+        ours, deleted = set[UUID](), set[UUID]()
+        for call in calls:
+            if call.verb == "insert":
+                some = cast("tuple[Submitted, ...]", call.asked)
+                ours |= {new.job_id for new in some if new.job_type in QUEUES}
+            elif call.verb == "delete":
+                deleted |= {one.job_id for one in cast("tuple[NamedJob, ...]", call.asked)}
+        ended = {change.job_id for _, change in _accepted(calls) if change.to.is_terminal}
+        for job_id in sorted((ended & ours) - deleted):
+            if str(job_id) not in self._journal.ends_heard:
+                yield f"the end of job {job_id} was never given to the consumer"
+
+    def _pruned_too_early(self, calls: Sequence[Call]) -> Iterator[str]:
+        keep = self._script.retention
+        if keep is None or self._jumps:
+            return
+        for call in calls:
+            for rule in cast("Prune", call.asked[0]).rules if call.verb == "prune" else ():
+                latest = wall_clock_at(call.ended or call.began) - timedelta(seconds=keep)
+                if rule.ended_before > latest:
+                    yield f"{rule.status} jobs are pruned that ended before {rule.ended_before}"
+                    return
 
     def _side_by_side(self) -> Iterator[str]:
         """No two handlers of a job, unless the first could not know that its lease was over."""
@@ -170,3 +210,15 @@ def _fired_twice(jobs: Iterable[JobSnapshot]) -> Iterator[str]:
         other = fired.setdefault((job.correlation_id, job.scheduled_at), job.job_id)
         if other != job.job_id:
             yield f"{job.correlation_id} was fired twice for {job.scheduled_at}"
+
+
+def wrong_effects(file: Path, jobs: Mapping[UUID, JobSnapshot]) -> Iterator[str]:
+    """What a handler writes in the transaction that completes its run is there once, or not."""
+    with closing(sqlite3.connect(file)) as connection:
+        tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'effect'").fetchall()
+        rows = connection.execute("SELECT job, count(*) FROM effect GROUP BY job") if tables else ()
+        for name, count in rows:
+            job = jobs.get(UUID(name))
+            if count > 1 or (job is not None and job.status is not JobStatus.COMPLETED):
+                status = "gone" if job is None else job.status
+                yield f"job {name} is {status}, and its handler has committed {count} times"

@@ -46,7 +46,7 @@ from gantline.testing.simulation.application import (
     make_application,
 )
 from gantline.testing.simulation.network import Network
-from gantline.testing.simulation.outside import Outside
+from gantline.testing.simulation.outside import Outside, wrong_effects
 from gantline.testing.simulation.script import (
     Act,
     Recur,
@@ -66,6 +66,7 @@ _ENDS_WITHIN_SECONDS: Final = 1800.0
 _CLIENTS_SECONDS: Final = 120.0
 _STOPS_WITHIN_SECONDS: Final = 60.0
 _LOOKED_AT: Final = 50
+_FILE: Final = "jobs.db"
 _ACTED_ON: Final = {
     "cancel": frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
     "redrive": REDRIVABLE,
@@ -121,7 +122,7 @@ class _Simulation:
         self._network = Network(world, script.chances, is_remote=script.store == "memory")
         if script.faults is not None:
             self._network.allowed = set(script.faults)
-        self._journal = Journal(runs=[], heard=[])
+        self._journal = Journal(runs=[], heard=[], ends_heard=set(), delivered=[])
         self._outside = Outside(script, self._journal)
         self._history = MemoryHistory()
         self._memory: MemoryStore | None = None
@@ -172,7 +173,7 @@ class _Simulation:
                 self._memory = MemoryStore(clock=SystemClock())
             store = self._memory
         else:
-            location = Location(self._folder / "jobs.db", sync="normal", busy_seconds=0.0)
+            location = Location(self._folder / _FILE, sync="normal", busy_seconds=0.0)
             store = SqliteStore(location, clock=SystemClock())
         if not is_watched:
             return store
@@ -488,6 +489,8 @@ class _Simulation:
         judged = check(self._history.calls, rest=rest, policies=policies)
         self._violations += map(str, judged.violations)
         self._violations += self._outside.judge(self._history.calls, rest.jobs.values())
+        if self._script.store == "sqlite":
+            self._violations += wrong_effects(self._folder / _FILE, rest.jobs)
 
     async def _undelivered(self, truth: JobStore, jobs: Sequence[JobSnapshot]) -> list[str]:
         """Events that no consumer was given, and outcomes that no receiver was."""

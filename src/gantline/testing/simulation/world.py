@@ -33,6 +33,11 @@ _MOST_TURNS: Final = 3_000_000
 """Of a run; most have some hundred thousand."""
 
 
+def wall_clock_at(seconds: float) -> datetime:
+    """What the clock shows at a moment of the virtual time, if it was never set."""
+    return _BEGINNING + timedelta(seconds=seconds)
+
+
 class ProcessEnded(BaseException):
     """The process that runs this has ended; it stays where it is."""
 
@@ -310,7 +315,7 @@ class World:
         self._starts = 0
 
     def wall_clock(self) -> datetime:
-        return _BEGINNING + timedelta(seconds=self.now) + self.jumped_by
+        return wall_clock_at(self.now) + self.jumped_by
 
     def note(self, text: str) -> None:
         """Write a line of the run's record; two runs of a seed have the same."""
