@@ -58,11 +58,14 @@ class Birth(NamedTuple):
 class ChangeFacts:
     """A change with all calls that asked for it, since one whose answer is lost is repeated."""
 
-    __slots__ = ("accepted", "call", "first", "is_exact", "item", "last", "version")
+    __slots__ = ("accepted", "call", "first", "is_exact", "item", "items", "last", "version")
 
     def __init__(self, call: Call, item: Change) -> None:
         self.call = call
         self.item = item
+        self.items = [item]
+        """All that was asked under its id: two reapers may count a crash differently, the first of
+        them writes, and the other is taken for a repeat."""
         self.first = call.first
         self.last = NEVER
         self.accepted: Call | None = None
@@ -155,6 +158,8 @@ class JobFacts:
         known = self.changes.setdefault(item.change_id, [])
         for one in known:
             if one.item.event is item.event:
+                if item not in one.items:
+                    one.items.append(item)
                 return one
         known.append(made := ChangeFacts(call, item))
         if item.to.is_terminal:

@@ -146,8 +146,7 @@ def _check_standing(facts: Facts, snapshot: JobSnapshot, job: JobFacts) -> None:
     run = job.runs[newest]
     ends = [one for one in job.ends_of(run) if one.accepted]
     if snapshot.status is not JobStatus.RUNNING and len(ends) == 1:
-        item = ends[0].item
-        left = (item.attempt, item.crashes, item.snoozes)
-        if left != (snapshot.attempt, snapshot.crashes, snapshot.snoozes):
-            message = f"its counters at rest are not those that {item.event} left"
+        left = [(item.attempt, item.crashes, item.snoozes) for item in ends[0].items]
+        if (snapshot.attempt, snapshot.crashes, snapshot.snoozes) not in left:
+            message = f"its counters at rest are not those that {ends[0].item.event} left"
             facts.broke("counters", message, ends[0].accepted, job_id=job_id)

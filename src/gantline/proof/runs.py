@@ -110,7 +110,8 @@ def _check_next(
         message = f"it was {possible[0].item.to}, and ran again without a redrive"
         facts.broke("terminal", message, possible[0].call, after.call, job_id=job_id)
         return
-    left = [_counters(end.item) for end in possible if not end.item.to.is_terminal]
+    items = [item for end in possible for item in end.items]
+    left = [_counters(item) for item in items if not item.to.is_terminal]
     left += [(0, 0, 0)] * bool(redrives)
     seen = after.seen
     if (seen.attempt - 1, seen.crashes, seen.snoozes) not in left:

@@ -443,7 +443,7 @@ class _Simulation:
     async def _wait_for_clients(self, seconds: float) -> None:
         """What they try again may need that nothing goes wrong any more, or an open store."""
         until = self._world.now + seconds
-        while self._tasks and self._world.now < until:
+        while self._tasks and self._world.now < until:  # noqa: ASYNC110  # virtual time is free
             await asyncio.sleep(1.0)
 
     async def _end_all(self, truth: JobStore) -> None:
