@@ -244,6 +244,19 @@ def test_of_two_ends_that_are_unknown_either_may_have_left_the_counters() -> Non
     breaks("counters", *both, lambda s: s.claim(run("a", 2, attempt=2, snoozes=1)))
 
 
+def test_of_two_reapers_that_count_a_crash_differently_either_may_have_written() -> None:
+    """Found by the simulation: seed 16. The second of them is answered as a repeat."""
+    both: list[Step] = [
+        lambda s: s.insert("a"),
+        lambda s: s.claim(run("a")),
+        lambda s: s.apply(ended("a", Event.CRASHED, crashes=1)),
+        lambda s: s.apply(ended("a", Event.CRASHED, crashes=0)),
+    ]
+    keeps(*both, lambda s: s.claim(run("a", 2, attempt=1, crashes=0)))
+    keeps(*both, lambda s: s.claim(run("a", 2, attempt=1, crashes=1)))
+    breaks("counters", *both, lambda s: s.claim(run("a", 2, attempt=1, crashes=2)))
+
+
 def test_an_end_costs_what_the_rules_say() -> None:
     begun: list[Step] = [lambda s: s.insert("a"), lambda s: s.claim(run("a"))]
     keeps(*begun, lambda s: s.apply(ended("a", Event.SNOOZED)))
