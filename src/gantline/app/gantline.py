@@ -126,6 +126,7 @@ class Gantline(Finding, Declarations):
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.outbox_url, self.outbox_named_by = settings.named(outbox, "outbox")
         self._most_schedules = settings.most_schedules
+        self._history_folder = settings["history"]
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -147,6 +148,10 @@ class Gantline(Finding, Declarations):
         self.store: JobStore = (
             store_from_url(source, clock=self.clock) if isinstance(source, str) else source
         )
+        if self._history_folder:
+            from gantline.proof.history import recorded_in  # most applications have none
+
+            self.store = recorded_in(Path(self._history_folder), self.store)
         self._entered = 0
         self._hub = Hub()
         self.broker = broker_from_url(self.trigger)

@@ -117,6 +117,7 @@ SETTINGS: Final = (
     Setting("webhook_source", "/gantline", "How CloudEvents name this installation."),
     Setting("webhook_disable_days", "5", "After how many days of failure a webhook is disabled."),
     Setting("log_format", "text", "How a worker writes its log: text or json."),
+    Setting("history", "", "A folder in which each process records the calls of its store."),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
