@@ -148,6 +148,6 @@ def draw_job(chance: Chance, jobs: Gantline) -> tuple[JobType[..., object], Plan
 
 def _draw_seconds(chance: Chance) -> float:
     drawn = chance.random()
-    if drawn < 0.75:
+    if drawn < 0.6:
         return chance.uniform(0, 0.05)
-    return chance.uniform(0.1, 1) if drawn < 0.95 else chance.uniform(2, 5)
+    return chance.uniform(0.1, 1) if drawn < 0.9 else chance.uniform(1, 5)
