@@ -3,7 +3,9 @@
 import asyncio
 import signal
 import sys
+import threading
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,11 +13,13 @@ from gantline.cli.command import FAILED, command
 from gantline.cli.output import Output
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import store_label
-from gantline.cli.talk import LastLine, notice_when_slow, say
+from gantline.cli.talk import LastLine, say
 from gantline.contract.errors import InvalidInput
 from gantline.proving.proof import Progress, Proof, ProofSettings, prove
 from gantline.proving.report import PROVEN
 from gantline.runtime import random_bytes
+
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(name="prove")
@@ -37,7 +41,7 @@ from gantline.runtime import random_bytes
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--keep",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
     help="Keep histories, logs and faults in this folder.",
 )
 @pass_cli
@@ -63,7 +67,7 @@ async def prove_(
         seconds=60 * minutes,
         seed=int.from_bytes(random_bytes(4), "big") if seed is None else seed,
         workers=workers,
-        keep=None if keep is None else keep.absolute(),
+        keep=keep,
     )
     say(f"Proving {label} for {minutes:g} min with seed {settings.seed}; Ctrl-C ends it early.")
     line = LastLine()
@@ -87,17 +91,17 @@ async def prove_(
 
 def _stop_by_signals(proof: Proof) -> None:
     """Ctrl-C ends the faults early; a second one leaves without a report."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if task is not None:
-                loop.add_signal_handler(number, task.cancel)
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
         say("Ending early: no more faults; waiting for all jobs to end.")
         proof.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    if threading.current_thread() is threading.main_thread():  # only it may ask for signals
+        for number in _STOPPING:
+            loop.add_signal_handler(number, stop)
 
 
 def _text(progress: Progress, seconds: float) -> str:

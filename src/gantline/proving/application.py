@@ -1,5 +1,4 @@
-"""The application under proof: jobs whose payload says what each attempt does, and what is drawn.
-"""
+"""The application under proof: jobs whose payload says what each attempt does."""
 
 import asyncio
 import os

@@ -79,7 +79,9 @@ def make_store(settings: ChildSettings, url: str) -> JobStore:
     if settings.wrap:
         store = resolve_name(settings.wrap)(store)
     faulty = intercepted(store, _Faults(settings).around)
-    return recorded(faulty, HistoryFile(Path(settings.folder), settings.name), process=settings.name)
+    return recorded(
+        faulty, HistoryFile(Path(settings.folder), settings.name), process=settings.name
+    )
 
 
 class _Faults:
@@ -119,7 +121,9 @@ async def _submit(jobs: Gantline, settings: ChildSettings) -> None:
     async with jobs:
         os.write(sys.stdout.fileno(), READY)
         loops = [
-            asyncio.create_task(_submit_for_ever(jobs, Chance(settings.seed, f"{settings.name}/{n}")))
+            asyncio.create_task(
+                _submit_for_ever(jobs, Chance(settings.seed, f"{settings.name}/{n}"))
+            )
             for n in range(_LOOPS)
         ]
         waiting = asyncio.create_task(ended.wait())

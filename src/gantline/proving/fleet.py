@@ -4,9 +4,10 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -186,8 +187,8 @@ class Slot:
     def _log(self, kind: ProcessFault | NetworkFault, seconds: float = 0.0) -> None:
         self._fleet.log.add(kind, self.process_name, seconds)
 
-    def _later(self, harm: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(harm)
+    def _later(self, harm: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(harm)
         self._harm.add(task)
         task.add_done_callback(self._harm.discard)
 

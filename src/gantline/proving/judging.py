@@ -75,9 +75,7 @@ def recovery_seconds(calls: Sequence[Call], faults: Sequence[Fault]) -> Iterator
 
 def find_unheard(folder: Path, rest: Rest) -> list[str]:
     """Events in the logs of jobs that the durable consumer was never given."""
-    heard = {
-        line for file in folder.glob("*" + HEARD) for line in file.read_text().splitlines()
-    }
+    heard = {line for file in folder.glob("*" + HEARD) for line in file.read_text().splitlines()}
     return [
         f"event of job {job_id}: version {row.version}, {row.event}, was never delivered"
         for job_id, log in rest.logs.items()

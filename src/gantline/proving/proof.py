@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gantline.contract.errors import InvalidInput
+from gantline.contract.errors import InvalidInput, StoreUnavailable
 from gantline.contract.query import LaneCounts
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
@@ -87,7 +87,6 @@ class Proof:
         if keep is None:
             with TemporaryDirectory(prefix="gantline-prove-") as folder:
                 return await self._run(Path(folder))
-        _refuse_used(keep)
         report = await self._run(keep)
         (keep / _REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report.data)))
         return report
@@ -153,25 +152,22 @@ class Proof:
             await _cancel(reporting)
 
     async def _is_busy(self) -> bool:
-        if _live(await self._store.counts(tenant_id=None)):
+        try:
+            is_busy = _live(await self._store.counts(tenant_id=None)) > 0
+            is_numbering = await self._store.sequence(limit=500) > 0
+            return is_busy or is_numbering or any((await lags(self._store)).values())
+        except StoreUnavailable:  # whoever proves may restart the server
             return True
-        return bool(await self._store.sequence(limit=500)) or any(
-            (await lags(self._store)).values()
-        )
 
     async def _report_for_ever(self, doing: str, folder: Path) -> None:
+        jobs = ended = 0
         while True:
-            lanes = await self._store.counts(tenant_id=None)
-            ended = _count(lanes)
-            self._notify(
-                Progress(
-                    doing=doing,
-                    elapsed=monotonic() - self._began,
-                    jobs=ended.total(),
-                    ended=ended.total() - _live(lanes),
-                    faults=count_faults(folder),
-                )
-            )
+            with suppress(StoreUnavailable):
+                lanes = await self._store.counts(tenant_id=None)
+                jobs = _total(lanes)
+                ended = jobs - _live(lanes)
+            elapsed = monotonic() - self._began
+            self._notify(Progress(doing, elapsed, jobs, ended, count_faults(folder)))
             await asyncio.sleep(_PROGRESS_SECONDS)
 
     async def _judge(self, fleet: Fleet, folder: Path, seconds: float) -> Report:
@@ -233,6 +229,8 @@ async def prove(
 
     `begun` is given the proof, by which it can be stopped early.
     """
+    if settings.keep is not None:
+        _refuse_used(settings.keep)
     file = store.capabilities.local_file
     is_new = file is not None and not file.exists()
     await store.open()
@@ -263,12 +261,8 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
         task.result()
 
 
-def _count(lanes: Iterable[LaneCounts]) -> "Counter[str]":
-    counted: Counter[str] = Counter()
-    for lane in lanes:
-        for status in JobStatus:
-            counted[status] += getattr(lane, status.lower())
-    return counted
+def _total(lanes: Iterable[LaneCounts]) -> int:
+    return sum(getattr(lane, status.lower()) for lane in lanes for status in JobStatus)
 
 
 def _live(lanes: Iterable[LaneCounts]) -> int:

@@ -91,15 +91,13 @@ async def refuse_unless_empty(store: JobStore, label: str) -> None:
             next_step="Name a store that several processes can open.",
         )
     if await live_sessions(store):
-        raise InvalidInput(
-            f"A worker runs on {label}.", next_step="Name a store that nobody uses."
-        )
+        raise InvalidInput(f"A worker runs on {label}.", next_step="Name a store that nobody uses.")
     for part in _PARTS:
         page = await store.dump(part, limit=10)
         if any(map(_is_content, page.items)):
             raise InvalidInput(
                 f"{label} holds {part} already, and a proof removes everything at its end.",
-                next_step="Name an empty one: a new file, schema (?schema=…) or prefix (?prefix=…).",
+                next_step="Name an empty one: a new file, ?schema=… or ?prefix=….",
             )
 
 
