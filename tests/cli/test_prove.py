@@ -55,6 +55,7 @@ def test_a_folder_that_holds_files_is_refused_and_the_store_is_not_made(place: P
     assert not place.database.exists()
 
 
+@pytest.mark.wide
 def test_an_early_end_is_reported_and_leaves_nothing(place: Place) -> None:
     with place.process(
         "prove", "--json", "--seed", "5", "--workers", "2", "--keep", "kept"

@@ -43,6 +43,8 @@ class Proxy:
             self._server.close()
         for connection in self._connections:
             connection.abort()
+        for way in self._is_open.values():
+            way.set()
         if self._served:
             await asyncio.wait(self._served)
 
@@ -61,11 +63,13 @@ class Proxy:
         """Let nothing through for a while; then go on, or reset whoever was there."""
         self._is_open[way].clear()
         held = list(self._connections)
-        await asyncio.sleep(seconds)
-        if drop:
-            for connection in held:
-                connection.abort()
-        self._is_open[way].set()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            if drop:
+                for connection in held:
+                    connection.abort()
+            self._is_open[way].set()
 
     def _choose(self, which: float) -> "_Connection | None":
         return self._connections[int(which * len(self._connections))] if self._connections else None
