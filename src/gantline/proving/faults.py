@@ -1,7 +1,8 @@
 """Faults: which are made when, as the seed draws them, and the log of those that were made."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from heapq import merge
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,7 +17,9 @@ ProcessFault = Literal["kill", "deploy", "freeze", "long freeze"]
 NetworkFault = Literal["drop", "cut answer", "cut request", "delay", "black hole"]
 StoreFault = Literal["lost answer", "refused call"]
 """After the store did it; before."""
-FaultKind = ProcessFault | NetworkFault | StoreFault
+Harm = ProcessFault | NetworkFault
+"""What is done to processes from outside."""
+FaultKind = Harm | StoreFault
 KINDS: Final[tuple[FaultKind, ...]] = tuple(
     kind for group in (ProcessFault, NetworkFault, StoreFault) for kind in get_args(group)
 )
@@ -24,13 +27,13 @@ SUFFIX: Final = ".faults"
 
 _PROCESS_SECONDS: Final = 1.3
 _NETWORK_SECONDS: Final = 0.25
-_PROCESS_WEIGHTS: Final[dict[ProcessFault, int]] = {
+_PROCESS_WEIGHTS: Final[Mapping[Harm, int]] = {
     "kill": 5,
     "deploy": 2,
     "freeze": 3,
     "long freeze": 1,
 }
-_NETWORK_WEIGHTS: Final[dict[NetworkFault, int]] = {
+_NETWORK_WEIGHTS: Final[Mapping[Harm, int]] = {
     "drop": 5,
     "cut answer": 6,
     "cut request": 3,
@@ -51,7 +54,7 @@ class Step(msgspec.Struct, frozen=True):
 
     at: float
     """Seconds since the faults began."""
-    kind: ProcessFault | NetworkFault
+    kind: Harm
     which: float
     """From 0 to 1: which process, and which of its connections."""
     seconds: float
@@ -68,21 +71,23 @@ class Fault(msgspec.Struct, frozen=True):
 
 def plan_faults(seed: int, *, lease: float, has_proxy: bool) -> Iterator[Step]:
     """Draw what goes wrong, in the order of time and without end."""
-    chance = Chance(seed, "faults")
-    process_at = chance.expovariate(1 / _PROCESS_SECONDS)
-    network_at = chance.expovariate(1 / _NETWORK_SECONDS)
+    plans = [_plan(Chance(seed, "processes"), _PROCESS_WEIGHTS, _PROCESS_SECONDS, lease)]
+    if has_proxy:
+        plans.append(_plan(Chance(seed, "network"), _NETWORK_WEIGHTS, _NETWORK_SECONDS, lease))
+    return merge(*plans, key=lambda step: step.at)
+
+
+def _plan(
+    chance: Chance, weights: Mapping[Harm, int], mean_seconds: float, lease: float
+) -> Iterator[Step]:
+    at = 0.0
     while True:
-        if has_proxy and network_at < process_at:
-            (kind,) = chance.choices(list(_NETWORK_WEIGHTS), list(_NETWORK_WEIGHTS.values()))
-            yield Step(network_at, kind, chance.random(), _seconds(chance, kind, lease))
-            network_at += chance.expovariate(1 / _NETWORK_SECONDS)
-        else:
-            (one,) = chance.choices(list(_PROCESS_WEIGHTS), list(_PROCESS_WEIGHTS.values()))
-            yield Step(process_at, one, chance.random(), _seconds(chance, one, lease))
-            process_at += chance.expovariate(1 / _PROCESS_SECONDS)
+        at += chance.expovariate(1 / mean_seconds)
+        (kind,) = chance.choices(list(weights), list(weights.values()))
+        yield Step(at, kind, chance.random(), _seconds(chance, kind, lease))
 
 
-def _seconds(chance: Chance, kind: ProcessFault | NetworkFault, lease: float) -> float:
+def _seconds(chance: Chance, kind: Harm, lease: float) -> float:
     match kind:
         case "freeze":
             return chance.uniform(0.05, 0.5 * lease)

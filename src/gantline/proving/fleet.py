@@ -14,7 +14,7 @@ import msgspec
 from gantline.app.settings import PREFIX
 from gantline.contract.errors import GantlineError
 from gantline.proving.child import STORE, ChildSettings, Role
-from gantline.proving.faults import FaultLog, Health, NetworkFault, ProcessFault, Step
+from gantline.proving.faults import FaultLog, Harm, Health, NetworkFault, ProcessFault, Step
 from gantline.proving.proxy import Proxy
 from gantline.proving.target import Route
 
@@ -184,7 +184,7 @@ class Slot:
     def _cut(self, kind: NetworkFault) -> None:
         self._log(kind)
 
-    def _log(self, kind: ProcessFault | NetworkFault, seconds: float = 0.0) -> None:
+    def _log(self, kind: Harm, seconds: float = 0.0) -> None:
         self._fleet.log.add(kind, self.process_name, seconds)
 
     def _later(self, harm: Coroutine[Any, Any, None]) -> None:
