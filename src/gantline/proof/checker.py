@@ -18,7 +18,6 @@ from gantline.proof.facts import Facts, Violation, gather
 from gantline.proof.jobs import (
     Pruned,
     check_duplicates,
-    check_guards,
     check_keys,
     check_missing,
     check_presence,
@@ -65,17 +64,17 @@ def check(
     pruned = Pruned(facts)
     for job_id, job in facts.jobs.items():
         check_presence(facts, job_id, job, pruned)
-        if job.was_reborn or facts.clears:
+        if facts.was_reborn(job):
             continue  # versions and fences began anew
         check_runs(facts, job_id, job, policies)
         check_reads(facts, job_id, job)
-        check_guards(facts, job_id, job)
     for claims in facts.claims.values():
         check_claims(facts, claims)
     check_keys(facts)
     check_duplicates(facts)
     check_refused(facts, rest.jobs if rest is not None else ())
     check_numbers(facts, rest)
+    facts.judge_suspicions()
     if rest is not None:
         check_missing(facts, set(rest.jobs), pruned)
     return Report(
@@ -95,6 +94,6 @@ def _check_jobs_at_rest(
         if job_id not in facts.loaded:
             check_log(facts, rest.jobs[job_id], log, policies)
         job = facts.jobs[job_id]
-        if job.born and not job.was_reborn and not facts.clears:
+        if job.born and not facts.was_reborn(job):
             check_rows(facts, job_id, job, log)
     check_rest(facts, rest, within=within)

@@ -5,9 +5,9 @@ unknown may have taken effect at any time after its first, or never.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -147,12 +147,6 @@ class JobFacts:
         """The first birth that is certain."""
         return next((birth for birth in self.births if birth.is_certain), None)
 
-    @property
-    def was_reborn(self) -> bool:
-        """Whether its id may have been used anew: then versions and fences began anew too."""
-        certain = {id(birth.call) for birth in self.births if birth.is_certain}
-        return len(certain) > 1 or (len(self.births) > 1 and bool(self.removals))
-
     def changes_of(self) -> Iterator[ChangeFacts]:
         return chain.from_iterable(self.changes.values())
 
@@ -202,6 +196,7 @@ class Facts:
         self.refused: list[tuple[Call, Change, Submitted]] = []
         """Follow-ups of changes that were refused."""
         self.unknown = 0
+        self._suspicions: list[tuple[JobFacts, Callable[[], None]]] = []
 
     def broke(
         self, rule: str, message: str, *calls: Call | None, job_id: UUID | None = None
@@ -209,9 +204,29 @@ class Facts:
         names = tuple(dict.fromkeys(str(call) for call in calls if call is not None))
         self.violations.append(Violation(rule=rule, message=message, job_id=job_id, calls=names))
 
+    def broke_unless_reborn(self, job: JobFacts, *args: Any, **kwargs: Any) -> None:
+        """The same of what may be otherwise once all calls are known."""
+        self._suspicions.append((job, lambda: self.broke(*args, **kwargs)))
+
     @property
     def cleared_first(self) -> int:
         return min((call.first for call in self.clears), default=NEVER)
+
+    def was_reborn(self, job: JobFacts) -> bool:
+        """Whether its id may have been used anew: then versions and fences began anew too.
+
+        That it was stored twice proves nothing: an insert whose answer was lost on the way to the
+        store's own retry is answered like the first.
+        """
+        if self.clears or len(job.births) < 2:
+            return bool(self.clears)
+        certain = sum(birth.is_certain for birth in job.births)
+        return bool(job.removals) or (certain > 1 and bool(self.prunes and job.terminal))
+
+    def judge_suspicions(self) -> None:
+        for job, broke in self._suspicions:
+            if not self.was_reborn(job):
+                broke()
 
     # -- gathering --------------------------------------------------------------------------------
 
@@ -271,9 +286,10 @@ class Facts:
         asked = cast("tuple[Change, ...]", call.asked)
         for item, answer in zip(asked, _answers_of(call), strict=True):
             if answer is not None and not answer.is_applied:
-                self.refused += [(call, item, new) for new in item.follow_ups]
                 if answer.name == "NotFound":
                     self._add_absence(call, item.job_id, item.tenant_id or None)
+                else:
+                    self.refused += [(call, item, new) for new in item.follow_ups]
                 continue
             change = self.jobs[item.job_id].change(call, item)
             if change.accepted is None and item.follow_ups:
@@ -323,10 +339,9 @@ class Facts:
         return run
 
     def _see_fence_again(self, other: RunFacts, run: RunFacts) -> None:
-        job = self.jobs[run.seen.job_id]
-        if not job.was_reborn:
-            message = f"the fence {run.seen.fence} was handed out twice"
-            self.broke("fence", message, other.call, run.call, job_id=run.seen.job_id)
+        job_id, calls = run.seen.job_id, (other.call, run.call)
+        message = f"the fence {run.seen.fence} was handed out twice"
+        self.broke_unless_reborn(self.jobs[job_id], "fence", message, *calls, job_id=job_id)
 
     def _add_writes(self, call: Call, allowed: Iterable[bool]) -> None:
         for named, is_allowed in zip(_runs_of(call), allowed, strict=True):
@@ -342,10 +357,9 @@ class Facts:
     def _add_deletion(self, call: Call) -> None:
         asked = cast("tuple[NamedJob, ...]", call.asked)
         for item, answer in zip(asked, _answers_of(call), strict=True):
-            if answer is None or answer.is_applied:
+            # Where it is not found, it may have been removed by the very call: a store tries again.
+            if answer is None or answer.name != "Stale":
                 self.jobs[item.job_id].removals.append(call)
-            elif answer.name == "NotFound":
-                self._add_absence(call, item.job_id, item.tenant_id)
 
     def _add_reads(self, call: Call) -> None:
         for index, seen in enumerate(call.answers):
@@ -374,9 +388,9 @@ class Facts:
         known = job.rows.setdefault(row.version, row)
         job.sequence = max(job.sequence, row.sequence)
         is_same = (known.event, known.status, known.fence) == (row.event, row.status, row.fence)
-        if not is_same and not job.was_reborn:
+        if not is_same:
             message = f"version {row.version} was {known.event}, and then {row.event}"
-            self.broke("event", message, call, job_id=row.job_id)
+            self.broke_unless_reborn(job, "event", message, call, job_id=row.job_id)
 
 
 def gather(calls: Iterable[Call]) -> Facts:

@@ -20,14 +20,11 @@ class Pruned:
     removal is called unjustified only where no prune could have made it."""
 
     def __init__(self, facts: Facts) -> None:
-        self.most = 0
-        """How many jobs they removed in all."""
         prunes: dict[JobStatus, list[tuple[Call, Prune, datetime]]] = defaultdict(list)
         for call in facts.prunes:
             (asked,) = cast("tuple[Prune]", call.asked)
-            removed = cast("int", call.answers[0]) if call.is_certain else NEVER
-            self.most += removed
-            for rule in asked.rules if removed else ():
+            # Whatever it said: of what a store does twice it counts the second time.
+            for rule in asked.rules if asked.limit > 0 else ():
                 prunes[rule.status].append((call, asked, rule.ended_before))
         self._by_status = {status: _widest(some) for status, some in prunes.items()}
 
@@ -67,19 +64,13 @@ def _widest(prunes: list[tuple[Call, Prune, datetime]]) -> list[_Widest]:
 def check_presence(facts: Facts, job_id: UUID, job: JobFacts, pruned: Pruned) -> None:
     """A job that was acknowledged is found, until somebody was entitled to remove it."""
     born = job.born
-    certain = {id(one.call): one for one in job.births if one.is_certain}
-    if len(certain) > 1:
-        *_, (before, _, _, _), (again, _, _, _) = certain.values()
-        if not _may_be_gone(facts, job, pruned, again.last):
-            facts.broke("stored once", "it was stored twice", before, again, job_id=job_id)
-    elif job.absent is not None and not _may_be_gone(facts, job, pruned, job.absent.last):
+    if job.absent is not None and not _may_be_gone(facts, job, pruned, job.absent.last):
         message = "it was accepted, and then not found, though nobody had removed it"
         facts.broke("lost", message, born.call if born else None, job.absent, job_id=job_id)
 
 
 def check_missing(facts: Facts, present: set[UUID], pruned: Pruned) -> None:
-    """The same at rest; and no more is gone than was removed."""
-    gone = 0
+    """The same at rest."""
     for job_id, job in facts.jobs.items():
         born = job.born
         if born is None or job_id in present:
@@ -87,12 +78,9 @@ def check_missing(facts: Facts, present: set[UUID], pruned: Pruned) -> None:
         if any(call.last > born.first for call in [*job.removals, *facts.clears]):
             continue
         if pruned.may_have_removed(job, NEVER):
-            gone += 1
             continue
         message = "it was accepted, and is gone at rest, though nobody had removed it"
         facts.broke("lost", message, born.call, job_id=job_id)
-    if gone > pruned.most:
-        facts.broke("lost", f"{gone} jobs are gone, and {pruned.most} were pruned")
 
 
 def _may_be_gone(facts: Facts, job: JobFacts, pruned: Pruned, before: int) -> bool:
@@ -118,7 +106,7 @@ def check_keys(facts: Facts) -> None:
     held: dict[str, list[_Held]] = defaultdict(list)
     for job_id, job in facts.jobs.items():
         key = next((one.item.job_key for one in job.births if one.item.job_key), None)
-        if key is not None and not job.was_reborn:
+        if key is not None and not facts.was_reborn(job):
             held[key.digest] += _certainly_live(facts, job_id, job)
     for spans in held.values():
         longest: _Held | None = None
@@ -166,19 +154,6 @@ def _end_that_freed_the_key(job: JobFacts, call: Call) -> ChangeFacts | None:
         return None
     freed = (one for one in job.terminal if one.item.to is not JobStatus.COMPLETED)
     return next((one for one in freed if one.last < call.first), None)
-
-
-def check_guards(facts: Facts, job_id: UUID, job: JobFacts) -> None:
-    """What an operator changes is the version that he read."""
-    for change in job.changes_of():
-        version = change.item.version
-        if version is None or change.accepted is None or not change.is_exact:
-            continue
-        if change.version != version + 1:
-            message = f"{change.item.event} was decided for version {version}, and made "
-            facts.broke(
-                "guard", message + f"version {change.version}", change.accepted, job_id=job_id
-            )
 
 
 def check_refused(facts: Facts, present: Collection[UUID]) -> None:

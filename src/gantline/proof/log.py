@@ -127,7 +127,7 @@ class _Numbers:
         for number in sorted(self._rows):
             row = self._rows[number]
             before = versions.get(row.job_id, 0)
-            if row.version <= before and not self._facts.jobs[row.job_id].was_reborn:
+            if row.version <= before and not self._facts.was_reborn(self._facts.jobs[row.job_id]):
                 message = f"version {row.version} has the number {number}, after version {before}"
                 self._facts.broke("event", message, job_id=row.job_id)
             versions[row.job_id] = row.version
@@ -225,6 +225,12 @@ def check_rows(facts: Facts, job_id: UUID, job: JobFacts, log: Sequence[LogEntry
                 message = f"run {run.seen.fence} {one.item.event}, which is not in the log"
                 facts.broke("event", message, one.accepted, job_id=job_id)
         _check_on_request(facts, job_id, run, by_run, log)
+    versions = {(row.event, row.version) for row in log}
+    for one in changes:
+        version = one.item.version
+        if one.accepted and version is not None and (one.item.event, version + 1) not in versions:
+            message = f"{one.item.event} was decided for version {version}, and made another"
+            facts.broke("guard", message, one.accepted, job_id=job_id)
     submitted = {birth.item.logged for birth in job.births}
     if submitted != {True, False} and ((Event.SUBMITTED, 0) in by_run) not in submitted:
         message = f"its submission is {'not ' * (True in submitted)}logged"

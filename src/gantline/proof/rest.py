@@ -92,7 +92,7 @@ def check_rest(facts: Facts, rest: Rest, *, within: timedelta) -> None:
         if not snapshot.status.is_terminal:
             _check_waiting(facts, snapshot, rest, within)
         known = facts.jobs.get(job_id)
-        if known is not None and not known.was_reborn:
+        if known is not None and not facts.was_reborn(known):
             _check_standing(facts, snapshot, known)
 
 

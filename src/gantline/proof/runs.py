@@ -23,7 +23,7 @@ def check_runs(facts: Facts, job_id: UUID, job: JobFacts, policies: Mapping[str,
     next_last, next_call, after = NEVER, None, None
     for run in reversed(runs):
         ends = job.ends_of(run, before_version=after.seen.version if after else NEVER)
-        accepted = _certain(run, ends)
+        accepted = _certain(run, ends, after)
         _check_ends(facts, job_id, accepted)
         over = min([next_last, *(one.last for one in accepted)])
         proof = next((one.accepted for one in accepted if one.last == over), next_call)
@@ -44,20 +44,24 @@ def check_runs(facts: Facts, job_id: UUID, job: JobFacts, policies: Mapping[str,
     _check_stopped(facts, job_id, job, runs)
 
 
-def _certain(run: RunFacts, ends: Sequence[ChangeFacts]) -> list[ChangeFacts]:
-    """Those of the possible ends that were accepted, and are certainly of this run."""
-    token, seen = run.seen.token, run.seen
-    own = [one for one in ends if one.accepted and one.item.change_id == token]
-    taken = [
+def _certain(
+    run: RunFacts, ends: Sequence[ChangeFacts], after: RunFacts | None
+) -> list[ChangeFacts]:
+    """Those of the possible ends that were accepted, and are certainly of this run.
+
+    What took a run away names a version of it. Where the next run is not known, that may be of
+    a later one.
+    """
+    own = [one for one in ends if one.accepted and one.item.by_run]
+    is_next = after is not None and after.seen.fence == run.seen.fence + 1
+    if run.claim_id is None or (own and not is_next):
+        return own
+    start = run.seen.version
+    return own + [
         one
         for one in ends
-        if one.accepted
-        and not one.item.by_run
-        and run.claim_id
-        and seen.version <= (one.item.version or 0)
-        and all(mine.is_exact and mine.version > (one.item.version or 0) for mine in own)
+        if one.accepted and not one.item.by_run and start <= (one.item.version or 0)
     ]
-    return own + taken
 
 
 def _check_order(facts: Facts, job_id: UUID, runs: Sequence[RunFacts]) -> None:
@@ -270,10 +274,10 @@ def _check_claim_order(facts: Facts, claim: ClaimFacts) -> None:
 
 
 def _is_after(one: StartedRun, other: StartedRun) -> bool:
+    if one.due_at is None or other.due_at is None:
+        return False  # read again, in any order
     if one.priority != other.priority:
         return one.priority > other.priority
-    if one.due_at is None or other.due_at is None:
-        return False
     if one.due_at != other.due_at:
         return one.due_at > other.due_at + _SAME_SECONDS
     return one.job_id > other.job_id

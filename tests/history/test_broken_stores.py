@@ -1,0 +1,77 @@
+"""The checker is worth what it catches: broken stores, by what a recorded run of each shows."""
+
+import asyncio
+
+import pytest
+
+from gantline.proof.checker import check
+from gantline.stores.memory import MemoryStore
+from gantline.testing.conformance import Rule, all_rules
+from tests import broken_stores as broken
+from tests.broken_stores import BROKEN
+from tests.harness import MemoryHarness
+from tests.history.test_sound_stores import MADE_UP, YEARS, RecordedHarness
+
+# By which rule of the checker a broken store must be caught.
+CAUGHT: dict[type[MemoryStore], str] = {
+    broken.FenceDropped: "takeover",
+    broken.StateRecheckDropped: "terminal",
+    broken.VersionRecheckDropped: "guard",
+    broken.CancelRecheckDropped: "cancel",
+    broken.LeaseUnfenced: "takeover",
+    broken.RenewsByTokenAlone: "takeover",
+    broken.ClaimForgetsItsId: "claim",
+    broken.ClaimNotAtomic: "one run",
+    broken.ClaimsTheFuture: "claim",
+    broken.PriorityIgnored: "counters",
+    broken.TypeLimitsIgnored: "claim",
+    broken.TypeLimitsPerPriority: "claim",
+    broken.SuspectsLeftInLine: "claim",
+    broken.SuspectsOfAllCrashesMixed: "order",
+    broken.SuspectsShownByRank: "counters",
+    broken.FenceFollowsAttempt: "fence",
+    broken.TokensReused: "token",
+    broken.ApplyForgetsItsToken: "event",
+    broken.ApplyTrustsTheToken: "one end",
+    broken.CountersKept: "counters",
+    broken.FollowUpsFirst: "refused",
+    broken.FollowUpsForgotten: "lost",
+    broken.KeyFreedByAnyone: "key",
+    broken.KeyNeverFreed: "key",
+    broken.KeyNotRetaken: "key",
+    broken.FingerprintIgnored: "key",
+    broken.NumbersReused: "event",
+    broken.LastNumberForgotten: "event",
+    broken.NumbersSkipped: "event",
+    broken.StartsUnasked: "event",
+    broken.SubmissionsUnlogged: "event",
+    broken.NumberedBeforeCommit: "event",
+    broken.PrunesTheUnread: "lost",
+}
+# Those that break what the checker does not judge: instants of the store's own clock (leases, keys
+# that a completed job holds), what lists show, records, leaders, contents, and moving to another.
+NOT_JUDGED = BROKEN.keys() - CAUGHT.keys()
+
+
+@pytest.mark.parametrize("store", CAUGHT, ids=lambda store: store.__name__)
+async def test_the_checker_catches(store: type[MemoryStore]) -> None:
+    topic = BROKEN[store].partition(".")[0]
+    rules = sorted(all_rules(), key=lambda rule: rule.topic != topic)
+    for rule in rules:
+        if str(rule) != MADE_UP and CAUGHT[store] in await found_by(rule, store):
+            return
+    pytest.fail(f"no rule of the suite shows {CAUGHT[store]!r}")
+
+
+async def found_by(rule: Rule, store: type[MemoryStore]) -> set[str]:
+    harness = RecordedHarness(MemoryHarness(store))
+    try:
+        await asyncio.wait_for(rule.check(harness), timeout=10)
+    except Exception:  # the suite catches it too; what was recorded counts
+        pass
+    report = check(harness.history.calls, rest=harness.rest, within=YEARS)
+    return {violation.rule for violation in report.violations}
+
+
+def test_what_is_not_judged_is_known() -> None:
+    assert len(NOT_JUDGED) == 31, sorted(store.__name__ for store in NOT_JUDGED)
