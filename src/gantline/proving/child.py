@@ -34,12 +34,16 @@ from gantline.worker.settings import WorkerSettings
 Role = Literal["worker", "client"]
 STORE: Final = "GANTLINE_STORE"
 READY: Final = b"ready\n"
+FROZEN: Final = b"frozen "
+"""Before a number of seconds: the process stops itself, and is to be woken after that time."""
 CALM: Final = "calm"
 """A file of this name in the folder ends all faults."""
 _ORPHANED: Final = 70
 # Of the calls of a process, so many have their answer lost, and so many are never made.
 _LOST: Final = 0.012
 _REFUSED: Final = 0.008
+# And of the ends of runs, so many are written when the lease is long over.
+_LATE: Final = 0.006
 _SPARED: Final = frozenset({"open", "close", "ping", "dump", "load", "clear"})
 _LOOPS: Final = 3
 _PAUSE_SECONDS: Final = 0.1
@@ -85,16 +89,19 @@ def make_store(settings: ChildSettings, url: str) -> JobStore:
 
 
 class _Faults:
-    """Loses answers, and whole calls."""
+    """Loses answers and whole calls, and lets ends of runs come late."""
 
     def __init__(self, settings: ChildSettings) -> None:
         self._chance = Chance(settings.seed, settings.name)
         self._log = FaultLog(Path(settings.folder), settings.name)
         self._name = settings.name
+        self._lease = settings.lease
         self._calm = Path(settings.folder) / CALM
 
     async def around(self, verb: str, call: MadeCall) -> Any:
         drawn = self._chance.random()
+        if verb == "apply" and drawn > 1 - _LATE and not self._calm.exists():
+            self._freeze()
         if verb in _SPARED or drawn > _LOST + _REFUSED or self._calm.exists():
             return await call()
         if drawn > _LOST:
@@ -103,6 +110,12 @@ class _Faults:
         await call()
         self._log.add("lost answer", self._name)
         raise AnswerLost(f"The answer to {verb} was lost.")
+
+    def _freeze(self) -> None:
+        seconds = self._chance.uniform(1.5, 2.5) * self._lease
+        self._log.add("late write", self._name, seconds)
+        os.write(sys.stdout.fileno(), FROZEN + f"{seconds:.3f}\n".encode())
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 async def _work(jobs: Gantline, settings: ChildSettings) -> None:

@@ -15,8 +15,9 @@ from gantline.runtime import monotonic
 ProcessFault = Literal["kill", "deploy", "freeze", "long freeze"]
 """SIGKILL; SIGTERM; SIGSTOP for less than a lease, or for longer."""
 NetworkFault = Literal["drop", "cut answer", "cut request", "delay", "black hole"]
-StoreFault = Literal["lost answer", "refused call"]
-"""After the store did it; before."""
+StoreFault = Literal["lost answer", "refused call", "late write"]
+"""Lost after the store did it, or before; or written by a worker that was frozen just before, for
+so long that others have its runs."""
 Harm = ProcessFault | NetworkFault
 """What is done to processes from outside."""
 FaultKind = Harm | StoreFault

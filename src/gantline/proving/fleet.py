@@ -13,7 +13,7 @@ import msgspec
 
 from gantline.app.settings import PREFIX
 from gantline.contract.errors import GantlineError
-from gantline.proving.child import STORE, ChildSettings, Role
+from gantline.proving.child import FROZEN, STORE, ChildSettings, Role
 from gantline.proving.faults import FaultLog, Harm, Health, NetworkFault, ProcessFault, Step
 from gantline.proving.proxy import Proxy
 from gantline.proving.target import Route
@@ -100,6 +100,8 @@ class Slot:
                 self._fleet.is_ready(self.role)
                 if self.role == "worker":
                     health.free(self._name, "start")
+            while line := await process.stdout.readline():
+                self._later(self._thaw(float(line.removeprefix(FROZEN))))
             await process.wait()
         finally:
             if process.returncode is None:
@@ -166,8 +168,12 @@ class Slot:
                 self._later(self._cut_off(proxy, which, step.seconds))
 
     async def _freeze(self, seconds: float) -> None:
-        self._fleet.health.hinder(self._name, "freeze")
         self._send(signal.SIGSTOP)
+        await self._thaw(seconds)
+
+    async def _thaw(self, seconds: float) -> None:
+        """Wake a process that has stopped itself."""
+        self._fleet.health.hinder(self._name, "freeze")
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -203,6 +209,7 @@ class Slot:
             task.cancel()
         if self._harm:
             await asyncio.wait(self._harm)
+        self._send(signal.SIGCONT)  # what stopped itself just now has nobody to wake it
 
 
 class Fleet:
