@@ -118,15 +118,16 @@ def test_recovery_is_from_the_kill_to_the_next_start_of_what_had_not_ended() -> 
         _claim(1.0, _started(JOB), _started(OTHER)),
         _ended(2.0, OTHER),
         _claim(7.5, _started(JOB, fence=2), process="worker-2-1"),
+        _claim(8.5, _started(JOB, fence=3), process="worker-2-1"),
     ]
     faults = [Fault(5.0, "kill", "worker-1-1"), Fault(6.0, "deploy", "worker-2-1")]
     assert list(recovery_seconds(calls, faults)) == [2.5]
 
 
 def test_percentiles_are_of_what_happened() -> None:
-    assert Recovery.of([]) == Recovery(jobs=0, p50=0, p99=0, longest=0)
+    assert Recovery.of([]) == Recovery(kills=0, p50=0, p99=0, longest=0)
     assert Recovery.of(float(n) for n in range(100)) == Recovery(
-        jobs=100, p50=50, p99=99, longest=99
+        kills=100, p50=50, p99=99, longest=99
     )
 
 

@@ -48,11 +48,12 @@ def find_stalls(
 
 
 def recovery_seconds(calls: Sequence[Call], faults: Sequence[Fault]) -> Iterator[float]:
-    """For each job that a killed process ran, how long it took until it was started again."""
-    killed = {fault.process: fault.at for fault in faults if fault.kind == "kill"}
-    held: dict[UUID, tuple[int, float]] = {}
-    """Jobs of killed processes: their fence, and when that was."""
+    """For each worker that was killed with runs, how long until one of its jobs was started again.
+
+    One, for the others may wait until it is their turn.
+    """
     running: dict[str, dict[UUID, int]] = defaultdict(dict)
+    """By process: jobs whose end it has not written, and their fences."""
     starts: dict[UUID, list[tuple[int, float]]] = defaultdict(list)
     for call in calls:
         if call.ended is None:
@@ -65,12 +66,16 @@ def recovery_seconds(calls: Sequence[Call], faults: Sequence[Fault]) -> Iterator
             for asked in call.asked:
                 if isinstance(asked, Change) and asked.by_run:
                     running[call.process].pop(asked.job_id, None)
-    for process, at in killed.items():
-        held |= {job_id: (fence, at) for job_id, fence in running[process].items()}
-    for job_id, (fence, at) in held.items():
-        later = [began for other, began in starts[job_id] if other > fence and began >= at]
-        if later:
-            yield min(later) - at
+    for fault in faults:
+        if fault.kind == "kill":
+            again = [
+                began
+                for job_id, fence in running[fault.process].items()
+                for other, began in starts[job_id]
+                if other > fence and began >= fault.at
+            ]
+            if again:
+                yield min(again) - fault.at
 
 
 def find_unheard(folder: Path, rest: Rest) -> list[str]:

@@ -18,9 +18,9 @@ NOTHING: Final = "NOTHING PROVEN"
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """From the kill of a worker to the next start of each job that it ran, in seconds."""
+    """From the kill of a worker to the next start of one of the jobs that it ran, in seconds."""
 
-    jobs: int
+    kills: int
     p50: float
     p99: float
     longest: float
@@ -29,7 +29,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def of(cls, seconds: Iterable[float]) -> "Recovery":
         found = sorted(seconds)
         return cls(
-            jobs=len(found),
+            kills=len(found),
             p50=_percentile(found, 0.50),
             p99=_percentile(found, 0.99),
             longest=_percentile(found, 1),
@@ -138,7 +138,7 @@ def _lines(report: Report) -> list[str]:
         (
             "recovery",
             f"p50 {recovery.p50:.1f} s, p99 {recovery.p99:.1f} s, longest {recovery.longest:.1f} s "
-            f"({recovery.jobs} jobs of killed workers)",
+            f"({recovery.kills} workers killed with runs)",
         ),
     ]
     width = max(len(name) for name, _ in rows)
