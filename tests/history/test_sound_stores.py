@@ -159,8 +159,7 @@ async def test_workers_that_lose_calls_and_answers_are_judged_clean(
             await stack.enter_async_context(app)
         for app in apps[:2]:
             await stack.enter_async_context(app.running(settings))
-        while len(await live_sessions(raw[2])) < 2:  # a worker whose start fails has ended
-            await asyncio.sleep(0.01)
+        await started(raw[2], workers=2)
         for line in lines:
             line.is_bad = True
         await submit_and_meddle(apps[2], seed)
@@ -206,8 +205,16 @@ async def redrive_all(jobs: Gantline) -> None:
     await jobs.manager.redrive(ids, tenant_id=None, actor="op")
 
 
+async def started(store: JobStore, *, workers: int) -> None:
+    """A worker whose start fails has ended."""
+    while len(await live_sessions(store)) < workers:  # noqa: ASYNC110  # in the workers
+        await asyncio.sleep(0.01)
+
+
 async def drained(store: JobStore) -> None:
-    while any(lane.queued or lane.running for lane in await store.counts(tenant_id=None)):
+    while any(  # noqa: ASYNC110  # in the workers
+        lane.queued or lane.running for lane in await store.counts(tenant_id=None)
+    ):
         await asyncio.sleep(0.02)
 
 
