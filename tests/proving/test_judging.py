@@ -7,12 +7,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.contract.clock import SystemClock
 from gantline.contract.status import Event, JobStatus
 from gantline.proof.call import Answered, Call, Change, StartedRun
+from gantline.proving.application import POLICIES, Ear, make_application
 from gantline.proving.faults import Chance, Fault, FaultLog, Health, plan_faults, read_faults
 from gantline.proving.judging import find_stalls, recovery_seconds
 from gantline.proving.report import Recovery
 from gantline.proving.target import find_route
+from gantline.stores.memory import MemoryStore
 
 JOB, OTHER = UUID(int=1), UUID(int=2)
 
@@ -188,3 +191,8 @@ def test_a_relative_file_is_the_same_for_processes_in_other_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_route("sqlite:///a.db?sync=full").url == f"sqlite:///{tmp_path}/a.db?sync=full"
+
+
+def test_the_checker_knows_the_policies_that_the_application_declares(tmp_path: Path) -> None:
+    jobs = make_application(MemoryStore(clock=SystemClock()), Ear(tmp_path, "none"))
+    assert {one.name: one.handler.policy for one in jobs.job_types} == POLICIES

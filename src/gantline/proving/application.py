@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
@@ -13,7 +14,9 @@ from gantline.app.job_type import JobType
 from gantline.app.settings import JobDefaults
 from gantline.contract.errors import Permanent, Retry, Snooze
 from gantline.contract.job_event import JobEvent
+from gantline.contract.policy import Policy
 from gantline.contract.retry import Backoff
+from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.contract.submission import SubmitOptions
 from gantline.proving.faults import Chance
@@ -24,6 +27,18 @@ EAR: Final = "prove-ear"
 HEARD: Final = ".heard"
 QUEUES: Final = {"prove-one": 6, "prove-two": 4}
 _KEYS: Final = 40
+_RETRY: Final = Backoff(attempts=4, base=1.1, cap_seconds=1)
+# Those that are killed do not die of it: a proof kills more than any fleet.
+_MOST_CRASHES: Final = 1000
+_EVENTS: Final = ("submitted", "started", "progressed")
+_RULES: Final = Policy(retry=_RETRY, max_crashes=_MOST_CRASHES)
+POLICIES: Final[Mapping[str, Policy]] = {
+    "prove.work": _RULES,
+    "prove.limited": _RULES,
+    "prove.watched": msgspec.structs.replace(_RULES, events=frozenset(map(Event, _EVENTS))),
+    "prove.thread": _RULES,
+}
+"""For whoever judges: an application would take the settings of whoever runs the proof."""
 _ENDS: Final[dict[End, int]] = {
     "return": 12,
     "retry": 3,
@@ -62,8 +77,7 @@ def make_application(store: JobStore, ear: Ear) -> Gantline:
     """Declare all jobs on this store."""
     jobs = Gantline(
         store,
-        # Those that are killed do not die of it: a proof kills more than any fleet.
-        defaults=JobDefaults(retry=Backoff(attempts=4, base=1.1, cap_seconds=1), max_crashes=1000),
+        defaults=JobDefaults(retry=_RETRY, max_crashes=_MOST_CRASHES),
     )
 
     async def act(plan: Plan, ctx: Context) -> int:
@@ -92,7 +106,7 @@ def make_application(store: JobStore, ear: Ear) -> Gantline:
         "prove.watched",
         queue="prove-two",
         timeout=60,
-        events=("submitted", "started", "progressed"),
+        events=_EVENTS,
     )
     async def watched(plan: Plan, ctx: Context) -> int:
         return await act(plan, ctx)

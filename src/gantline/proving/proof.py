@@ -19,7 +19,7 @@ from gantline.manager.cursors import lags
 from gantline.proof.checker import check
 from gantline.proof.history import read_histories
 from gantline.proof.rest import read_rest
-from gantline.proving.application import Ear, make_application
+from gantline.proving.application import POLICIES
 from gantline.proving.child import CALM
 from gantline.proving.faults import KINDS, Fault, count_faults, plan_faults, read_faults
 from gantline.proving.fleet import Fleet, FleetSettings
@@ -174,12 +174,11 @@ class Proof:
         settings = self._settings
         rest = await read_rest(self._store)
         calls, faults = read_histories(folder), read_faults(folder)
-        jobs = make_application(self._store, Ear(folder, "none"))
         checked = check(
             calls,
             rest=rest,
             within=timedelta(seconds=settings.stall_seconds),
-            policies={one.name: one.handler.policy for one in jobs.job_types},
+            policies=POLICIES,
         )
         judged = Judged.of(checked.violations)
         unended = [

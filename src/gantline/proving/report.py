@@ -9,7 +9,7 @@ import msgspec
 from gantline.proof.facts import Violation
 
 _LOST: Final = frozenset({"lost"})
-_DOUBLED: Final = frozenset({"one end", "one run", "terminal", "takeover", "stored once"})
+_DOUBLED: Final = frozenset({"one end", "one run", "terminal", "takeover"})
 _EVENTS: Final = frozenset({"event"})
 _MOST_SHOWN: Final = 20
 PROVEN: Final = "PROVEN"
