@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
@@ -60,17 +60,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ear:
-    """Writes down which events a durable consumer was given, before it is confirmed."""
+    """A durable consumer: writes down which events it was given, before that is confirmed."""
+
+    name = EAR
 
     def __init__(self, folder: Path, process: str) -> None:
         self._path = folder / (process + HEARD)
         self._file: int | None = None
 
-    def hear(self, event: JobEvent) -> None:
+    async def consume(self, events: Sequence[JobEvent]) -> None:
         if self._file is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
-        os.write(self._file, f"{event.job.job_id} {event.entry.version}\n".encode())
+        heard = (f"{event.job.job_id} {event.entry.version}\n" for event in events)
+        os.write(self._file, "".join(heard).encode())
 
 
 def make_application(store: JobStore, ear: Ear) -> Gantline:
@@ -116,10 +119,7 @@ def make_application(store: JobStore, ear: Ear) -> Gantline:
         _end_of(plan, ctx)
         return ctx.fence
 
-    @jobs.on("job.*", name=EAR, from_start=True)
-    async def hear(event: JobEvent) -> None:
-        ear.hear(event)
-
+    jobs.add_consumer(ear, from_start=True)
     return jobs
 
 

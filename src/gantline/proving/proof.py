@@ -29,6 +29,7 @@ from gantline.proving.target import SCHEMA_LEFT, find_route, refuse_unless_empty
 from gantline.runtime import monotonic
 
 _PROGRESS_SECONDS: Final = 5.0
+_UNKNOWN: Final = 2**62
 _REPORT: Final = "report.json"
 
 
@@ -43,7 +44,7 @@ class ProofSettings(msgspec.Struct, frozen=True, kw_only=True):
     stall_seconds: float = 20.0
     """A due job that waits longer, while a worker could run it, is a stall."""
     settle_seconds: float = 90.0
-    """How long after the faults all jobs must have ended."""
+    """After the faults: how long all may stand still before the rest is given up."""
     keep: Path | None = None
     """Where histories, logs and faults are kept; else they are removed."""
     wrap: str = ""
@@ -141,23 +142,27 @@ class Proof:
         return self._stop.is_set()
 
     async def _until_all_ended(self, folder: Path) -> None:
-        """Wait until no job waits or runs and all events are delivered, or the time is up."""
+        """Wait until no job is live and all events are delivered, or nothing moves any more."""
         reporting = asyncio.create_task(self._report_for_ever("Letting all jobs end", folder))
+        least, since = _UNKNOWN, monotonic()
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.settle_seconds):
-                    while await self._is_busy():  # noqa: ASYNC110  # in other processes
-                        await asyncio.sleep(0.5)
+            while left := await self._left_to_do():
+                if left < least:
+                    least, since = left, monotonic()
+                elif monotonic() - since > self._settings.settle_seconds:
+                    return
+                await asyncio.sleep(0.5)
         finally:
             await _cancel(reporting)
 
-    async def _is_busy(self) -> bool:
+    async def _left_to_do(self) -> int:
+        """How many jobs are live, and how many events are still to be delivered."""
         try:
-            is_busy = _live(await self._store.counts(tenant_id=None)) > 0
-            is_numbering = await self._store.sequence(limit=500) > 0
-            return is_busy or is_numbering or any((await lags(self._store)).values())
+            live = _live(await self._store.counts(tenant_id=None))
+            numbered = await self._store.sequence(limit=500)
+            return live + numbered + sum((await lags(self._store)).values())
         except StoreUnavailable:  # whoever proves may restart the server
-            return True
+            return _UNKNOWN
 
     async def _report_for_ever(self, doing: str, folder: Path) -> None:
         jobs = ended = 0
