@@ -47,7 +47,7 @@ _LATE: Final = 0.006
 _SPARED: Final = frozenset({"open", "close", "ping", "dump", "load", "clear"})
 _LOOPS: Final = 3
 _PAUSE_SECONDS: Final = 0.1
-_MOST_WAITING: Final = 150
+_MOST_WAITING: Final = 40
 _TRIES: Final = 5
 _DRAIN: Final = timedelta(seconds=2)
 
@@ -152,7 +152,7 @@ async def _submit_for_ever(jobs: Gantline, chance: Chance) -> None:
     while True:
         await asyncio.sleep(chance.uniform(0, 2 * _PAUSE_SECONDS))
         with suppress(StoreUnavailable):
-            if chance.random() < 0.1:
+            if chance.random() < 0.2:
                 await _until_few_wait(jobs)
         job_id = await _submit_one(jobs, chance)
         if job_id is not None and chance.random() < 0.08:
