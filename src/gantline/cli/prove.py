@@ -77,7 +77,7 @@ async def prove_(
             choice.source,
             settings,
             label=label,
-            notify=lambda progress: line.write(_text(progress, 60 * minutes)),
+            notify=lambda progress: line.write(_text(progress)),
             begun=_stop_by_signals,
         )
     finally:
@@ -104,8 +104,8 @@ def _stop_by_signals(proof: Proof) -> None:
             loop.add_signal_handler(number, stop)
 
 
-def _text(progress: Progress, seconds: float) -> str:
-    of = f" of {seconds:.0f} s" if progress.elapsed <= seconds else " s"
+def _text(progress: Progress) -> str:
+    of = f" of {progress.of:.0f} s" if progress.of else " s"
     return (
         f"{progress.doing}: {progress.elapsed:.0f}{of}, {progress.jobs} jobs, "
         f"{progress.ended} ended, {progress.faults} faults"

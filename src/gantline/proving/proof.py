@@ -56,6 +56,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     doing: str
     elapsed: float
+    of: float
+    """Seconds; 0 for what takes as long as it takes."""
     jobs: int
     ended: int
     faults: int
@@ -120,7 +122,9 @@ class Proof:
     async def _make_faults(self, fleet: Fleet, folder: Path) -> float:
         """Return for how long it was done."""
         self._began = monotonic()
-        reporting = asyncio.create_task(self._report_for_ever("Making faults", folder))
+        reporting = asyncio.create_task(
+            self._report_for_ever("Making faults", folder, of=self._settings.seconds)
+        )
         plan = plan_faults(
             self._settings.seed, lease=self._settings.lease, has_proxy=self._route.has_proxy
         )
@@ -164,7 +168,7 @@ class Proof:
         except StoreUnavailable:  # whoever proves may restart the server
             return _UNKNOWN
 
-    async def _report_for_ever(self, doing: str, folder: Path) -> None:
+    async def _report_for_ever(self, doing: str, folder: Path, *, of: float = 0.0) -> None:
         jobs = ended = 0
         while True:
             with suppress(StoreUnavailable):
@@ -172,7 +176,7 @@ class Proof:
                 jobs = _total(lanes)
                 ended = jobs - _live(lanes)
             elapsed = monotonic() - self._began
-            self._notify(Progress(doing, elapsed, jobs, ended, count_faults(folder)))
+            self._notify(Progress(doing, elapsed, of, jobs, ended, count_faults(folder)))
             await asyncio.sleep(_PROGRESS_SECONDS)
 
     async def _judge(self, fleet: Fleet, folder: Path, seconds: float) -> Report:

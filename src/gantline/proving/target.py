@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -110,4 +111,5 @@ def remove_file(file: Path) -> str:
     """Remove a SQLite file that the proof has made; say so."""
     for left in (file, *(Path(f"{file}{suffix}") for suffix in ("-wal", "-shm"))):
         left.unlink(missing_ok=True)
+    rmtree(f"{file}-wake", ignore_errors=True)  # sockets of processes that were killed
     return "The file that the proof has made is removed."
