@@ -107,13 +107,14 @@ def test_what_is_due_does_not_wait_without_a_reason(lived: Lived) -> None:
     (lane,) = rest.counts
     rest = replace(rest, counts=(replace(lane, scheduled=0),))
     assert lived.broken(rest) == {"waiting"}
-    for reason in (
+    reasons: tuple[dict[str, Any], ...] = (
         {"served": frozenset({("default", "other")})},
         {"served": frozenset()},
         {"stopped_queues": frozenset({"default"})},
         {"stopped_types": frozenset({"test"})},
         {"is_closed": True},
-    ):
+    )
+    for reason in reasons:
         assert lived.broken(replace(rest, **reason)) == set()
 
 

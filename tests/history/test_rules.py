@@ -7,7 +7,7 @@ import pytest
 
 from gantline.contract.query import LaneRequest
 from gantline.contract.status import Event, JobStatus, Reason
-from gantline.proof.call import NEVER, Answer
+from gantline.proof.call import NEVER, Answer, StartedRun
 from gantline.proof.checker import check
 from tests.history.large import large, timed
 from tests.history.story import (
@@ -35,6 +35,10 @@ def a_life(story: Story, event: Event = Event.COMPLETED) -> None:
     story.insert("a")
     story.claim(run("a"))
     story.apply(ended("a", event), applied(3))
+
+
+def claiming(*runs: StartedRun) -> Step:
+    return lambda s: s.claim(*runs)
 
 
 def keeps(*steps: Step) -> None:
@@ -225,7 +229,7 @@ def test_the_next_run_has_the_counters_that_the_last_one_left(event: Event) -> N
     for wrong in ({"attempt": 3}, {"crashes": 2}, {"snoozes": 2}, {"priority": 0}):
         fields = {"attempt": after.attempt, "crashes": after.crashes, "snoozes": after.snoozes}
         other = run("a", 2, **fields | wrong)
-        breaks("counters", lambda s: a_life(s, event), lambda s, other=other: s.claim(other))
+        breaks("counters", lambda s: a_life(s, event), claiming(other))
 
 
 def test_of_two_ends_that_are_unknown_either_may_have_left_the_counters() -> None:
@@ -288,7 +292,7 @@ def test_the_order_within_a_claim_is_priority_then_time_due_then_id() -> None:
     ]
     keeps(lambda s: s.claim(*runs))
     for wrong in ([1, 0, 2], [0, 2, 1]):
-        breaks("order", lambda s, wrong=wrong: s.claim(*(runs[index] for index in wrong)))
+        breaks("order", claiming(*(runs[index] for index in wrong)))
     late = [run(jobs[0], due_at=6.0), run(jobs[1], due_at=5.0)]
     breaks("order", lambda s: s.claim(*late))
 

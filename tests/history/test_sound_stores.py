@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -87,18 +88,15 @@ class Line:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self.is_bad = False
-        self.faults = 0
 
     async def around(self, verb: str, call: Call) -> Any:
         kind = self._chance.random() if self.is_bad else 1.0
         await asyncio.sleep(0)
         if kind < 0.1:
-            self.faults += 1
             raise StoreUnavailable("lost on the way there")
         answer = await call()
         await asyncio.sleep(0)
         if kind < 0.2:
-            self.faults += 1
             raise AnswerLost("lost on the way back")
         return answer
 
@@ -107,7 +105,7 @@ def declared(store: JobStore) -> Gantline:
     jobs = Gantline(store)
     waits = Backoff(attempts=3, cap_seconds=0.02)
 
-    @jobs.job("work", retry=waits, events={Event.SUBMITTED, Event.STARTED})
+    @jobs.job("work", retry=waits, events=("submitted", "started"))
     async def work(kind: int, context: Context) -> None:
         match kind % 8:
             case 0:
@@ -162,19 +160,19 @@ async def test_workers_that_lose_calls_and_answers_are_judged_clean(
         await started(raw[2], workers=2)
         for line in lines:
             line.is_bad = True
-        await submit_and_meddle(apps[2], seed)
+        while not has_lost_enough(history.calls):
+            await submit_and_meddle(apps[2], seed)
         for line in lines:
             line.is_bad = False
         await drained(raw[2])
         await redrive_all(apps[2])
         await drained(raw[2])
         rest = await read_rest(raw[2])
-    assert sum(line.faults for line in lines) > 50
     report = check(history.calls, rest=rest)
     assert report.violations == (), str(report)
-    assert report.unknown > 50
-    assert len(rest.jobs) > 60
-    assert_is_thorough(history.calls, rest)
+    # It did show what can go wrong: else its silence would prove nothing.
+    events = {row.event for log in rest.logs.values() for row in log}
+    assert events >= {Event.COMPLETED, Event.FAILED, Event.RETRIED, Event.SNOOZED, Event.REDRIVEN}
 
 
 async def submit_and_meddle(jobs: Gantline, seed: int) -> None:
@@ -218,8 +216,6 @@ async def drained(store: JobStore) -> None:
         await asyncio.sleep(0.02)
 
 
-def assert_is_thorough(calls: list[RecordedCall], rest: Rest) -> None:
-    """The run did show what can go wrong: else its silence would prove nothing."""
-    events = {row.event for log in rest.logs.values() for row in log}
-    assert events >= {Event.COMPLETED, Event.FAILED, Event.RETRIED, Event.SNOOZED, Event.REDRIVEN}
-    assert {call.verb for call in calls if call.error} >= {"insert", "claim", "apply"}
+def has_lost_enough(calls: list[RecordedCall]) -> bool:
+    lost = Counter(call.verb for call in calls if call.error)
+    return lost.total() > 50 and {"insert", "claim", "apply"} <= lost.keys()
