@@ -76,7 +76,7 @@ def test_an_early_end_is_reported_and_leaves_nothing(place: Place) -> None:
 
 @pytest.mark.wide
 def test_no_process_outlives_a_proof_that_is_killed_not_even_a_frozen_one(place: Place) -> None:
-    with place.process("prove", "--seed", "5", "--workers", "2") as proof:
+    with place.process("prove", "--seed", "5", "--workers", "2", "--keep", "kept") as proof:
         proof.wait_for("Making faults: 5 of 60 s")
         children = _children(proof.process.pid)
         os.kill(children[0], signal.SIGSTOP)
