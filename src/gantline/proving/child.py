@@ -6,6 +6,7 @@ The store is named by GANTLINE_STORE. It ends with the process that started it.
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -39,6 +40,7 @@ FROZEN: Final = b"frozen "
 CALM: Final = "calm"
 """A file of this name in the folder ends all faults."""
 _ORPHANED: Final = 70
+_PR_SET_PDEATHSIG: Final = 1
 # Of the calls of a process, so many have their answer lost, and so many are never made.
 _LOST: Final = 0.012
 _REFUSED: Final = 0.008
@@ -68,6 +70,9 @@ class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
 def end_with_parent(pipe: int) -> None:
     """End at once when the other end of the pipe, which the parent alone has, is closed."""
     os.set_inheritable(pipe, False)
+    if sys.platform == "linux":
+        # One that is stopped sees no pipe end; the kernel kills it all the same.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
     def wait() -> None:
         while os.read(pipe, 1):
