@@ -205,6 +205,11 @@ SECTIONS: Final = (
                 "guides/writing-a-store.md",
                 "the conformance suite, over a store of your own",
             ),
+            Page(
+                "Prove it on your own store",
+                "guides/proving.md",
+                "gantline prove: faults on your servers, and whether anything is lost or doubled",
+            ),
             Page("Deploying", "guides/deploying.md", "systemd, Kubernetes, KEDA, rolling out"),
             Page(
                 "Watching it at work",

@@ -19,6 +19,7 @@ from gantline.cli.jobs import job
 from gantline.cli.keys import key
 from gantline.cli.operate import config, sessions, stats
 from gantline.cli.output import Output
+from gantline.cli.prove import prove_
 from gantline.cli.queues import queue
 from gantline.cli.schedules import schedule
 from gantline.cli.serve import api
@@ -75,8 +76,8 @@ def main(context: click.Context, /, output: str, **flags: str | None) -> None:
 
 
 for part in (
-    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, events, job, key, queue),
-    *(schedule, sessions, stats, store_group, type_, webhook, worker),
+    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, events, job, key, prove_),
+    *(queue, schedule, sessions, stats, store_group, type_, webhook, worker),
 ):
     main.add_command(part)
 

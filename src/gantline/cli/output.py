@@ -71,6 +71,13 @@ class Output:
                 _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
             )
 
+    def text_or_one(self, text: str, row: Row) -> None:
+        """Print a text for people, or as JSON the data that it is made of."""
+        if self._format == "table":
+            click.echo(text)
+        else:
+            self.one(row)
+
     def one_with(self, row: Row, name: str, rows: Sequence[Row], columns: Columns) -> None:
         """Print one thing and a list that belongs to it."""
         if self._format != "table":

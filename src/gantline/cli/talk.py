@@ -101,3 +101,24 @@ class ProgressLine:
         seconds = monotonic() - self._began
         rate = f" ({progress.done / seconds:.0f}/s)" if seconds >= 1 else ""
         return f"{text}: {progress.done}{of}{rate}"
+
+
+class LastLine:
+    """A line that says how things stand: on a terminal it is written over, else one follows."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._is_begun = False
+
+    def write(self, text: str) -> None:
+        if self._is_terminal:
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            self._is_begun = True
+        else:
+            say(text)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._is_begun:
+            click.echo(err=True)
+        self._is_begun = False

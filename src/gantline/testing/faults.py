@@ -1,49 +1,16 @@
 """Faults, put around every call of a store."""
 
-import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
-from gantline.contract.errors import StoreUnavailable
 from gantline.contract.store import JobStore
+from gantline.proof.intercepting import AnswerLost, Around, intercepted
+from gantline.proof.intercepting import MadeCall as Call
 
-Call = Callable[[], Awaitable[Any]]
-Around = Callable[[str, Call], Awaitable[Any]]
-"""Given the name of a verb and the call itself, decide what happens."""
-
-
-class AnswerLost(StoreUnavailable):
-    """The store did the call, but its answer never arrived."""
+__all__ = ["AnswerLost", "Around", "Call", "Crash", "CrashPoint", "intercepted", "losing_answers"]
 
 
 class Crash(BaseException):
     """The process died here. Nothing may catch it but the test."""
-
-
-class _Intercepted:
-    """Stands for a store and passes each verb through `around`.
-
-    Forwards by name on purpose: the protocol stays the only list of verbs.
-    """
-
-    def __init__(self, store: JobStore, around: Around) -> None:
-        self._store = store
-        self._around = around
-
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(verb):
-            return verb
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._around(name, lambda: verb(*args, **kwargs))
-
-        return call
-
-
-def intercepted(store: JobStore, around: Around) -> JobStore:
-    """Wrap a store so that every call goes through `around`."""
-    return cast("JobStore", _Intercepted(store, around))
 
 
 def losing_answers(store: JobStore) -> JobStore:
