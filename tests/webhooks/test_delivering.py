@@ -12,7 +12,7 @@ from cloudevents.core.v1.event import CloudEvent
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gantline import Gantline
-from gantline.contract.errors import InvalidInput
+from gantline.contract.errors import InvalidInput, StoreUnavailable
 from gantline.contract.webhook import BodyFormat, DeliveryStatus, WebhookSpec
 from gantline.webhooks import verify
 from gantline.webhooks.bodies import LARGEST
@@ -291,6 +291,28 @@ async def test_endpoints_are_read_once_for_all_events_of_a_page(receiver: Receiv
         await shop.work()
         assert len(await shop.deliveries(issued, DeliveryStatus.DELIVERED)) == 20
         assert asked == ["default"]
+
+
+async def test_a_store_that_does_not_answer_costs_a_delivery_no_attempt(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: seed 231. It waited for half an hour, as after a third refusal."""
+    issued = await shop.endpoint()
+    await shop.ship()
+    await shop.kit.drain()
+    await shop.told()
+
+    async def unavailable(tenant_id: str) -> Any:
+        raise StoreUnavailable("The store is away.")
+
+    with monkeypatch.context() as away:
+        away.setattr(shop.webhooks, "read_cached", unavailable)
+        await shop.kit.drain()
+    assert shop.receiver.received == []
+    shop.kit.clock.advance(timedelta(seconds=10))
+    await shop.kit.drain()
+    assert len(shop.receiver.received) == 1
+    assert (await shop.delivery(issued)).attempts == 1
 
 
 @pytest.mark.parametrize("what", ["made", "enabled"])

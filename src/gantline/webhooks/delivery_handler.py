@@ -13,6 +13,7 @@ from gantline.contract.errors import (
     Retry,
     Snooze,
     StoreCorrupt,
+    StoreUnavailable,
 )
 from gantline.runtime import random
 from gantline.webhooks.concurrency import EndpointLimits
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 GONE: Final = "WEBHOOK_GONE"
 DISABLED: Final = "WEBHOOK_DISABLED"
+_STORE_AWAY: Final = timedelta(seconds=5)
 
 
 class DeliveryHandler:
@@ -61,7 +63,10 @@ class DeliveryHandler:
         sender = self._sender
         if sender is None:
             sender = await asyncio.to_thread(self._prepare)
-        stored = await self._find_endpoint(delivery, ctx)
+        try:
+            stored = await self._find_endpoint(delivery, ctx)
+        except StoreUnavailable:  # no fault of the receiver, whose retries wait for hours
+            raise Snooze(_STORE_AWAY) from None
         response = await self._send_within_limits(sender, delivery, stored, ctx)
         decision = decide_delivery(response, self._app.clock.now())
         try:
