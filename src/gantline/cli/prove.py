@@ -11,7 +11,7 @@ import click
 
 from gantline.cli.command import FAILED, command
 from gantline.cli.output import Output
-from gantline.cli.session import Cli, pass_cli, warn_of
+from gantline.cli.session import Cli, warn_of
 from gantline.cli.store_choice import store_label
 from gantline.cli.talk import LastLine, say
 from gantline.contract.errors import InvalidInput
@@ -44,7 +44,6 @@ _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
     type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
     help="Keep histories, logs and faults in this folder.",
 )
-@pass_cli
 @command
 async def prove_(
     cli: Cli, minutes: float, workers: int, seed: int | None, as_json: bool, keep: Path | None
