@@ -119,6 +119,9 @@ async def test_a_worker_that_gets_no_socket_leaves_no_thread_and_no_session() ->
         with pytest.raises(OSError, match="too many open files"):
             await worker.run()
         assert await live_sessions(app.store) == []
+    for thread in threading.enumerate():
+        if thread.name == "gantline-lease-keeper":
+            thread.join(5)  # its loop has ended, and the thread is about to
     assert own_threads() == before
 
 

@@ -85,6 +85,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "webhook_source",
         "webhook_disable_days",
         "log_format",
+        "history",
     ]
     assert [row["setting"] for row in rows] == names
     for row in rows:

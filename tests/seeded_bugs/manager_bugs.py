@@ -201,8 +201,9 @@ MANAGER_BUGS: Final = (
         (
             code(
                 "gantline.webhooks.fan_out:FanOut.consume",
-                "if jobs:\n        await self._insert(jobs)",
-                "if jobs:\n        try:\n            await self._insert(jobs)\n"
+                "if jobs:\n        await self._app.manager.submitter.insert(jobs)",
+                "if jobs:\n        try:\n"
+                "            await self._app.manager.submitter.insert(jobs)\n"
                 "        except Exception:\n            pass",
             ),
         ),
@@ -215,7 +216,7 @@ MANAGER_BUGS: Final = (
         (
             code(
                 "gantline.webhooks.delivery_handler:DeliveryHandler.deliver",
-                "wait = choose_wait(ctx.attempt, stored.spec, jitter=self._jitter())",
+                "wait = choose_wait(ctx.attempt, stored.spec, jitter=random())",
                 "return result",
             ),
         ),

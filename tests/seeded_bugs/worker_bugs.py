@@ -235,7 +235,7 @@ WORKER_BUGS: Final = (
         "a run of which a cancel was requested goes on, and is retried",
         (
             code(
-                "gantline.worker.active:ActiveRun.run_as_known",
+                "gantline.worker.active_run:ActiveRun.run_as_known",
                 "return msgspec.structs.replace(self.run, cancel_requested=True)",
                 "return self.run",
             ),
