@@ -22,6 +22,9 @@ _PATIENCE_SECONDS: Final = 10.0
 """After how long without an answer a caller gives up, as the drivers of real stores do."""
 
 
+LATEST_EFFECT_SECONDS: Final = 20.0
+
+
 class Fault(StrEnum):
     """What may happen to one call of a store."""
 
@@ -94,7 +97,7 @@ class Network:
             case Fault.REFUSED:
                 raise StoreUnavailable(f"The simulation refused {verb}.")
             case Fault.LATE if self.server is not None and self.chances.has_late_effects:
-                seconds = process.random.uniform(0.0, 20.0)
+                seconds = process.random.uniform(0.0, LATEST_EFFECT_SECONDS)
                 self.server.main.call_later(seconds, self._do_later, call)
                 await asyncio.sleep(process.random.uniform(0.0, _PATIENCE_SECONDS))
                 raise StoreUnavailable(f"The simulation delays {verb}.")

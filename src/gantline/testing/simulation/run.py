@@ -45,7 +45,7 @@ from gantline.testing.simulation.application import (
     SimulatedApplication,
     make_application,
 )
-from gantline.testing.simulation.network import Network
+from gantline.testing.simulation.network import LATEST_EFFECT_SECONDS, Network
 from gantline.testing.simulation.outside import Outside, wrong_effects
 from gantline.testing.simulation.script import (
     Act,
@@ -429,6 +429,7 @@ class _Simulation:
         self._network.is_calm = True
         for process in self._world.processes:
             process.frozen_until = process.main.blocked_until = 0.0
+        await asyncio.sleep(LATEST_EFFECT_SECONDS)  # a pause may be under way that nobody waits for
         switches = Switches(truth)
         await _insist(lambda: reopen(truth))
         for queue in sorted(set(QUEUES.values())):
