@@ -32,7 +32,8 @@ _UNWRITTEN_PER_SLOT: Final = 6
 """Ends that may wait: as many as a worker allows, what runs, and what is being claimed."""
 _LIMITED: Final = "limited"
 _SAME: Final = 1e-9
-_LATE: Final = timedelta(seconds=15)
+_LATE: Final = timedelta(seconds=40)
+"""A worker without schedules and hints looks for new ones every 15 s, and a look may take seconds."""
 
 
 class Outside:
