@@ -33,7 +33,7 @@ _UNWRITTEN_PER_SLOT: Final = 6
 _LIMITED: Final = "limited"
 _SAME: Final = 1e-9
 _LATE: Final = timedelta(seconds=40)
-"""A worker without schedules and hints looks for new ones every 15 s, and a look may take seconds."""
+"""A worker without schedules and hints looks for new ones every 15 s, and a look takes time."""
 
 
 class Outside:
