@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 
 _PAYLOAD: Final = bytes(200)
 # As the store has it, so that both write the same file equally often.

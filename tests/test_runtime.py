@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gantline
 from gantline.contract.clock import SystemClock
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 from gantline.runtime import Machine, hosted_by, jittered, monotonic, new_uuid, random, start_thread
 
 _SOURCE = Path(gantline.__file__).parent

@@ -12,7 +12,7 @@ import psycopg
 
 from gantline import Context, Gantline
 from gantline.contract.errors import StoreUnavailable
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 from gantline.testing.liveness import watching
 from gantline.testing.readiness import of_worker
 from gantline.worker.settings import WorkerSettings

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.api.problems import invalid_parameter
-from gantline.contract.identity import uuid_text
+from gantline.contract.job_id import uuid_text
 from gantline.runtime import random_bytes
 
 CORRELATION: Final = "x-correlation-id"

@@ -18,7 +18,7 @@ from gantline.api.documents import (
     StatusDocument,
 )
 from gantline.contract.classify import exception_name
-from gantline.contract.identity import uuid_text
+from gantline.contract.job_id import uuid_text
 from gantline.contract.query import DeadCount
 from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.status import DEAD, ON_REQUEST, Event, JobStatus

@@ -10,7 +10,7 @@ import msgspec
 from gantline.contract import payload as rules
 from gantline.contract.clock import as_utc
 from gantline.contract.errors import InvalidEnvelope, InvalidFormat, Problem
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 from gantline.contract.text import name_problem
 from gantline.runtime import now
 

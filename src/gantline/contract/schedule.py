@@ -12,7 +12,7 @@ import msgspec
 
 from gantline.contract.clock import is_within_time, later, to_micros
 from gantline.contract.errors import InvalidEnvelope, InvalidInput, Problem
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,

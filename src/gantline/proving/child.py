@@ -22,7 +22,7 @@ import msgspec
 from gantline.app.gantline import Gantline
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import GantlineError, StoreUnavailable
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 from gantline.contract.store import JobStore
 from gantline.proof.history import HistoryFile, recorded
 from gantline.proof.intercepting import AnswerLost, MadeCall, intercepted

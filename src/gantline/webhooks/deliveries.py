@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound
-from gantline.contract.identity import new_job_id
+from gantline.contract.job_id import new_job_id
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import DEAD, Event, JobStatus

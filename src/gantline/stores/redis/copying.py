@@ -12,7 +12,7 @@ import msgspec
 
 from gantline.contract.clock import to_micros
 from gantline.contract.errors import StoreCorrupt
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.query import JobFilter
 from gantline.contract.records import Record
 from gantline.contract.status import ON_REQUEST, JobStatus

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.text import is_storable
 from gantline.stores.redis import scripts

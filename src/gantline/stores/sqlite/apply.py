@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from gantline.contract.clock import later_micros
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.records import write_is_allowed
 from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
 from gantline.contract.snapshot import rank

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import from_micros, later_micros, span_micros, to_micros
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from gantline.contract.clock import to_micros
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.snapshot import rank
 from gantline.contract.status import ON_REQUEST, JobStatus
 from gantline.contract.stored import (

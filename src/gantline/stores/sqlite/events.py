@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.snapshot import LogEntry, LoggedEvent
 from gantline.contract.status import Event, JobStatus, Reason
 from gantline.stores.sql.rows import log_from_row

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gantline.contract.clock import later_micros, to_micros
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, NewJob

@@ -12,7 +12,7 @@ from uuid import UUID
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, to_micros
 from gantline.contract.errors import StoreUnavailable
-from gantline.contract.identity import uuid_from_bytes
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,

@@ -2,6 +2,7 @@
 
 --seed 12 --store memory     one seed, with its record
 --minutes 3                  seeds on every store, on all processors
+--calls 10000000             the same, until each store was asked so often for something
 --script failed.json         a script that was stored
 """
 
@@ -9,11 +10,12 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from itertools import count, islice
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import count
+from math import inf
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -26,9 +28,11 @@ _AT_ONCE: Final = 2
 """How many seeds a process runs before the time is looked at."""
 
 
-class Tally(msgspec.Struct):
-    """What many runs came to."""
+class Tally(msgspec.Struct, kw_only=True, rename="camel"):
+    """What many runs on one store came to."""
 
+    store: StoreKind
+    first_seed: int
     seeds: int = 0
     calls: int = 0
     idle_calls: int = 0
@@ -36,6 +40,8 @@ class Tally(msgspec.Struct):
     faults: Counter[str] = msgspec.field(default_factory=Counter)
     jobs: int = 0
     runs: int = 0
+    minutes: float = 0.0
+    processors: int = 0
     failed: list[tuple[int, str]] = []
 
     def add(self, report: Report) -> None:
@@ -47,6 +53,10 @@ class Tally(msgspec.Struct):
         self.runs += report.runs
         if report.violations:
             self.failed.append((report.seed, report.violations[0]))
+
+    @property
+    def busy_calls(self) -> int:
+        return self.calls - self.idle_calls
 
     def __str__(self) -> str:
         return (
@@ -61,13 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gantline.testing.simulation")
     parser.add_argument("--seed", type=int, help="the first seed, or the only one")
     parser.add_argument("--minutes", type=float, help="how long; without it one seed is run")
+    parser.add_argument("--calls", type=int, help="how many verb calls that are not idle")
     parser.add_argument("--store", choices=get_args(StoreKind), action="append")
     parser.add_argument("--script", type=Path, help="run a stored script")
     parser.add_argument("--keep", type=Path, help="where to store the script of a seed that fails")
+    parser.add_argument("--results", type=Path, help="a file for the sums of many seeds, as JSON")
     options = parser.parse_args(arguments)
     stores: list[StoreKind] = options.store or list(get_args(StoreKind))
-    if options.minutes is not None:
-        return _run_for(options.minutes, options.seed or 1, stores, options.keep)
+    if options.minutes is not None or options.calls is not None:
+        seconds = inf if options.minutes is None else 60 * options.minutes / len(stores)
+        most = _Most(seconds, inf if options.calls is None else options.calls)
+        tallies = [_run_many(store, options.seed or 1, most) for store in stores]
+        if options.results is not None:
+            _write(tallies, options.results)
+        return any(tally.failed for tally in tallies)
     if options.script is not None:
         script = msgspec.json.decode(options.script.read_bytes(), type=Script)
         return _show(script, options.keep)
@@ -94,32 +111,41 @@ def _show(script: Script, keep: Path | None) -> int:
     return bool(report.violations)
 
 
-def _run_for(minutes: float, first: int, stores: Sequence[StoreKind], keep: Path | None) -> int:
-    """Give each store the same time; seeds go to all processors."""
-    failed = 0
-    for store in stores:
-        tally, until = Tally(), monotonic() + 60 * minutes / len(stores)
-        with ProcessPoolExecutor() as pool:
-            batches = _batches(first, store, until)
-            waiting = [pool.submit(_run_batch, *one) for one in islice(batches, 4)]
-            while waiting:
-                for report in waiting.pop(0).result():
-                    tally.add(report)
-                if (batch := next(batches, None)) is not None:
-                    waiting.append(pool.submit(_run_batch, *batch))
-        _say(f"{store}: {tally}")
-        for seed, violation in tally.failed:
-            _say(f"  seed {seed}: {violation}")
-            _say(f"  make simulate SEED={seed} STORE={store}")
-        failed += len(tally.failed)
-    return bool(failed)
+class _Most(NamedTuple):
+    """For each store, whichever is reached first."""
+
+    seconds: float
+    calls: float
 
 
-def _batches(first: int, store: StoreKind, until: float) -> Iterator[tuple[int, StoreKind]]:
-    for seed in count(first, _AT_ONCE):
-        if monotonic() >= until:
-            return
-        yield seed, store
+def _run_many(store: StoreKind, first: int, most: _Most) -> Tally:
+    """Give seeds to all processors."""
+    tally, began = Tally(store=store, first_seed=first), monotonic()
+    tally.processors = os.cpu_count() or 1
+    with ProcessPoolExecutor(tally.processors) as pool:
+        seeds = count(first, _AT_ONCE)
+        waiting: list[Future[list[Report]]] = []
+        while True:
+            is_over = monotonic() - began >= most.seconds or tally.busy_calls >= most.calls
+            while not is_over and len(waiting) < 2 * tally.processors:
+                waiting.append(pool.submit(_run_batch, next(seeds), store))
+            if not waiting:
+                break
+            for report in waiting.pop(0).result():
+                tally.add(report)
+    tally.minutes = round((monotonic() - began) / 60, 2)
+    _say(f"{store}: {tally}")
+    for seed, violation in tally.failed:
+        _say(f"  seed {seed}: {violation}")
+        _say(f"  make simulate SEED={seed} STORE={store}")
+    return tally
+
+
+def _write(tallies: Sequence[Tally], file: Path) -> None:
+    """Stores that were not run this time keep their sums."""
+    known = msgspec.json.decode(file.read_bytes(), type=list[Tally]) if file.exists() else []
+    by_store = {tally.store: tally for tally in (*known, *tallies)}
+    file.write_bytes(msgspec.json.format(msgspec.json.encode([*by_store.values()])) + b"\n")
 
 
 def _run_batch(first: int, store: StoreKind) -> list[Report]:

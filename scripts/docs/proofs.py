@@ -1,0 +1,115 @@
+"""What the proofs came to, from tests/results and the results beside bugs and mutants."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from gantline.proving.report import Report
+from gantline.testing.simulation.__main__ import Tally
+from scripts.docs.markdown import code, table
+from tests.seeded_bugs.catching import Catch
+
+TESTS: Final = Path(__file__).parents[2] / "tests"
+STORES: Final = {
+    "memory": "memory",
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "redis": "Redis",
+}
+
+
+def simulated() -> str:
+    """For each store that is simulated: how much, and what broke."""
+    tallies = _read("results/simulation.json", Tally)
+    head = ["", *(STORES[tally.store] for tally in tallies)]
+    rows = {
+        "seeds": [f"{one.first_seed:,} to {one.first_seed + one.seeds - 1:,}" for one in tallies],
+        "verb calls that found or changed something": [f"{one.busy_calls:,}" for one in tallies],
+        "verb calls that found nothing to do": [f"{one.idle_calls:,}" for one in tallies],
+        "faults": [f"{one.faults.total():,}" for one in tallies],
+        "jobs": [f"{one.jobs:,}" for one in tallies],
+        "runs": [f"{one.runs:,}" for one in tallies],
+        "verb calls a minute": [f"{one.calls / one.minutes:,.0f}" for one in tallies],
+        "faults a minute": [f"{one.faults.total() / one.minutes:,.0f}" for one in tallies],
+        "seeds in which a rule was broken": [f"**{len(one.failed)}**" for one in tallies],
+    }
+    return table(head, [[name, *cells] for name, cells in rows.items()])
+
+
+def simulated_faults() -> str:
+    """How often each fault was made, on each store."""
+    tallies = _read("results/simulation.json", Tally)
+    kinds = sorted({kind for tally in tallies for kind in tally.faults})
+    head = ["fault", *(STORES[tally.store] for tally in tallies)]
+    return table(head, [[kind, *(f"{one.faults[kind]:,}" for one in tallies)] for kind in kinds])
+
+
+def proven() -> str:
+    """What `gantline prove` reported of each store."""
+    return _reports([(STORES[one.store], one) for one in _read("results/prove.json", Report)])
+
+
+def proven_faults() -> str:
+    """How often each fault was made, on each store."""
+    reports = _read("results/prove.json", Report)
+    kinds = list(dict.fromkeys(kind for report in reports for kind in report.faults))
+    head = ["fault", *(STORES[report.store] for report in reports)]
+    return table(head, [[kind, *(f"{one.faults[kind]:,}" for one in reports)] for kind in kinds])
+
+
+def _reports(named: Iterable[tuple[str, Report]]) -> str:
+    head = (
+        *("", "minutes", "faults", "jobs", "lost", "not ended", "ends doubled"),
+        *("events missing", "stalls", "other violations", "recovery p50", "p99"),
+    )
+    return table(head, [[name, *_cells(report)] for name, report in named])
+
+
+def _cells(report: Report) -> Sequence[str]:
+    broken = (report.lost, report.unended, report.doubled)
+    recovery = report.recovery
+    return (
+        f"{report.minutes:.1f}",
+        f"{sum(report.faults.values()):,}",
+        f"{report.jobs:,}",
+        *(f"**{count}**" for count in broken),
+        f"**{report.events_missing}** of {report.events:,}",
+        f"**{report.stalls}**",
+        f"**{report.others}**",
+        *((f"{recovery.p50:.1f} s", f"{recovery.p99:.1f} s") if recovery.kills else ("", "")),
+    )
+
+
+def bugs() -> str:
+    """How many of those that were put in are caught, by part."""
+    catches = _read("seeded_bugs/results.json", Catch)
+    rows = []
+    for part in dict.fromkeys(catch.part for catch in catches):
+        of_part = [catch for catch in catches if catch.part == part]
+        caught = [catch for catch in of_part if catch.is_caught]
+        seconds = [catch.cpu_seconds for catch in caught]
+        times = (f"{median(seconds):.1f} s", f"{max(seconds):.1f} s") if seconds else ("", "")
+        rows.append([part, str(len(of_part)), str(len(caught)), *times])
+    total = sum(catch.is_caught for catch in catches)
+    rows.append(["**all**", f"**{len(catches)}**", f"**{total}**", "", ""])
+    return table(["part", "bugs", "caught", "CPU time, median", "longest"], rows)
+
+
+def each_bug() -> str:
+    """All of them, with the seed that catches each."""
+    rows = []
+    for catch in _read("seeded_bugs/results.json", Catch):
+        by = catch.by if catch.seed is None else f"{catch.by}, seed {catch.seed}"
+        rule = catch.rule.partition(":")[0].partition(" of job")[0] if catch.is_caught else "—"
+        took = f"{catch.cpu_seconds:.1f} s" if catch.is_caught else "not caught"
+        rows.append([catch.bug, catch.what, by, code(rule), took])
+    return table(["bug", "what is wrong", "caught by", "rule", "CPU time"], rows)
+
+
+def _read(name: str, kind: Any) -> list[Any]:
+    """Keys that a result has besides are passed over."""
+    found: list[Any] = msgspec.json.decode((TESTS / name).read_bytes(), type=list[kind])
+    return found
