@@ -25,7 +25,7 @@ run: ## From a sample document to a battery passport, live on a page.
 	$(DEMO)/bin/python -m examples.battery_passport
 
 quick: check ## Check, then run the quick tests: no servers, no other processes.
-	$(BIN)/pytest -q -n 4 --quick
+	$(BIN)/pytest -q -n 4 --quick -p no:schemathesis
 
 # More processes than cores, since half of the time the tests wait.
 test: servers check ## Check, then run every test but the long proofs.

@@ -171,8 +171,8 @@ class Machine:
                 asyncio.run(main())
             except BaseException as error:
                 ended.set_exception(error)
-                raise
-            ended.set_result(None)
+            else:
+                ended.set_result(None)
 
         self.start_thread(run, name)
         return ended

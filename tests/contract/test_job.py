@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantline.contract.errors import Code, InvalidEnvelope, InvalidFormat, PayloadTooLarge
-from gantline.contract.job_id import new_job_id
 from gantline.contract.job import BROKER_KEY_LIMIT, Job, check_job, read_job
+from gantline.contract.job_id import new_job_id
 from gantline.contract.payload import encode_payload
 from gantline.runtime import new_uuid
 from gantline.testing.factories import make_job

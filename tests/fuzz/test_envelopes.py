@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gantline import Gantline
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job_id import new_job_id
 from gantline.contract.job import Job, check_job, read_job
+from gantline.contract.job_id import new_job_id
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, encode_payload
 from gantline.contract.results import Applied
 from gantline.contract.store import JobStore

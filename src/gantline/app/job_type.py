@@ -14,8 +14,8 @@ from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_sc
 from gantline.contract.bounds import declares, held, held_as
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
-from gantline.contract.job_id import new_job_id, uuid_text
 from gantline.contract.job import DEFAULT_PRIORITY, Job
+from gantline.contract.job_id import new_job_id, uuid_text
 from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions

@@ -12,7 +12,6 @@ import msgspec
 
 from gantline.contract.clock import is_within_time, later, to_micros
 from gantline.contract.errors import InvalidEnvelope, InvalidInput, Problem
-from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -21,6 +20,7 @@ from gantline.contract.job import (
     Job,
     check_job,
 )
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.recurrence import Recurrence
 
 Misfire = Literal["coalesce", "catch_up", "skip"]

@@ -103,6 +103,7 @@ class LeaseKeeper:
         self._main_seen = self._beat_at = monotonic()
         started = Future[None]()
         self._ended = start_loop(lambda: self._beat_until_stopped(started), "gantline-lease-keeper")
+        self._ended.add_done_callback(lambda ended: self._report_end(started, ended))
         await asyncio.wrap_future(started)
 
     def hold(self, runs: Iterable[tuple[RunRef, float]], *, asked_at: float) -> None:
@@ -169,6 +170,8 @@ class LeaseKeeper:
                 self._nudged.clear()
                 if self._stopping:
                     return
+                if watching.done():
+                    await watching  # raises what has ended it
                 self._forgive_what_stopped_us_both()
                 if self._loop_lag() > self._lease.total_seconds():
                     self._give_up_on_the_main_loop()
@@ -180,6 +183,17 @@ class LeaseKeeper:
             watching.cancel()
             if renewing is not None:
                 renewing.cancel()
+
+    def _report_end(self, started: "Future[None]", ended: "Future[None]") -> None:
+        """Without a keeper every lease runs out, and the work is done for nothing."""
+        error = ended.exception()
+        if error is not None and not started.done():
+            started.set_exception(error)
+        elif isinstance(error, Exception) and not self._stopping:
+            _log.critical(
+                "the thread that renews leases has failed; ending this process", exc_info=error
+            )
+            self._exit(EXIT_STUCK)
 
     def _forgive_what_stopped_us_both(self) -> None:
         """A suspended process or machine stops this thread too: no reason to blame the loop."""

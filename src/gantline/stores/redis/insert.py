@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Final
 
 from gantline.contract.clock import to_micros
-from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.job import Job
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.wakeup import EarlyHints

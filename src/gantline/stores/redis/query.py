@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.contract.clock import to_micros
-from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.job import Job
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus

@@ -15,8 +15,8 @@ import msgspec
 
 from gantline.contract.clock import LAST_MICROS, from_micros, span_micros, to_micros
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job_id import uuid_from_bytes, uuid_text
 from gantline.contract.job import Job
+from gantline.contract.job_id import uuid_from_bytes, uuid_text
 from gantline.contract.outcome import ErrorInfo
 from gantline.contract.results import Applied, NotFound, Stale
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run
