@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.docs import figures
+from scripts.docs import figures, proofs
 from scripts.docs.reference import stores
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 BLOCK: Final = re.compile(r"^<!-- made: ([\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MADE: Final[Mapping[str, Callable[[], str]]] = {
+    "bugs": proofs.bugs,
+    "each-bug": proofs.each_bug,
     "figures": figures.beside_others,
     "figures-date": figures.when_and_where,
     "losses": figures.losses,
+    "proven": proofs.proven,
+    "proven-faults": proofs.proven_faults,
+    "simulated": proofs.simulated,
+    "simulated-faults": proofs.simulated_faults,
     "stores": stores.promises,
 }
 

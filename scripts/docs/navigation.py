@@ -61,6 +61,11 @@ SECTIONS: Final = (
                 "what is promised about a job, and what is not",
             ),
             Page(
+                "What is proven",
+                "reliability.md",
+                "simulation, chaos, seeded bugs: what was run, what came of it, what is not promised",
+            ),
+            Page(
                 "The lifecycle of a job",
                 "concepts/lifecycle.md",
                 "six statuses, every move between them, who decides and what is counted",

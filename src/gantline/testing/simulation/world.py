@@ -271,7 +271,8 @@ class SimulatedHost(Machine):
             try:
                 await main()
             except BaseException as error:
-                ended.set_exception(error)
+                if not self._world.is_over:  # else it is only let go
+                    ended.set_exception(error)
                 raise
             ended.set_result(None)
 
