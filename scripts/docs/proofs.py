@@ -1,9 +1,10 @@
 """What the proofs came to, from tests/results and the results beside bugs and mutants."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,30 +22,65 @@ STORES: Final = {
 }
 
 
+class _Simulated(NamedTuple):
+    """All runs on one store."""
+
+    store: str
+    tallies: Sequence[Tally]
+
+    def total(self, name: str) -> int:
+        return sum(getattr(tally, name) for tally in self.tallies)
+
+    @property
+    def minutes(self) -> float:
+        return sum(tally.minutes * tally.processors for tally in self.tallies)
+
+    @property
+    def faults(self) -> Counter[str]:
+        return sum((tally.faults for tally in self.tallies), Counter[str]())
+
+
+def _simulated() -> list[_Simulated]:
+    tallies: list[Tally] = _read("results/simulation.json", Tally)
+    stores = dict.fromkeys(tally.store for tally in tallies)
+    return [
+        _Simulated(STORES[store], [tally for tally in tallies if tally.store == store])
+        for store in stores
+    ]
+
+
 def simulated() -> str:
     """For each store that is simulated: how much, and what broke."""
-    tallies = _read("results/simulation.json", Tally)
-    head = ["", *(STORES[tally.store] for tally in tallies)]
+    stores = _simulated()
     rows = {
-        "seeds": [f"{one.first_seed:,} to {one.first_seed + one.seeds - 1:,}" for one in tallies],
-        "verb calls that found or changed something": [f"{one.busy_calls:,}" for one in tallies],
-        "verb calls that found nothing to do": [f"{one.idle_calls:,}" for one in tallies],
-        "faults": [f"{one.faults.total():,}" for one in tallies],
-        "jobs": [f"{one.jobs:,}" for one in tallies],
-        "runs": [f"{one.runs:,}" for one in tallies],
-        "verb calls a minute": [f"{one.calls / one.minutes:,.0f}" for one in tallies],
-        "faults a minute": [f"{one.faults.total() / one.minutes:,.0f}" for one in tallies],
-        "seeds in which a rule was broken": [f"**{len(one.failed)}**" for one in tallies],
+        "seeds": [f"{one.total('seeds'):,}" for one in stores],
+        "verb calls that found or changed something": [
+            f"{one.total('busy_calls'):,}" for one in stores
+        ],
+        "verb calls that found nothing to do": [f"{one.total('idle_calls'):,}" for one in stores],
+        "faults": [f"{one.faults.total():,}" for one in stores],
+        "jobs": [f"{one.total('jobs'):,}" for one in stores],
+        "runs": [f"{one.total('runs'):,}" for one in stores],
+        "verb calls a minute of one core": [
+            f"{one.total('calls') / one.minutes:,.0f}" for one in stores
+        ],
+        "faults a minute of one core": [
+            f"{one.faults.total() / one.minutes:,.0f}" for one in stores
+        ],
+        "seeds in which a rule was broken": [
+            f"**{sum(len(tally.failed) for tally in one.tallies)}**" for one in stores
+        ],
     }
+    head = ["", *(one.store for one in stores)]
     return table(head, [[name, *cells] for name, cells in rows.items()])
 
 
 def simulated_faults() -> str:
     """How often each fault was made, on each store."""
-    tallies = _read("results/simulation.json", Tally)
-    kinds = sorted({kind for tally in tallies for kind in tally.faults})
-    head = ["fault", *(STORES[tally.store] for tally in tallies)]
-    return table(head, [[kind, *(f"{one.faults[kind]:,}" for one in tallies)] for kind in kinds])
+    stores = _simulated()
+    kinds = sorted({kind for one in stores for kind in one.faults})
+    head = ["fault", *(one.store for one in stores)]
+    return table(head, [[kind, *(f"{one.faults[kind]:,}" for one in stores)] for kind in kinds])
 
 
 def proven() -> str:

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", choices=get_args(StoreKind), action="append")
     parser.add_argument("--script", type=Path, help="run a stored script")
     parser.add_argument("--keep", type=Path, help="where to store the script of a seed that fails")
-    parser.add_argument("--results", type=Path, help="a file for the sums of many seeds, as JSON")
+    parser.add_argument("--results", type=Path, help="a file to which the sums are added, as JSON")
     options = parser.parse_args(arguments)
     stores: list[StoreKind] = options.store or list(get_args(StoreKind))
     if options.minutes is not None or options.calls is not None:
@@ -142,10 +142,9 @@ def _run_many(store: StoreKind, first: int, most: _Most) -> Tally:
 
 
 def _write(tallies: Sequence[Tally], file: Path) -> None:
-    """Stores that were not run this time keep their sums."""
+    """Add them to those of other runs."""
     known = msgspec.json.decode(file.read_bytes(), type=list[Tally]) if file.exists() else []
-    by_store = {tally.store: tally for tally in (*known, *tallies)}
-    file.write_bytes(msgspec.json.format(msgspec.json.encode([*by_store.values()])) + b"\n")
+    file.write_bytes(msgspec.json.format(msgspec.json.encode([*known, *tallies])) + b"\n")
 
 
 def _run_batch(first: int, store: StoreKind) -> list[Report]:
