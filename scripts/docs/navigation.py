@@ -63,7 +63,7 @@ SECTIONS: Final = (
             Page(
                 "What is proven",
                 "reliability.md",
-                "simulation, chaos, seeded bugs: what was run, what came of it, what is not promised",
+                "simulation, chaos, seeded bugs: what came of it, and what is not promised",
             ),
             Page(
                 "The lifecycle of a job",
