@@ -74,7 +74,7 @@ class Proxy:
             self._is_open[way].set()
 
     def leave_half_open(self, gone: Way) -> int:
-        """End one side of all connections without telling the other; return how many these were.
+        """End one side of all connections, unseen by the other; return how many these were.
 
         Without the side that answers, a client waits for ever; without the one that asks, a server.
         """
@@ -128,7 +128,7 @@ class Proxy:
                 writer.write(said)
                 await writer.drain()
         if connection.gone == way:
-            return  # the other side is not told
+            return  # the other side sees nothing of it
         # One that ends by itself ends the other side too, whatever is still held here.
         connection.abort()
 
