@@ -14,16 +14,21 @@ from typing import Final
 import msgspec
 
 from gantline.proving.child import ChildSettings
+from gantline.proving.faults import OUT_OF_MEMORY
 from gantline.proving.fleet import Fleet, Slot, child_command
 from tests.chaos.trouble import Switched, Trouble
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 _PAGE: Final = resource.getpagesize()
-_MOST_BYTES: Final = 250 * 2**20
+_MOST_BYTES: Final = 200 * 2**20
 _MORE_BYTES: Final = 160 * 2**20
 _SHORT_SECONDS: Final = (0.1, 1.0)
 _LONG_SECONDS: Final = (3.5, 5.0)
+# Python sleeps until a time of the monotonic clock, which libfaketime takes for one of its own.
+_SLEEP: Final = """import select, time
+time.sleep = lambda seconds: select.select([], [], [], seconds) and None
+"""
 
 
 class NoDescriptors(Switched):
@@ -54,31 +59,49 @@ class NoMemory(Trouble):
     Killed as the kernel would: there is no group with a limit of its own to be had everywhere.
     """
 
-    name = "out of memory"
-    eating = 0.1
+    name = OUT_OF_MEMORY
+    eating = 0.2
 
     async def make(self, fleet: Fleet) -> None:
+        killed: set[int] = set()
         limited: set[int] = set()
         while True:
             await asyncio.sleep(0.02)
             for number, slot in enumerate(fleet.workers):
                 with suppress(ProcessLookupError, FileNotFoundError):
-                    self._look_after(slot, limited, is_refused=bool(number % 2), fleet=fleet)
+                    if number % 2:
+                        self._limit(slot, limited, fleet)
+                    else:
+                        self._kill(slot, killed)
 
-    def _look_after(self, slot: Slot, limited: set[int], *, is_refused: bool, fleet: Fleet) -> None:
-        if (pid := slot.pid) is None:
+    def _kill(self, slot: Slot, killed: set[int]) -> None:
+        pid = slot.pid
+        if pid is not None and pid not in killed and _memory(pid)[1] > _MOST_BYTES:
+            killed.add(pid)
+            slot.send(signal.SIGKILL, fault=self.name)
+
+    def _limit(self, slot: Slot, limited: set[int], fleet: Fleet) -> None:
+        """From where it is on, since so much of the rest is mapped and never used."""
+        pid = slot.pid
+        if pid is None or pid in limited:
             return
-        virtual, resident, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-        if not is_refused:
-            if resident * _PAGE > _MOST_BYTES:
-                slot.send(signal.SIGKILL, fault="kill")
-                fleet.log.add(self.name, slot.process_name)
-        elif pid not in limited and resident * _PAGE > _MOST_BYTES // 2:
-            # From where it is on, since so much of the rest is mapped and never used.
+        mapped, used = _memory(pid)
+        if used > _MOST_BYTES // 2:
             limited.add(pid)
-            most = virtual * _PAGE + _MORE_BYTES
+            most = mapped + _MORE_BYTES
             resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
             fleet.log.add("memory refused", slot.process_name)
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    """How many bytes a process has mapped, and how many of them are in memory."""
+    mapped, used, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    return mapped * _PAGE, used * _PAGE
+
+
+def _path_with(folder: Path) -> str:
+    """Where Python looks for modules: in this folder first."""
+    return os.pathsep.join((str(folder), *(path or os.getcwd() for path in sys.path)))
 
 
 # -- clocks -------------------------------------------------------------------------------------
@@ -106,6 +129,7 @@ class WrongClocks(Trouble):
         self._one_host = one_host
         self._files: dict[str, Path] = {}
         folder.mkdir()
+        (folder / "sitecustomize.py").write_text(_SLEEP)
 
     def variables(self, process: str) -> Mapping[str, str]:
         place = "host" if self._one_host else process.rpartition("-")[0]
@@ -114,6 +138,7 @@ class WrongClocks(Trouble):
             self._set(place, 0 if self._one_host else self.chance.choice(self._OFFSETS))
         return {
             "LD_PRELOAD": str(self._library),
+            "PYTHONPATH": _path_with(self._folder),
             "FAKETIME_TIMESTAMP_FILE": str(self._files[place]),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -249,8 +274,7 @@ class Deploys(Trouble):
             self.started["newer"] += 1
             return {}
         self.started["older"] += 1
-        paths = [str(self._older), *(path or os.getcwd() for path in sys.path)]
-        return {"PYTHONPATH": os.pathsep.join(paths)}
+        return {"PYTHONPATH": _path_with(self._older)}
 
     async def make(self, fleet: Fleet) -> None:
         older = False

@@ -24,6 +24,9 @@ FaultKind = Harm | StoreFault
 KINDS: Final[tuple[FaultKind, ...]] = tuple(
     kind for group in (ProcessFault, NetworkFault, StoreFault) for kind in get_args(group)
 )
+OUT_OF_MEMORY: Final = "out of memory"
+DEATHS: Final = frozenset({"kill", OUT_OF_MEMORY})
+"""After these a process writes nothing more, and others have to take its runs over."""
 SUFFIX: Final = ".faults"
 
 _PROCESS_SECONDS: Final = 1.3
