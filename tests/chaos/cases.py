@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Literal, NamedTuple
 
 import pytest
@@ -105,7 +106,10 @@ def _on_postgres(stack: ExitStack, fault: str, folder: Path) -> Case:
             stack.callback(pair.stop)
             return Case(pair, pair.url, pair.url)
         case "disk full":
-            disk = stack.enter_context(file_system(folder / "disk", megabytes=400))
+            # Not in the folder of the test, which the user of the server may not enter.
+            home = Path(stack.enter_context(TemporaryDirectory(prefix="gantline-chaos-")))
+            home.chmod(0o755)
+            disk = stack.enter_context(file_system(home / "disk", megabytes=400))
             server = PostgresServer(
                 within=disk, initdb=("--wal-segsize=1",), max_wal_size="16MB", min_wal_size="4MB"
             )
