@@ -109,7 +109,7 @@ def _on_postgres(stack: ExitStack, fault: str, folder: Path) -> Case:
             # Not in the folder of the test, which the user of the server may not enter.
             home = Path(stack.enter_context(TemporaryDirectory(prefix="gantline-chaos-")))
             home.chmod(0o755)
-            disk = stack.enter_context(file_system(home / "disk", megabytes=400))
+            disk = stack.enter_context(file_system(home / "disk", megabytes=200))
             server = PostgresServer(
                 within=disk, initdb=("--wal-segsize=1",), max_wal_size="16MB", min_wal_size="4MB"
             )

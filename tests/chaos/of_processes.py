@@ -21,7 +21,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 _PAGE: Final = resource.getpagesize()
-_MOST_BYTES: Final = 200 * 2**20
+_MOST_BYTES: Final = 120 * 2**20
 _MORE_BYTES: Final = 160 * 2**20
 _SHORT_SECONDS: Final = (0.1, 1.0)
 _LONG_SECONDS: Final = (3.5, 5.0)
