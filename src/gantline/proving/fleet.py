@@ -55,7 +55,7 @@ class Slot:
 
     def __init__(self, role: Role, number: int, fleet: "Fleet") -> None:
         self.role: Role = role
-        self.name = f"{role}-{number}"
+        self._name = f"{role}-{number}"
         self._fleet = fleet
         self._starts = 0
         self._process: asyncio.subprocess.Process | None = None
@@ -66,7 +66,7 @@ class Slot:
 
     @property
     def process_name(self) -> str:
-        return f"{self.name}-{self._starts}"
+        return f"{self._name}-{self._starts}"
 
     @property
     def pid(self) -> int | None:
@@ -122,7 +122,7 @@ class Slot:
             if await process.stdout.readline():
                 self._fleet.is_ready(self.role)
                 if self.role == "worker":
-                    health.free(self.name, "start")
+                    health.free(self._name, "start")
             while line := await process.stdout.readline():
                 if line.startswith(FROZEN):
                     self._later(self._thaw(float(line.removeprefix(FROZEN))))
@@ -132,8 +132,8 @@ class Slot:
                 process.kill()
                 await process.wait()
             if self.role == "worker":
-                health.hinder(self.name, "start")
-                health.free(self.name, "freeze")
+                health.hinder(self._name, "start")
+                health.free(self._name, "freeze")
         if not self._is_asked_to_end:
             self._fleet.ended_alone.append(f"{name} ended by itself with {process.returncode}")
 
@@ -200,19 +200,19 @@ class Slot:
 
     async def _thaw(self, seconds: float) -> None:
         """Wake a process that has stopped itself."""
-        self._fleet.health.hinder(self.name, "freeze")
+        self._fleet.health.hinder(self._name, "freeze")
         try:
             await asyncio.sleep(seconds)
         finally:
             self._send(signal.SIGCONT)
-            self._fleet.health.free(self.name, "freeze")
+            self._fleet.health.free(self._name, "freeze")
 
     async def _cut_off(self, proxy: Proxy, which: float, seconds: float) -> None:
-        self._fleet.health.hinder(self.name, "network")
+        self._fleet.health.hinder(self._name, "network")
         try:
             await proxy.hold("answer" if which < 0.5 else "request", seconds, drop=True)
         finally:
-            self._fleet.health.free(self.name, "network")
+            self._fleet.health.free(self._name, "network")
 
     def _cut(self, kind: NetworkFault) -> None:
         self._log(kind)
