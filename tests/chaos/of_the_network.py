@@ -3,7 +3,7 @@
 import asyncio
 
 from gantline.proving.fleet import Fleet
-from gantline.proving.proxy import Proxy
+from gantline.proving.proxy import Proxy, Way
 from tests.chaos.trouble import Switched, Trouble
 
 
@@ -51,15 +51,24 @@ class BlackHole(Trouble):
 
 
 class HalfOpen(Trouble):
-    """One side of all connections of a process is gone, and nothing tells the other."""
+    """One side of all connections of a process is gone, and the other sees it seconds later.
+
+    Until then a server keeps the locks of a transaction that was under way.
+    """
 
     name = "half-open connections"
+    _unseen_seconds = 8.0
 
     async def make(self, fleet: Fleet) -> None:
-        while True:
-            await asyncio.sleep(self.chance.uniform(0.5, 2))
-            slot = self.chance.choice(fleet.slots)
-            if slot.proxy is not None and slot.proxy.leave_half_open(
-                self.chance.choice(("request", "answer"))
-            ):
-                fleet.log.add(self.name, slot.process_name)
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(self.chance.uniform(0.5, 2))
+                slot = self.chance.choice(fleet.slots)
+                gone: Way = self.chance.choice(("request", "answer"))
+                if slot.proxy is not None and slot.proxy.leave_half_open(gone):
+                    fleet.log.add(self.name, slot.process_name, self._unseen_seconds)
+                    loop.call_later(self._unseen_seconds, slot.proxy.end_half_open)
+        finally:
+            for proxy in _proxies(fleet):
+                proxy.end_half_open()

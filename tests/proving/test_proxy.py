@@ -128,8 +128,9 @@ async def test_a_client_that_is_gone_leaves_a_server_that_is_not_told() -> None:
         await echo.connect()
         assert await echo.ask(b"again") == b"again"
         assert not ended.is_set()
-    async with asyncio.timeout(10):
-        await ended.wait()
+        echo.proxy.end_half_open()
+        async with asyncio.timeout(10):
+            await ended.wait()
 
 
 async def test_a_black_hole_ends_with_its_connections() -> None:

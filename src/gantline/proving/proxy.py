@@ -82,6 +82,12 @@ class Proxy:
             connection.abandon(gone)
         return len(self._connections)
 
+    def end_half_open(self) -> None:
+        """End the other side too, as a host does that asks after a peer and hears nothing."""
+        for connection in self._connections:
+            if connection.gone is not None:
+                connection.abort()
+
     def _choose(self, which: float) -> "_Connection | None":
         return self._connections[int(which * len(self._connections))] if self._connections else None
 
