@@ -134,6 +134,12 @@ class PostgresServer:
         rules.write_text(f"host all {user} all scram-sha-256\n{rules.read_text()}")
         self._call("pg_ctl", "reload", "-D", self._data)
 
+    def let_all_hosts_in(self) -> None:
+        """Also those that are not this one; by default it trusts this one alone."""
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all all trust\n")
+        self._call("pg_ctl", "reload", "-D", self._data)
+
     def url(self, database: str = "postgres", **options: str) -> str:
         query = "&".join(f"{name}={value}" for name, value in options.items())
         return f"postgresql://gantline@127.0.0.1:{self.port}/{database}" + (
