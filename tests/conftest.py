@@ -51,7 +51,8 @@ hypothesis.settings.register_profile("quick", max_examples=10)
 # What starts servers, browsers or other processes, or is long by itself.
 _NOT_QUICK = (
     *("bridge", "cli", "client", "examples", "fuzz", "model", "postgres", "redis", "test_wakeup_"),
-    *("history", "proving", "test_simulation.py", "test_seeded_bugs.py", "test_mutants.py"),
+    *("chaos", "history", "proving", "test_mutants.py", "test_seeded_bugs.py"),
+    "test_simulation.py",
     *("api/streams", "api/test_leaks.py", "api/test_bad_input.py", "auth/test_jwt.py"),
     *("auth/test_documentation.py", "webhooks/test_documentation.py", "webhooks/test_signing.py"),
     *("webhooks/test_concurrency.py", "webhooks/test_delivering.py", "webhooks/test_guard.py"),

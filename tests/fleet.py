@@ -12,6 +12,7 @@ from gantline.contract.job import DEFAULT_QUEUE
 from gantline.stores import store_from_url
 from gantline.testing.factories import JOB_TYPE
 from gantline.testing.liveness import watching
+from tests.judging import judge
 from tests.killed_worker import LEASE
 
 # All processes may be killed or frozen at once: a lease, a freeze of two more, and a new start.
@@ -41,6 +42,7 @@ class Fleet:
                 store, within=ENDS_WITHIN, backlog=True, lanes=[(DEFAULT_QUEUE, JOB_TYPE)]
             ) as oracle:
                 await asyncio.gather(*(self._keep_one_running() for _ in range(processes)))
+            await judge(store, self._folder)
         finally:
             await store.close()
         oracle.check()

@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 from gantline.contract.clock import SystemClock
@@ -18,8 +19,10 @@ from gantline.contract.store import JobStore
 from gantline.manager.maintenance import Maintenance
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.switches import Switches
+from gantline.proof.history import recorded_in
 from gantline.stores import store_from_url
 from gantline.testing.factories import lane_requests
+from tests.judging import history_in
 
 LEASE = timedelta(seconds=2)
 BATCH = 10
@@ -27,9 +30,9 @@ IDLE_SECONDS = 0.05
 WORK_SECONDS = 0.01
 
 
-async def work(url: str, session: str, journal: int) -> None:
+async def work(url: str, session: str, journal: int, folder: Path) -> None:
     clock = SystemClock()
-    store = store_from_url(url, clock=clock)
+    store = recorded_in(history_in(folder), store_from_url(url, clock=clock))
     await store.open()
     print("at work", flush=True)  # noqa: T201  # the test waits for it
     manager = JobManager(store)
@@ -68,4 +71,4 @@ async def is_drained(store: JobStore) -> bool:
 if __name__ == "__main__":
     _, store_url, name, journal_file = sys.argv
     descriptor = os.open(journal_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    asyncio.run(work(store_url, name, descriptor))
+    asyncio.run(work(store_url, name, descriptor, Path(journal_file).parent))

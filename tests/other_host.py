@@ -28,13 +28,18 @@ exec "$@"
 class OtherHost:
     """Programs that are started by `command` run there; `outside` is where it sees this host."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, link: str, folder: Path) -> None:
+        self._link = link
         self.outside = f"{_NETWORK}.1"
         self.command: Final = (
             *("nsenter", f"--net=/run/netns/{name}"),
             *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts"),
             *("sh", "-c", _ENTER, "sh", name, str(folder)),
         )
+
+    def cut_off(self) -> None:
+        """Take its network away: nobody here hears of it again, not even that."""
+        _ip("link", "set", self._link, "down")
 
     @staticmethod
     def process_in(outer: int) -> int:
@@ -64,9 +69,12 @@ def other_host(folder: Path) -> Iterator[OtherHost]:
         _ip(*f"-n {name} addr add {_NETWORK}.2/24 dev inside".split())
         _ip(*f"-n {name} link set inside up".split())
         _ip(*f"-n {name} link set lo up".split())
-        yield OtherHost(name, folder)
+        yield OtherHost(name, link, folder)
     finally:
-        _ip("netns", "del", name)  # and the link with it
+        # By itself the link goes with the last process there, which may be later than the next
+        # test wants one of the same name.
+        subprocess.run(["ip", "link", "del", link], check=False, capture_output=True)
+        _ip("netns", "del", name)
 
 
 def _ip(*words: str) -> None:

@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from gantline.contract.clock import SystemClock
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.proof.history import recorded_in
+from gantline.stores import store_from_url
 from tests.journal import Journal
+from tests.judging import history_in, judge
 from tests.proof_app import jobs
 from tests.worker_process import WorkerProcess
 
@@ -25,6 +29,7 @@ class Proof:
         self.folder = folder
         self.url = url
         self.journal = Journal(folder / "journal")
+        self._recording = {"GANTLINE_HISTORY": str(history_in(folder))}
 
     def worker(
         self,
@@ -42,7 +47,7 @@ class Proof:
             *options,
             lease_seconds=lease_seconds,
             within=within,
-            **(self.journal.variables(name) | environment),
+            **(self.journal.variables(name) | self._recording | environment),
         )
 
     async def every_job(self, *statuses: JobStatus) -> list[JobSnapshot]:
@@ -69,9 +74,12 @@ class Proof:
 
 @asynccontextmanager
 async def proof_on(url: str, folder: Path) -> AsyncIterator[Proof]:
-    jobs.move_to(url)
+    """All that is done to the store is recorded, and judged at the end."""
+    store = store_from_url(url, clock=SystemClock())
+    jobs.move_to(recorded_in(history_in(folder), store))
     async with jobs:
         yield Proof(folder, url)
+        await judge(store, folder)
 
 
 async def until(reached: Callable[[], bool], *, seconds: float, what: str) -> None:

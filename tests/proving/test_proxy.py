@@ -1,7 +1,8 @@
 """The proxy passes everything on, and does to connections what it is asked to."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,6 +11,8 @@ from gantline.proving.faults import NetworkFault
 from gantline.proving.proxy import HOST, Proxy
 
 pytestmark = pytest.mark.timeout(30)
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class _Echo:
@@ -51,8 +54,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @asynccontextmanager
-async def _echo() -> AsyncIterator[_Echo]:
-    server = await asyncio.start_server(_answer, HOST, 0)
+async def _echo(answer: Answer = _answer) -> AsyncIterator[_Echo]:
+    server = await asyncio.start_server(answer, HOST, 0)
     made: list[NetworkFault] = []
     proxy = Proxy(HOST, server.sockets[0].getsockname()[1], made.append)
     await proxy.open()
@@ -92,6 +95,42 @@ async def test_what_is_delayed_comes_later() -> None:
         asked = asyncio.create_task(echo.ask(b"late"))
         await held
         assert await asked == b"late"
+
+
+async def test_with_latency_each_way_takes_so_much_longer() -> None:
+    async with _echo() as echo:
+        echo.proxy.latency_seconds = 0.05
+        began = time.monotonic()
+        assert await echo.ask(b"slow") == b"slow"
+        assert time.monotonic() - began >= 0.1
+
+
+async def test_a_server_that_is_gone_leaves_a_client_that_is_not_told() -> None:
+    async with _echo() as echo:
+        assert echo.proxy.leave_half_open("answer") == 1
+        asked = asyncio.create_task(echo.ask(b"anybody?"))
+        await echo.connect()
+        assert await echo.ask(b"again") == b"again"
+        assert not asked.done()
+        asked.cancel()
+
+
+async def test_a_client_that_is_gone_leaves_a_server_that_is_not_told() -> None:
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _answer(reader, writer)
+        ended.set()
+
+    async with _echo(answer) as echo:
+        echo.proxy.leave_half_open("request")
+        assert await echo.ask(b"hello?") == b""
+        await echo.connect()
+        assert await echo.ask(b"again") == b"again"
+        assert not ended.is_set()
+        echo.proxy.end_half_open()
+        async with asyncio.timeout(10):
+            await ended.wait()
 
 
 async def test_a_black_hole_ends_with_its_connections() -> None:

@@ -150,6 +150,20 @@ async def test_a_replica_that_lags_behind_shows_what_a_failover_costs(pair: Pair
     assert [job is not None for job in found] == [True, False]
 
 
+async def test_a_connection_that_is_lost_does_not_lead_to_a_replica_that_answers_reads(
+    pair: Pair,
+) -> None:
+    """It may lack what was answered, and it has nothing before it is first in step."""
+    new = make_new("kept")
+    async with opened(pair.url()) as store:
+        pair.replica.call("REPLICAOF", "127.0.0.1", "1")  # where nobody is
+        assert await store.insert([new]) == [Applied(1)]
+        for _ in range(3):
+            pair.primary.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            (found,) = await store.get([new.job.job_id], tenant_id=None)
+            assert found is not None
+
+
 async def test_a_run_that_a_failover_forgot_is_refused_though_its_fence_is_handed_out_again(
     pair: Pair,
 ) -> None:

@@ -49,16 +49,30 @@ def _of_the_wheel() -> Path | None:
 
 
 class PostgresServer:
-    """Started at once; `stop` removes its folder."""
+    """Started at once; `stop` removes its folder. A copy follows the server that it was made of."""
 
-    def __init__(self, *, synced: bool = False, **settings: str) -> None:
-        self.folder = Path(mkdtemp(prefix="gantline-postgres-"))
+    def __init__(
+        self,
+        *,
+        synced: bool = False,
+        within: Path | None = None,
+        port: int | None = None,
+        copy_of: "PostgresServer | None" = None,
+        initdb: Sequence[str] = (),
+        **settings: str,
+    ) -> None:
+        self.folder = Path(mkdtemp(prefix="gantline-postgres-", dir=within))
         self._binaries = _runnable(binaries(), self.folder)
         self._data = self.folder / "data"
         self._settings = _SETTINGS | ({} if synced else _UNSYNCED) | settings
-        self.port = free_port()
+        self.port = port or free_port()
         give_away(self.folder)
-        self._call("initdb", "-D", self._data, "-U", "gantline", "-A", "trust", "-N", "-E", "UTF8")
+        if copy_of is None:
+            options = ("-U", "gantline", "-A", "trust", "-N", "-E", "UTF8", *initdb)
+            self._call("initdb", "-D", self._data, *options)
+        else:
+            there = ("-h", "127.0.0.1", "-p", str(copy_of.port), "-U", "gantline")
+            self._call("pg_basebackup", "-D", self._data, "-R", "-N", "-c", "fast", *there)
         self.start()
 
     def start(self) -> None:
@@ -84,6 +98,29 @@ class PostgresServer:
         """Let it fall down, and start it again with what it has on disk."""
         self.restart("immediate")
 
+    def kill(self) -> None:
+        """Let every process of it die, as a host that loses its power does."""
+        self._signal(signal.SIGKILL)
+        (self._data / "postmaster.pid").unlink()
+
+    @property
+    def is_running(self) -> bool:
+        try:
+            main, *_ = self._processes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return "postgres" in Path(f"/proc/{main}/comm").read_text()
+
+    def promote(self) -> None:
+        """Let a copy take writes."""
+        self._call("pg_ctl", "promote", "-D", self._data, "-w")
+
+    def configure(self, **settings: str) -> None:
+        """Change settings while it runs."""
+        with (self._data / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        self._call("pg_ctl", "reload", "-D", self._data)
+
     def pause(self) -> None:
         """Let every process of the server stand still, as a host that hangs does."""
         self._signal(signal.SIGSTOP)
@@ -95,6 +132,12 @@ class PostgresServer:
         """Let one user in by password only; the others stay trusted."""
         rules = self._data / "pg_hba.conf"
         rules.write_text(f"host all {user} all scram-sha-256\n{rules.read_text()}")
+        self._call("pg_ctl", "reload", "-D", self._data)
+
+    def let_all_hosts_in(self) -> None:
+        """Also those that are not this one; by default it trusts this one alone."""
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all all trust\n")
         self._call("pg_ctl", "reload", "-D", self._data)
 
     def url(self, database: str = "postgres", **options: str) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -19,6 +20,7 @@ from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, WebhookSpec
 from gantline.testing.liveness import watching
+from tests.judging import history_in, judge
 from tests.servers.receiver import Received, Receiver
 from tests.webhooks.killed_teller import LEASE
 from tests.webhooks.shop import settings
@@ -45,8 +47,9 @@ async def worker(url: str, *death: object) -> str:
 class Told:
     """Jobs, two endpoints that are told of them, and what these have received."""
 
-    def __init__(self, url: str, receiver: Receiver) -> None:
+    def __init__(self, url: str, receiver: Receiver, folder: Path) -> None:
         self._receiver = receiver
+        self._folder = folder
         self._jobs = Gantline(url, webhooks=settings())
         self._ship = self._jobs.job("ship")(_ship)
 
@@ -74,6 +77,7 @@ class Told:
         async with self._jobs:
             jobs = await self._all("ship")
             deliveries = await self._all(DELIVERY_TYPE)
+            await judge(self._jobs.store, self._folder)
         assert len(jobs) == number
         assert len(deliveries) == 2 * number, "each outcome is delivered by one job a webhook"
         received = self._received()
@@ -120,6 +124,12 @@ async def _ship(order: int) -> dict[str, int]:
     return {}
 
 
+@pytest.fixture(autouse=True)
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all processes do to the store, for the checker."""
+    monkeypatch.setenv("GANTLINE_HISTORY", str(history_in(tmp_path)))
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
@@ -134,9 +144,11 @@ POINTS = [(verb, when) for verb in (*VERBS, "claim", "renew") for when in ("befo
 
 @pytest.mark.wide
 @pytest.mark.xdist_group("processes")
-async def test_wherever_a_worker_dies_nothing_is_missing(url: str, receiver: Receiver) -> None:
+async def test_wherever_a_worker_dies_nothing_is_missing(
+    url: str, receiver: Receiver, tmp_path: Path
+) -> None:
     """At the calls that matter most; `make chaos` has them all."""
-    told = Told(url, receiver)
+    told = Told(url, receiver, tmp_path)
     await told.begin(40)
     deaths = (("apply", 1, "after"), ("insert", 1, "before"), ("insert", 1, "after"))
     async with told.watched():
@@ -149,9 +161,9 @@ async def test_wherever_a_worker_dies_nothing_is_missing(url: str, receiver: Rec
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 async def test_of_5000_jobs_no_outcome_is_missing_though_workers_are_killed(
-    url: str, receiver: Receiver
+    url: str, receiver: Receiver, tmp_path: Path
 ) -> None:
-    told = Told(url, receiver)
+    told = Told(url, receiver, tmp_path)
     await told.begin(5000)
     chance, died = random.Random(7), Counter[str]()
     async with told.watched():

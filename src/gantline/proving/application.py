@@ -27,9 +27,15 @@ EAR: Final = "prove-ear"
 HEARD: Final = ".heard"
 QUEUES: Final = {"prove-one": 6, "prove-two": 4}
 _KEYS: Final = 40
+_TIMEOUT: Final = timedelta(minutes=1)
+# Bites so large that one is refused while all that is small still finds its place.
+_BITE: Final = 16 * 2**20
+_BITES: Final = 16
+_BITE_SECONDS: Final = 0.03
 _RETRY: Final = Backoff(attempts=4, base=1.1, cap_seconds=1)
 # Those that are killed do not die of it: a proof kills more than any fleet.
 _MOST_CRASHES: Final = 1000
+_HUNGRY_RUNS: Final = 2
 _EVENTS: Final = ("submitted", "started", "progressed")
 _RULES: Final = Policy(retry=_RETRY, max_crashes=_MOST_CRASHES)
 POLICIES: Final[Mapping[str, Policy]] = {
@@ -57,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     progress: int = 0
     follow_ups: int = 0
     once: str = ""
+    eats: bool = False
+    """Its first two runs take memory without end; those that follow take none."""
 
 
 class Ear:
@@ -88,6 +96,8 @@ def make_application(store: JobStore, ear: Ear) -> Gantline:
             await ctx.once(plan.once)
         for step in range(plan.progress):
             await ctx.progress(100 * step / plan.progress, f"step {step}")
+        if plan.eats and ctx.fence <= _HUNGRY_RUNS:
+            await _eat()
         await asyncio.sleep(plan.seconds)
         end = _end_of(plan, ctx)
         for _ in range(plan.follow_ups):
@@ -97,30 +107,38 @@ def make_application(store: JobStore, ear: Ear) -> Gantline:
                 await asyncio.sleep(0)
         return ctx.fence
 
-    @jobs.job("prove.work", queue="prove-one", timeout=60)
+    @jobs.job("prove.work", queue="prove-one", timeout=_TIMEOUT)
     async def work(plan: Plan, ctx: Context) -> int:
         return await act(plan, ctx)
 
-    @jobs.job("prove.limited", queue="prove-one", concurrency=2, timeout=60)
+    @jobs.job("prove.limited", queue="prove-one", concurrency=2, timeout=_TIMEOUT)
     async def limited(plan: Plan, ctx: Context) -> int:
         return await act(plan, ctx)
 
     @jobs.job(
         "prove.watched",
         queue="prove-two",
-        timeout=60,
+        timeout=_TIMEOUT,
         events=_EVENTS,
     )
     async def watched(plan: Plan, ctx: Context) -> int:
         return await act(plan, ctx)
 
-    @jobs.job("prove.thread", queue="prove-two", timeout=60)
+    @jobs.job("prove.thread", queue="prove-two", timeout=_TIMEOUT)
     def thread(plan: Plan, ctx: Context) -> int:
         _end_of(plan, ctx)
         return ctx.fence
 
     jobs.add_consumer(ear, from_start=True)
     return jobs
+
+
+async def _eat() -> None:
+    """Take a quarter of a gigabyte, one bite after the other, and hold it for a moment."""
+    eaten = []
+    for _ in range(_BITES):
+        eaten.append(b"." * _BITE)
+        await asyncio.sleep(_BITE_SECONDS)
 
 
 def _end_of(plan: Plan, ctx: Context) -> End:
@@ -139,8 +157,10 @@ def _end_of(plan: Plan, ctx: Context) -> End:
             return end
 
 
-def draw_job(chance: Chance, jobs: Gantline) -> tuple[JobType[..., object], Plan, SubmitOptions]:
-    """Draw a type, what the job does, and how it is submitted."""
+def draw_job(
+    chance: Chance, jobs: Gantline, *, eating: float = 0.0
+) -> tuple[JobType[..., object], Plan, SubmitOptions]:
+    """Draw a type, what the job does, and how it is submitted; this share of them takes memory."""
     job_type = chance.choices(jobs.job_types, (8, 2, 3, 2))[0]
     ends = chance.choices(list(_ENDS), list(_ENDS.values()), k=chance.choice((1, 1, 2, 3)))
     plan = Plan(
@@ -149,10 +169,11 @@ def draw_job(chance: Chance, jobs: Gantline) -> tuple[JobType[..., object], Plan
         progress=chance.choice((0, 0, 0, 2)),
         follow_ups=chance.choice((0, 0, 0, 0, 1, 2)),
         once=f"once-{chance.randrange(_KEYS)}" if chance.random() < 0.1 else "",
+        eats=eating > 0 and chance.random() < eating,
     )
     options = SubmitOptions(priority=chance.choice((1, 1, 1, 0, 2, 3)))
     if chance.random() < 0.2:
-        options["delay"] = chance.uniform(0.05, 2)
+        options["delay"] = timedelta(seconds=chance.uniform(0.05, 2))
     if chance.random() < 0.25:
         options["idempotency_key"] = f"key-{chance.randrange(_KEYS)}"
         plan = Plan(seconds=0.01)  # the same for all, so that most are duplicates

@@ -65,6 +65,10 @@ class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
     parent_pipe: int
     wrap: str = ""
     """A function that changes the store, as module:name; for tests of the proof itself."""
+    loses_calls: bool = True
+    """False: all calls reach the store, and all answers the process."""
+    eating: float = 0.0
+    """Which share of the jobs takes memory."""
 
 
 def end_with_parent(pipe: int) -> None:
@@ -87,10 +91,9 @@ def make_store(settings: ChildSettings, url: str) -> JobStore:
     store = store_from_url(url, clock=SystemClock())
     if settings.wrap:
         store = resolve_name(settings.wrap)(store)
-    faulty = intercepted(store, _Faults(settings).around)
-    return recorded(
-        faulty, HistoryFile(Path(settings.folder), settings.name), process=settings.name
-    )
+    if settings.loses_calls:
+        store = intercepted(store, _Faults(settings).around)
+    return recorded(store, HistoryFile(Path(settings.folder), settings.name), process=settings.name)
 
 
 class _Faults:
@@ -140,7 +143,9 @@ async def _submit(jobs: Gantline, settings: ChildSettings) -> None:
         os.write(sys.stdout.fileno(), READY)
         loops = [
             asyncio.create_task(
-                _submit_for_ever(jobs, Chance(settings.seed, f"{settings.name}/{n}"))
+                _submit_for_ever(
+                    jobs, Chance(settings.seed, f"{settings.name}/{n}"), eating=settings.eating
+                )
             )
             for n in range(_LOOPS)
         ]
@@ -153,22 +158,22 @@ async def _submit(jobs: Gantline, settings: ChildSettings) -> None:
             task.result()
 
 
-async def _submit_for_ever(jobs: Gantline, chance: Chance) -> None:
+async def _submit_for_ever(jobs: Gantline, chance: Chance, *, eating: float) -> None:
     while True:
         await asyncio.sleep(chance.uniform(0, 2 * _PAUSE_SECONDS))
         with suppress(StoreUnavailable):
             if chance.random() < 0.2:
                 await _until_few_wait(jobs)
-        job_id = await _submit_one(jobs, chance)
+        job_id = await _submit_one(jobs, chance, eating=eating)
         if job_id is not None and chance.random() < 0.08:
             await asyncio.sleep(chance.uniform(0, 0.5))
             with suppress(GantlineError):  # it may have ended, or be nowhere
                 await jobs.handle(job_id).cancel(actor="prove")
 
 
-async def _submit_one(jobs: Gantline, chance: Chance) -> Any:
+async def _submit_one(jobs: Gantline, chance: Chance, *, eating: float) -> Any:
     """Submit until it is accepted, by the same id: as careful clients do."""
-    job_type, plan, options = draw_job(chance, jobs)
+    job_type, plan, options = draw_job(chance, jobs, eating=eating)
     options["job_id"] = new_job_id()
     for _ in range(_TRIES):
         try:
@@ -188,8 +193,8 @@ async def _until_few_wait(jobs: Gantline) -> None:
         await asyncio.sleep(0.5)
 
 
-def main() -> None:
-    settings = msgspec.json.decode(sys.argv[1], type=ChildSettings)
+def run(settings: ChildSettings) -> None:
+    """Be the process that the settings describe, until it is ended."""
     end_with_parent(settings.parent_pipe)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     store = make_store(settings, os.environ.pop(STORE))
@@ -202,4 +207,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(msgspec.json.decode(sys.argv[1], type=ChildSettings))

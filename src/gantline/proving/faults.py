@@ -24,6 +24,9 @@ FaultKind = Harm | StoreFault
 KINDS: Final[tuple[FaultKind, ...]] = tuple(
     kind for group in (ProcessFault, NetworkFault, StoreFault) for kind in get_args(group)
 )
+OUT_OF_MEMORY: Final = "out of memory"
+DEATHS: Final = frozenset({"kill", OUT_OF_MEMORY})
+"""After these a process writes nothing more, and others have to take its runs over."""
 SUFFIX: Final = ".faults"
 
 _PROCESS_SECONDS: Final = 1.3
@@ -65,7 +68,8 @@ class Fault(msgspec.Struct, frozen=True):
     """A fault that was made; `at` is by the monotonic clock of the host."""
 
     at: float
-    kind: FaultKind
+    kind: str
+    """One of KINDS, or what a trouble calls its own."""
     process: str
     seconds: float = 0.0
 
@@ -109,7 +113,7 @@ class FaultLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(folder / (name + SUFFIX), flags, 0o600)
 
-    def add(self, kind: FaultKind, process: str, seconds: float = 0.0) -> None:
+    def add(self, kind: str, process: str, seconds: float = 0.0) -> None:
         fault = Fault(monotonic(), kind, process, seconds)
         os.write(self._file, msgspec.json.encode(fault) + b"\n")
 
@@ -138,6 +142,7 @@ class Health:
 
     def __init__(self) -> None:
         self._hindrances: dict[str, set[str]] = {}
+        self._of_all: set[str] = set()
         self._changes: list[tuple[float, bool]] = [(monotonic(), False)]
 
     def hinder(self, worker: str, by: str) -> None:
@@ -148,9 +153,17 @@ class Health:
         self._hindrances.setdefault(worker, set()).discard(by)
         self._note()
 
+    def hinder_all(self, by: str) -> None:
+        self._of_all.add(by)
+        self._note()
+
+    def free_all(self, by: str) -> None:
+        self._of_all.discard(by)
+        self._note()
+
     @property
     def is_any_healthy(self) -> bool:
-        return any(not by for by in self._hindrances.values())
+        return not self._of_all and any(not by for by in self._hindrances.values())
 
     def _note(self) -> None:
         if self.is_any_healthy is not self._changes[-1][1]:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ import msgspec
 from gantline.app.settings import PREFIX
 from gantline.contract.errors import GantlineError
 from gantline.proving.child import FROZEN, STORE, ChildSettings, Role
-from gantline.proving.faults import FaultLog, Harm, Health, NetworkFault, ProcessFault, Step
+from gantline.proving.faults import FaultLog, Health, NetworkFault, ProcessFault, Step
 from gantline.proving.proxy import Proxy
 from gantline.proving.target import Route
 
@@ -22,6 +22,17 @@ _AGAIN_SECONDS: Final = 0.1
 _START_SECONDS: Final = 60.0
 _END_SECONDS: Final = 15.0
 LOG: Final = ".log"
+NOT_ENDED: Final = "did not end within"
+
+
+def child_command(settings: ChildSettings) -> Sequence[str]:
+    """What starts a process of the fleet."""
+    said = msgspec.json.encode(settings).decode()
+    return (sys.executable, "-m", "gantline.proving.child", said)
+
+
+def no_variables(process: str) -> Mapping[str, str]:
+    return {}
 
 
 class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +43,11 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     lease: float
     wrap: str = ""
+    loses_calls: bool = True
+    eating: float = 0.0
+    variables: Callable[[str], Mapping[str, str]] = no_variables
+    """What a process, by its name, has in its environment beside ours."""
+    command: Callable[[ChildSettings], Sequence[str]] = child_command
 
 
 class Slot:
@@ -46,19 +62,25 @@ class Slot:
         self._is_asked_to_end = False
         self._is_ending = False
         self._harm: set[asyncio.Task[None]] = set()
-        self._proxy: Proxy | None = None
+        self.proxy: Proxy | None = None
 
     @property
     def process_name(self) -> str:
         return f"{self._name}-{self._starts}"
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs here now."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
     async def run(self) -> None:
         """Keep a process running until `end`; whatever happens, none is left."""
         settings, route = self._fleet.settings, self._fleet.settings.route
         if route.has_proxy:
-            self._proxy = Proxy(route.host, route.port, self._cut)
-            await self._proxy.open()
-        url = route.url if self._proxy is None else route.through(self._proxy.port)
+            self.proxy = Proxy(route.host, route.port, self._cut)
+            await self.proxy.open()
+        url = route.url if self.proxy is None else route.through(self.proxy.port)
         try:
             while not self._is_ending:
                 self._starts += 1
@@ -67,8 +89,8 @@ class Slot:
         finally:
             for task in self._harm:
                 task.cancel()
-            if self._proxy is not None:
-                await self._proxy.close()
+            if self.proxy is not None:
+                await self.proxy.close()
 
     async def _run_one(self, settings: FleetSettings, url: str) -> None:
         name, health = self.process_name, self._fleet.health
@@ -80,17 +102,18 @@ class Slot:
             lease=settings.lease,
             parent_pipe=self._fleet.pipe,
             wrap=settings.wrap,
+            loses_calls=settings.loses_calls,
+            eating=settings.eating,
         )
         with (settings.folder / (name + LOG)).open("wb") as log:
             process = self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gantline.proving.child"),
-                msgspec.json.encode(child).decode(),
+                *settings.command(child),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 pass_fds=(self._fleet.pipe,),
                 cwd=self._fleet.home,
-                env=_environment(url),
+                env={**_environment(url), **settings.variables(name)},
                 process_group=0,  # Ctrl-C is for us alone
             )
         self._is_asked_to_end = False
@@ -101,7 +124,8 @@ class Slot:
                 if self.role == "worker":
                     health.free(self._name, "start")
             while line := await process.stdout.readline():
-                self._later(self._thaw(float(line.removeprefix(FROZEN))))
+                if line.startswith(FROZEN):
+                    self._later(self._thaw(float(line.removeprefix(FROZEN))))
             await process.wait()
         finally:
             if process.returncode is None:
@@ -124,28 +148,25 @@ class Slot:
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _END_SECONDS)
             return
+        self._fleet.ended_alone.append(f"{self.process_name} {NOT_ENDED} {_END_SECONDS:g} s")
         self._send(signal.SIGKILL)
 
     def harm(self, step: Step) -> None:
         """Make a fault, if there is something to harm."""
         match step.kind:
             case "kill" | "deploy" | "freeze" | "long freeze":
-                if self._process is not None and self._process.returncode is None:
+                if self.pid is not None:
                     self._harm_process(step.kind, step.seconds)
             case kind:
-                if self._proxy is not None:
-                    self._harm_network(self._proxy, kind, step)
+                if self.proxy is not None:
+                    self._harm_network(self.proxy, kind, step)
 
     def _harm_process(self, kind: ProcessFault, seconds: float) -> None:
         match kind:
             case "kill":
-                self._is_asked_to_end = True
-                self._log(kind)
-                self._send(signal.SIGKILL)
+                self.send(signal.SIGKILL, fault=kind)
             case "deploy":
-                self._is_asked_to_end = True
-                self._log(kind)
-                self._send(signal.SIGTERM)
+                self.send(signal.SIGTERM, fault=kind)
             case "freeze" | "long freeze":
                 self._log(kind, seconds)
                 self._later(self._freeze(seconds))
@@ -166,6 +187,12 @@ class Slot:
             case "black hole":
                 self._log(kind, step.seconds)
                 self._later(self._cut_off(proxy, which, step.seconds))
+
+    def send(self, number: signal.Signals, *, fault: str) -> None:
+        """Send a signal that ends the process, as a fault of this name."""
+        self._is_asked_to_end = True
+        self._log(fault)
+        self._send(number)
 
     async def _freeze(self, seconds: float) -> None:
         self._send(signal.SIGSTOP)
@@ -190,7 +217,7 @@ class Slot:
     def _cut(self, kind: NetworkFault) -> None:
         self._log(kind)
 
-    def _log(self, kind: Harm, seconds: float = 0.0) -> None:
+    def _log(self, kind: str, seconds: float = 0.0) -> None:
         self._fleet.log.add(kind, self.process_name, seconds)
 
     def _later(self, harm: Coroutine[Any, Any, None]) -> None:
@@ -260,6 +287,15 @@ class Fleet:
         logs = sorted(self.settings.folder.glob("*" + LOG))
         lines = [line for file in logs for line in file.read_text(errors="replace").splitlines()]
         return lines[-1].rstrip(".") if lines else ""
+
+    @property
+    def workers(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.role == "worker"]
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all processes that run now."""
+        return [slot.pid for slot in self.slots if slot.pid is not None]
 
     def harm(self, step: Step) -> None:
         self.slots[int(step.which * len(self.slots))].harm(step)

@@ -10,7 +10,7 @@ from uuid import UUID
 from gantline.proof.call import Call, Change, StartedRun
 from gantline.proof.rest import Rest
 from gantline.proving.application import HEARD
-from gantline.proving.faults import Fault
+from gantline.proving.faults import DEATHS, Fault
 
 HealthySeconds = Callable[[float, float], float]
 """Given from when to when, for how long of it at least one worker could work."""
@@ -67,7 +67,7 @@ def recovery_seconds(calls: Sequence[Call], faults: Sequence[Fault]) -> Iterator
                 if isinstance(asked, Change) and asked.by_run:
                     running[call.process].pop(asked.job_id, None)
     for fault in faults:
-        if fault.kind == "kill":
+        if fault.kind in DEATHS:
             again = [
                 began
                 for job_id, fence in running[fault.process].items()

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
@@ -20,8 +20,15 @@ from gantline.proof.checker import check
 from gantline.proof.history import read_histories
 from gantline.proof.rest import read_rest
 from gantline.proving.application import POLICIES
-from gantline.proving.child import CALM
-from gantline.proving.faults import KINDS, Fault, count_faults, plan_faults, read_faults
+from gantline.proving.child import CALM, ChildSettings
+from gantline.proving.faults import (
+    KINDS,
+    Fault,
+    StoreFault,
+    count_faults,
+    plan_faults,
+    read_faults,
+)
 from gantline.proving.fleet import Fleet, FleetSettings
 from gantline.proving.judging import find_stalls, find_unheard, recovery_seconds
 from gantline.proving.report import Judged, Recovery, Report
@@ -31,6 +38,26 @@ from gantline.runtime import monotonic
 _PROGRESS_SECONDS: Final = 5.0
 _UNKNOWN: Final = 2**62
 _REPORT: Final = "report.json"
+_CALLS: Final = frozenset(get_args(StoreFault))
+
+
+class Trouble(Protocol):
+    """Faults that no seed draws, made to the processes, or to the server and its host."""
+
+    eating: float
+    """Which share of the jobs takes memory."""
+
+    def command(self, settings: ChildSettings) -> Sequence[str]:
+        """What starts a process."""
+        ...
+
+    def variables(self, process: str) -> Mapping[str, str]:
+        """What a process, by its name, has in its environment beside ours."""
+        ...
+
+    async def make(self, fleet: Fleet) -> None:
+        """Make the faults until this is cancelled, and undo what lasts of them then."""
+        ...
 
 
 class ProofSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +76,10 @@ class ProofSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where histories, logs and faults are kept; else they are removed."""
     wrap: str = ""
     """A function that changes the store, as module:name; for tests of the proof itself."""
+    kinds: Collection[str] = KINDS
+    """Which faults are made, of those that a seed draws."""
+    trouble: "Trouble | None" = None
+    """What is made beside them."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -103,6 +134,8 @@ class Proof:
                 seed=settings.seed,
                 lease=settings.lease,
                 wrap=settings.wrap,
+                loses_calls=not _CALLS.isdisjoint(settings.kinds),
+                **_given_by(settings.trouble),
             ),
             workers=settings.workers,
             clients=settings.clients,
@@ -128,6 +161,7 @@ class Proof:
         plan = plan_faults(
             self._settings.seed, lease=self._settings.lease, has_proxy=self._route.has_proxy
         )
+        trouble = asyncio.create_task(self._make_trouble(fleet))
         try:
             for step in plan:
                 until = min(step.at, self._settings.seconds)
@@ -135,10 +169,16 @@ class Proof:
                     break
                 if step.at >= self._settings.seconds:
                     break
-                fleet.harm(step)
+                if step.kind in self._settings.kinds:
+                    fleet.harm(step)
         finally:
             await _cancel(reporting)
+            await _cancel(trouble)
         return monotonic() - self._began
+
+    async def _make_trouble(self, fleet: Fleet) -> None:
+        if self._settings.trouble is not None:
+            await self._settings.trouble.make(fleet)
 
     async def _is_stopped(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -279,4 +319,10 @@ def _live(lanes: Iterable[LaneCounts]) -> int:
 
 def _by_kind(faults: Iterable[Fault]) -> dict[str, int]:
     counted = Counter(fault.kind for fault in faults)
-    return {kind: counted[kind] for kind in KINDS}
+    return {kind: counted[kind] for kind in (*KINDS, *sorted(counted.keys() - set(KINDS)))}
+
+
+def _given_by(trouble: Trouble | None) -> dict[str, Any]:
+    if trouble is None:
+        return {}
+    return {"variables": trouble.variables, "command": trouble.command, "eating": trouble.eating}

@@ -4,7 +4,7 @@ It knows nothing of what is said, so it serves PostgreSQL and Redis alike, also 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -25,6 +25,8 @@ class Proxy:
         self._connections: list[_Connection] = []
         self._served: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self.latency_seconds = 0.0
+        """By how much all that is said comes later, each way."""
         self._is_open = {"request": asyncio.Event(), "answer": asyncio.Event()}
         for way in self._is_open.values():
             way.set()
@@ -71,6 +73,21 @@ class Proxy:
                     connection.abort()
             self._is_open[way].set()
 
+    def leave_half_open(self, gone: Way) -> int:
+        """End one side of all connections, unseen by the other; return how many these were.
+
+        Without the side that answers, a client waits for ever; without the one that asks, a server.
+        """
+        for connection in self._connections:
+            connection.abandon(gone)
+        return len(self._connections)
+
+    def end_half_open(self) -> None:
+        """End the other side too, as a host does that asks after a peer and hears nothing."""
+        for connection in self._connections:
+            if connection.gone is not None:
+                connection.abort()
+
     def _choose(self, which: float) -> "_Connection | None":
         return self._connections[int(which * len(self._connections))] if self._connections else None
 
@@ -84,7 +101,7 @@ class Proxy:
             writer.transport.abort()
             self._served.discard(task)
             return
-        connection = _Connection(writer, server[1])
+        connection = _Connection({"request": writer, "answer": server[1]})
         self._connections.append(connection)
         try:
             requests = self._pass_on(connection, "request", reader, server[1])
@@ -104,23 +121,36 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while said := await reader.read(_CHUNK):
+                if self.latency_seconds:
+                    await asyncio.sleep(self.latency_seconds)
                 await self._is_open[way].wait()
                 if connection.cut == way:
                     writer.write(said[: len(said) // 2])
                     await writer.drain()
                     self._made("cut answer" if way == "answer" else "cut request")
                     break
+                if connection.gone is not None:
+                    continue
                 writer.write(said)
                 await writer.drain()
+        if connection.gone == way:
+            return  # the other side sees nothing of it
         # One that ends by itself ends the other side too, whatever is still held here.
         connection.abort()
 
 
 class _Connection:
-    def __init__(self, *writers: asyncio.StreamWriter) -> None:
-        self._writers = writers
+    def __init__(self, sides: Mapping[Way, asyncio.StreamWriter]) -> None:
+        """`sides`: by which way each speaks."""
+        self._sides = sides
         self.cut: Way | None = None
+        self.gone: Way | None = None
+
+    def abandon(self, side: Way) -> None:
+        if self.gone is None:
+            self.gone = side
+            self._sides[side].transport.abort()
 
     def abort(self) -> None:
-        for writer in self._writers:
+        for writer in self._sides.values():
             writer.transport.abort()

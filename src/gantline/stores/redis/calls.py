@@ -26,6 +26,11 @@ class Nodes:
         self.current: Node | None = self._known[0] if self._known else None
         """None for a local socket."""
 
+    @property
+    def may_be_replicas(self) -> bool:
+        """Whether only one of several takes writes, and the others do not say which it is."""
+        return len(self._known) > 1 and not self._is_cluster
+
     def add(self, nodes: list[Node]) -> None:
         self._known += [node for node in nodes if node not in self._known]
 
@@ -59,6 +64,14 @@ _REPLICA_SECONDS: Final = 5.0
 # A script, since a plain SET is refused when the memory is full.
 _MARK: Final = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1] .. ':replicated', 1)"
 _MILLIS: Final = 1000
+
+
+async def _refuse_replica(connection: Connection) -> None:
+    """Raise where the server is a replica: it refuses writes by itself, but answers reads, with
+    what it has until then."""
+    (role,) = await connection.ask(("ROLE",))
+    if not isinstance(role, Exception) and role[0] != b"master":  # an ACL may forbid the question
+        raise ReadOnlyError("the server is a replica")
 
 
 class Reply(NamedTuple):
@@ -186,6 +199,8 @@ class Calls:
         connection = Connection(self._location, node)
         try:
             await connection.open()
+            if self._nodes.may_be_replicas:
+                await _refuse_replica(connection)
         except BaseException as error:
             await connection.close()
             if isinstance(error, failures.RAISED):
