@@ -32,6 +32,8 @@ End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transactio
 
 JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
 QUEUES: Final = {"plain": "one", "limited": "one", "watched": "two", "thread": "two"}
+LIMITED: Final = "limited"
+"""The type of which a process runs one at a time."""
 LISTENER: Final = "acme"
 """The tenant whose outcomes are delivered by a webhook."""
 
@@ -60,7 +62,13 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     job_type: str
     began: float
     ended: float
-    swallowed_cancel: bool
+    stopped: float | None
+    """When it was told to stop."""
+
+    @property
+    def until(self) -> float:
+        """How long it may have worked: what it does after it was told to stop is its own fault."""
+        return self.ended if self.stopped is None else self.stopped
 
 
 class Journal(msgspec.Struct):
@@ -69,8 +77,8 @@ class Journal(msgspec.Struct):
     runs: list[Handled] = []
     heard: list[tuple[str, int]] = []
     """Jobs and versions of the events that a durable consumer was given."""
-    ends_heard: set[str] = set()
-    """Jobs of which it was given an end."""
+    ends_heard: set[tuple[str, str]] = set()
+    """Jobs and types of the events by which they ended, of those that it was given."""
     delivered: list[tuple[str, str]] = []
     """Jobs and types of the events that a receiver of webhooks accepted."""
     crashes: int = 0
@@ -117,6 +125,9 @@ class SimulatedApplication(Gantline):
         return SimulatedWakeup(self._network)
 
 
+MakeApplication = Callable[[Process], SimulatedApplication]
+
+
 def make_application(
     process: Process,
     store: JobStore,
@@ -130,23 +141,26 @@ def make_application(
     jobs = SimulatedApplication(store, network, retention)
 
     async def work(plan: Plan, ctx: Context) -> str:
-        began = process.world.now
+        began, stopped = process.world.now, list[float]()
         try:
-            return await act(plan, ctx)
+            return await act(plan, ctx, stopped)
+        except asyncio.CancelledError:
+            stopped.append(process.world.now)
+            raise
         finally:
             journal.runs.append(
                 Handled(
-                    f"{process.name}/{process.number}",
+                    process.label,
                     str(ctx.job_id),
                     ctx.fence,
                     ctx.job.job_type,
                     began,
                     process.world.now,
-                    plan.swallows_cancel,
+                    stopped[0] if stopped else None,
                 )
             )
 
-    async def act(plan: Plan, ctx: Context) -> str:
+    async def act(plan: Plan, ctx: Context, stopped: list[float]) -> str:
         if plan.once:
             await ctx.once(plan.once)
         for step in range(plan.progress):
@@ -156,6 +170,8 @@ def make_application(
         except asyncio.CancelledError:
             if not plan.swallows_cancel:
                 raise
+            stopped.append(process.world.now)
+            await asyncio.sleep(plan.seconds / 2)  # it does not stop before the second time
         end = plan.ends[min(ctx.attempt, len(plan.ends)) - 1]
         if end == "transaction" and not jobs.store.capabilities.caller_transaction:
             end = "return"
@@ -211,6 +227,6 @@ def make_application(
         await asyncio.sleep(0.001)
         journal.heard.append((str(event.job.job_id), event.entry.version))
         if event.entry.status.is_terminal:
-            journal.ends_heard.add(str(event.job.job_id))
+            journal.ends_heard.add((str(event.job.job_id), event.type))
 
     return jobs
