@@ -67,7 +67,7 @@ class _Drawing:
                 return self._submit(at)
             case "act":
                 what, first = random.choice(profile.acts), random.randrange(200)
-                return Act(at=at, what=what, first=first, count=random.choice((1, 1, 5)))
+                return Act(at=at, what=what, first=first, count=random.choice(profile.acted_on))
             case "switch":
                 return self._switch(at)
             case "recur":
@@ -80,18 +80,20 @@ class _Drawing:
 
     def _submit(self, at: float) -> Submit:
         random, profile = self._random, self._profile
-        key = f"k{random.randrange(profile.keys)}" if random.random() < profile.keyed else ""
+        number = random.randrange(profile.keys) if random.random() < profile.keyed else None
+        key = "" if number is None else f"k{number}"
         plan = self._plan()
         return Submit(
             at=at,
-            job_type=random.choice(JOB_TYPES),
+            # A key is one of a type and a tenant.
+            job_type=random.choice(JOB_TYPES) if number is None else JOB_TYPES[number],
             plan=plan,
             # It takes three crashes and as many leases to find one that crashes its worker.
             count=1 if key or plan.may_crash else random.choice(profile.counts),
             priority=random.choice((None, 0, 1, 3)),
             delay=random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 40.0))),
             key=key,
-            tenant=random.choice(_TENANTS),
+            tenant=_TENANTS[0] if key else random.choice(_TENANTS),
             over_http=random.random() < 0.3,
         )
 
@@ -124,7 +126,7 @@ class _Drawing:
         random, profile = self._random, self._profile
         what = random.choice(profile.mishaps)
         is_of_the_clock = what in ("jump", "reboot")
-        spans = (profile.jump_seconds,) if is_of_the_clock else profile.mishap_seconds
+        spans = profile.jump_seconds if is_of_the_clock else profile.mishap_seconds
         return Trouble(
             at=at,
             what=what,

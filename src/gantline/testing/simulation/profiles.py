@@ -38,6 +38,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     latency: tuple[float, ...] = (0.0, 0.001, 0.01, 0.2)
     odds: Odds = Odds()
     acts: tuple[Action, ...] = ("cancel", "stop", "redrive", "redrive", "delete")
+    acted_on: tuple[int, ...] = (1, 1, 5)
+    """With how many jobs an operator does it."""
     counts: tuple[int, ...] = (1, 1, 3, 20)
     """How many jobs are submitted at once."""
     handler_seconds: tuple[Span, ...] = (
@@ -60,7 +62,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     )
     mishap_seconds: tuple[Span, ...] = (*((0.1, 10.0),) * 4, (0.1, 90.0))
     refused: tuple[str, ...] = ("apply", "insert", "renew", "claim", "write_records")
-    jump_seconds: Span = (-200.0, 200.0)
+    jump_seconds: tuple[Span, ...] = ((-200.0, 200.0),)
     is_gentle: bool = False
 
 
@@ -111,7 +113,7 @@ _OUTAGES: Final = Profile(
     ends=("retry", "error", "transaction", "transaction"),
     other_end=0.5,
     crash=0.0,
-    swallows=0.2,
+    swallows=0.3,
     mishaps=("cut off", "slow", "slow", "freeze store", "freeze", "refuse", "refuse", "block"),
     mishap_seconds=((3.0, 12.0), (5.0, 25.0)),
     refused=("apply", "apply", "renew"),
@@ -149,21 +151,23 @@ _KILLERS: Final = Profile(
     handler_seconds=((0.5, 0.5), (3.0, 3.0), (5.0, 10.0)),
     crash=0.08,
     mishaps=("crash", "reboot"),
-    jump_seconds=(0.0, 0.0),
+    jump_seconds=((0.0, 0.0),),
 )
 
 # One key for many jobs, which are cancelled, ended, removed and submitted again.
 _KEYS: Final = Profile(
     name="keys",
     seconds=(30.0, 60.0),
-    odds=Odds(submit=50, act=40, switch=2, recur=4, wait=2, trouble=5),
-    acts=("cancel", "stop", "stop", "redrive", "delete", "delete"),
-    hint_lost=(0.0, 1.0),
     lease=(10.0, 30.0),
+    hint_lost=(0.0, 1.0),
+    odds=Odds(submit=60, act=40, switch=1, recur=3, wait=2, trouble=4),
+    acts=("cancel", "stop", "stop", "redrive", "delete", "delete"),
+    acted_on=(1, 5, 20),
+    counts=(1, 1, 3),
     handler_seconds=((0.0, 0.0), (0.5, 0.5), (1.0, 5.0), (0.0, 10.0)),
     ends=("fail", "retry", "retry", "error", "snooze"),
     other_end=0.6,
-    keyed=0.5,
+    keyed=0.7,
     keys=2,
 )
 
@@ -172,17 +176,18 @@ _CLOCK: Final = Profile(
     name="clock",
     seconds=(60.0,),
     workers=(1, 2),
+    lease=(10.0, 30.0, 30.0),
     retention=(None, 60.0),
     fault=(0.0, 0.02),
-    odds=Odds(submit=65, act=10, switch=2, recur=5, wait=2, trouble=10),
-    counts=(1, 3),
-    handler_seconds=((0.5, 0.5), (3.0, 3.0), (0.0, 20.0)),
+    odds=Odds(submit=60, act=6, switch=2, recur=5, wait=2, trouble=14),
+    counts=(1, 3, 3),
+    handler_seconds=((0.5, 0.5), (3.0, 3.0), (2.0, 8.0)),
     ends=("retry", "transaction", "transaction", "transaction"),
-    other_end=0.6,
+    other_end=0.7,
     crash=0.0,
     swallows=0.2,
-    mishaps=("jump", "reboot", "reboot"),
-    jump_seconds=(-250.0, 200.0),
+    mishaps=("jump", "jump", "reboot"),
+    jump_seconds=((-250.0, -150.0), (20.0, 150.0)),
 )
 
 PROFILES: Final = (

@@ -21,7 +21,7 @@ from gantline.testing.simulation.world import World
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, all that is due must have ended."""
 _CLIENTS_SECONDS: Final = 120.0
-_TAKEN_WITHIN_SECONDS: Final = 60.0
+_TAKEN_WITHIN_SECONDS: Final = 30.0
 """After its lease, the run of a process that is gone must have been taken over."""
 _QUIET_WITHIN_SECONDS: Final = 60.0
 """After the last job has ended, a worker must have nothing to complain about."""
