@@ -135,7 +135,7 @@ class Calls:
         answers = (NamedToken(TOKEN, True),) if lost else ()
         return self.add("renew", at, asked=(NamedRun(JOB, TOKEN),), answers=answers)
 
-    def end(self, at: float, name: str = "Applied", **fields: Any) -> "Calls":
+    def end(self, at: float, name: str = "Applied", *, only_expired: bool = False) -> "Calls":
         change = Change(
             job_id=JOB,
             change_id=TOKEN,
@@ -147,8 +147,9 @@ class Calls:
             snoozes=0,
             priority=2,
             by_run=True,
+            only_expired=only_expired,
         )
-        return self.add("apply", at, asked=(change,), answers=(Answer(name),), **fields)
+        return self.add("apply", at, asked=(change,), answers=(Answer(name),))
 
     def broken(self, seen: Outside, **changes: Any) -> list[str]:
         calls = merged(self.all)
@@ -201,6 +202,12 @@ def test_a_free_slot_is_noticed_at_once() -> None:
 
     assert freed(14.0)
     assert not freed(11.5)
+
+
+def test_what_a_reaper_takes_away_frees_no_slot() -> None:
+    calls = Calls().claim(10, started()).renew(12).renew(14)
+    calls.end(11, only_expired=True).end(14.5).claim(15)
+    assert not calls.broken(outside(ended=30.0), slots_in_all=1)
 
 
 def test_a_suspect_may_keep_a_worker_from_claiming() -> None:

@@ -1,5 +1,6 @@
 """Rules for workers: what each did with the runs that it was given, as its calls show."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, cast
@@ -172,10 +173,10 @@ def _slow_claims(
         following = claims[index + 1]
         if not _was_full(claim) or following.first < claim.last:
             continue
-        freed = next((one for one in frees if one.first > claim.last), None)
-        if freed is None or following.began >= over:
+        freed = bisect_left(frees, claim.last, key=lambda one: one.first)
+        if freed == len(frees) or following.began >= over:
             continue
-        window = _Window(freed.began, following.began)
+        window = _Window(frees[freed].began, following.began)
         if window.last - window.first > _CLAIMED_WITHIN_SECONDS and _is_free(
             outside, process, calls, given, window
         ):
