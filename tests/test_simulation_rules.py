@@ -57,7 +57,7 @@ def test_a_handler_that_goes_on_without_its_lease_is_seen() -> None:
     assert broken_by([handled(10, 19)], outside((10, 15), (16, 21)))
 
 
-def test_what_a_handler_does_after_it_was_told_to_stop_is_its_own_fault() -> None:
+def test_what_a_handler_does_after_it_was_asked_to_stop_is_its_own_fault() -> None:
     assert not broken_by([handled(10, 30, stopped=14.5)], outside((10, 15)))
 
 

@@ -63,11 +63,11 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     began: float
     ended: float
     stopped: float | None
-    """When it was told to stop."""
+    """When it was asked to stop."""
 
     @property
     def until(self) -> float:
-        """How long it may have worked: what it does after it was told to stop is its own fault."""
+        """How long it may have worked: what it does after it was asked to stop is its own fault."""
         return self.ended if self.stopped is None else self.stopped
 
 

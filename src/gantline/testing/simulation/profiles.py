@@ -52,7 +52,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     crash: float = 0.01
     """How likely an attempt takes its process along."""
     swallows: float = 0.1
-    """How likely a handler goes on after it was told to stop."""
+    """How likely a handler goes on after it was asked to stop."""
     keyed: float = 0.2
     keys: int = 3
     every: tuple[float, ...] = (1.0, 5.0, 20.0)

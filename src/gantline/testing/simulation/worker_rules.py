@@ -35,7 +35,7 @@ class Given:
         self.ended: float | None = None
         """When the worker knew what had become of its end."""
         self.lost: float | None = None
-        """When it was told that the run is lost."""
+        """When it learned that the run is lost."""
 
     def __str__(self) -> str:
         return f"run {self.run.fence} of job {self.run.job_id} ({self.claim})"
