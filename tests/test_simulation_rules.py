@@ -135,10 +135,12 @@ class Calls:
         answers = (NamedToken(TOKEN, True),) if lost else ()
         return self.add("renew", at, asked=(NamedRun(JOB, TOKEN),), answers=answers)
 
-    def end(self, at: float, name: str = "Applied", *, only_expired: bool = False) -> "Calls":
+    def end(
+        self, at: float, name: str = "Applied", *, token: UUID = TOKEN, only_expired: bool = False
+    ) -> "Calls":
         change = Change(
             job_id=JOB,
-            change_id=TOKEN,
+            change_id=token,
             event=Event.COMPLETED,
             reason="",
             to=JobStatus.COMPLETED,
@@ -204,9 +206,9 @@ def test_a_free_slot_is_noticed_at_once() -> None:
     assert not freed(11.5)
 
 
-def test_what_a_reaper_takes_away_frees_no_slot() -> None:
+def test_what_a_reaper_takes_from_another_worker_frees_no_slot() -> None:
     calls = Calls().claim(10, started()).renew(12).renew(14)
-    calls.end(11, only_expired=True).end(14.5).claim(15)
+    calls.end(11, token=UUID(int=9), only_expired=True).end(14.5).claim(15)
     assert not calls.broken(outside(ended=30.0), slots_in_all=1)
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES
-from gantline.proof.call import Answer, Asked, Call, Change, Claim, NamedRun, NamedToken, StartedRun
+from gantline.proof.call import Answer, Call, Change, Claim, NamedRun, NamedToken, StartedRun
 from gantline.testing.simulation.application import QUEUES
 from gantline.testing.simulation.outside import Life, Outside
 from gantline.testing.simulation.script import Script, Switch
@@ -78,15 +78,10 @@ def _note_ends(given: dict[UUID, Given], call: Call) -> None:
     for change, answer in zip(cast("tuple[Change, ...]", call.asked), answers, strict=True):
         one = given.get(change.change_id)
         # One that is refused since a cancel was requested is to be decided again.
-        is_known = _is_end(change) and answer.name != "CancelPending"
-        if one is not None and is_known and one.claim.process == call.process:
+        is_an_end = change.by_run and not change.only_expired and answer.name != "CancelPending"
+        if one is not None and is_an_end and one.claim.process == call.process:
             ended = cast("float", call.ended)
             one.ended = ended if one.ended is None else min(one.ended, ended)
-
-
-def _is_end(change: Asked) -> bool:
-    """Whether a worker ends a run of its own, and takes away none of another."""
-    return isinstance(change, Change) and change.by_run and not change.only_expired
 
 
 def _note_renewal(given: dict[UUID, Given], call: Call) -> None:
@@ -166,7 +161,13 @@ def _slow_claims(
     """After a claim that brought all it asked for there may be more: so another one is made as
     soon as a slot is free."""
     claims = [call for call in calls if call.verb == "claim"]
-    frees = [call for call in calls if call.verb == "apply" and any(map(_is_end, call.asked))]
+    own = {one.run.token for one in given}
+    frees = [
+        call
+        for call in calls
+        if call.verb == "apply"
+        and any(change.change_id in own for change in cast("tuple[Change, ...]", call.asked))
+    ]
     life = outside.lives[process]
     over = min(at for at in (life.asked_to_stop, life.ended, float("inf")) if at is not None)
     for index, claim in enumerate(claims[:-1]):
