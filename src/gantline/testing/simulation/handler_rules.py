@@ -50,7 +50,7 @@ def _is_excused(outside: Outside, run: Handled) -> bool:
 def _without_a_lease(
     script: Script, outside: Outside, run: Handled, tokens: Tokens
 ) -> Iterator[str]:
-    """A handler is asked to stop before its lease runs out, and so before anybody else may begin."""
+    """A handler is asked to stop before its lease runs out, so before anybody else may begin."""
     token = tokens.get((run.job_id, run.fence))
     if token is None:
         return
