@@ -196,9 +196,10 @@ class Clients:
             case "close store":
                 names = StoreNames("here", "there")
                 closing = Closing(names, actor="simulation", notify_switched=None)
-                await closing.close(store)
-                yield
-                await insist(lambda: reopen(store))
+                with self._outside.closed():
+                    await closing.close(store)
+                    yield
+                    await insist(lambda: reopen(store))
             case _:
                 assert_never(step.what)
 
@@ -227,7 +228,8 @@ class Clients:
         )
         assert self.app.webhooks is not None
         await self.app.ready()
-        await self.app.webhooks.create(spec, tenant_id=LISTENER, actor="simulation")
+        create = self.app.webhooks.create
+        await insist(lambda: create(spec, tenant_id=LISTENER, actor="simulation"))
         self._listens_after = len(self.submitted)
 
 

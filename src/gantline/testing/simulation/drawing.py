@@ -72,7 +72,9 @@ class _Drawing:
                 return self._switch(at)
             case "recur":
                 name, every = f"s{index}", random.choice(profile.every)
-                return Recur(at=at, name=name, every=every, seconds=random.uniform(5.0, 60.0))
+                return Recur(
+                    at=at, name=name, every=every, seconds=random.uniform(*profile.recur_seconds)
+                )
             case "wait":
                 return Wait(at=at, which=random.randrange(200), seconds=random.uniform(1.0, 60.0))
             case _:

@@ -1,7 +1,8 @@
 """What is seen from outside of all processes, and is in no history: lives, leases, the clock."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
@@ -53,6 +54,8 @@ class Outside:
         self.schedules: list[tuple[ScheduleRecord, datetime]] = []
         """Schedules, and when they were looked at."""
         self._stood_still: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._away: list[list[float]] = []
+        """When the store was closed, or refused calls other than those that end runs."""
         self._clock: list[tuple[float, timedelta]] = [(0.0, timedelta(0))]
         """Since when the clock was how far off."""
 
@@ -87,8 +90,18 @@ class Outside:
         now = self._world.now
         if trouble.what in ("jump", "reboot"):
             self._clock.append((now, self._world.jumped_by))
+        elif trouble.what == "refuse" and trouble.verb != "apply":
+            self._away.append([now, now + trouble.seconds])
         elif trouble.what in ("freeze", "block") and process is not None:
             self._stood_still[process.label].append((now, now + trouble.seconds))
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """The store is closed in this block; where the block fails, nobody knows for how long."""
+        span = [self._world.now, float("inf")]
+        self._away.append(span)
+        yield
+        span[1] = self._world.now
 
     def note_schedule(self, record: ScheduleRecord) -> None:
         self.fires += [fire.job_id for fire in record.fires if fire.job_id is not None]
@@ -98,6 +111,13 @@ class Outside:
 
     def stood_still(self, label: str, first: float, last: float) -> bool:
         return any(began < last and first < ended for began, ended in self._stood_still[label])
+
+    def was_away(self, first: datetime, last: datetime) -> bool:
+        """Whether the store did not take everything in this time; where the clock was never set."""
+        return any(
+            wall_clock_at(began) < last and (ended == float("inf") or first < wall_clock_at(ended))
+            for began, ended in self._away
+        )
 
     def has_jumped(self, first: float, last: float) -> bool:
         return any(first <= at <= last for at, _ in self._clock)

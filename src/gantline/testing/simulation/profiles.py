@@ -56,6 +56,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     keyed: float = 0.2
     keys: int = 3
     every: tuple[float, ...] = (1.0, 5.0, 20.0)
+    """Of schedules."""
+    recur_seconds: Span = (5.0, 60.0)
+    """How long they are there."""
     mishaps: tuple[Mishap, ...] = (
         *("crash", "deploy", "freeze", "block", "cut off", "slow", "freeze store", "refuse"),
         *("jump", "reboot"),
@@ -73,9 +76,10 @@ _GENTLE: Final = Profile(
     name="gentle",
     fault=(0.0, 0.005, 0.02),
     mishaps=("refuse",),
-    refused=("apply", "insert", "write_records"),
-    odds=Odds(recur=10, trouble=8),
+    refused=("apply", "insert", "insert", "write_records"),
+    odds=Odds(recur=10, trouble=12),
     every=(5.0, 20.0),
+    recur_seconds=(50.0, 100.0),
     is_gentle=True,
 )
 
@@ -191,6 +195,6 @@ _CLOCK: Final = Profile(
 )
 
 PROFILES: Final = (
-    *(_CLOCK, _MIXED, _OUTAGES, _MIXED, _DEPLOYS, _GENTLE, _KILLERS, _MIXED, _BACKLOG, _KEYS),
+    *(_CLOCK, _MIXED, _OUTAGES, _MIXED, _DEPLOYS, _GENTLE, _KILLERS, _OUTAGES, _BACKLOG, _KEYS),
 )
 """The profile of a seed is the one at its last digit."""
