@@ -26,24 +26,25 @@ def check_handlers(
     for some in by_job.values():
         ordered = sorted(some, key=lambda run: (run.began, run.fence))
         for one, other in pairwise(ordered):
-            yield from _side_by_side(outside, one, other)
+            yield from _side_by_side(script, outside, one, other)
     for run in runs:
         yield from _without_a_lease(script, outside, run, tokens)
     yield from _beyond_the_slots(script, runs)
 
 
-def _side_by_side(outside: Outside, one: Handled, other: Handled) -> Iterator[str]:
+def _side_by_side(script: Script, outside: Outside, one: Handled, other: Handled) -> Iterator[str]:
     """No two handlers of a job, unless the first could not know that its lease was over."""
     is_same_run = (one.process, one.fence) == (other.process, other.fence)
     if is_same_run and one.stopped is None:
         yield f"the handler of {one} had returned, and was called again in the same run: {other}"
-    elif other.began < one.until - _SAME and (is_same_run or not _is_excused(outside, one)):
+    elif other.began < one.until - _SAME and (is_same_run or not _is_excused(script, outside, one)):
         yield f"job {one.job_id} ran in {one} and in {other} at once"
 
 
-def _is_excused(outside: Outside, run: Handled) -> bool:
+def _is_excused(script: Script, outside: Outside, run: Handled) -> bool:
+    """Where the clock was set since its lease was given, that may have ended at once."""
     return outside.stood_still(run.process, run.began, run.ended) or outside.has_jumped(
-        run.began, run.ended
+        run.began - script.lease, run.ended
     )
 
 

@@ -84,7 +84,7 @@ class _Simulation:
         self._outside = Outside(world)
         self._stores = Stores(script.store, folder, self._network, self._outside, wrap)
         self._workers = Workers(script, world, self._network, self._outside, self._application)
-        self._jobs = 0
+        self._jobs = self._runs = 0
         self._violations: list[str] = []
 
     def run(self) -> Report:
@@ -106,7 +106,7 @@ class _Simulation:
             idle_calls=sum(not call.answers or call.answers == (0,) for call in ended),
             faults=self._network.faults,
             jobs=self._jobs,
-            runs=len(self._journal.runs),
+            runs=self._runs,
             happened=tuple(self._network.happened),
             notes=tuple(world.notes),
         )
@@ -148,7 +148,8 @@ class _Simulation:
         await resting.end_all(truth, self._script.lease)
         if left := await self._workers.stop():
             resting.violations.append(f"these do not stop: {left}")
-        self._jobs = len(clients.submitted)
+        # Handlers of processes that crashed end only when all is let go.
+        self._jobs, self._runs = len(clients.submitted), len(self._journal.runs)
         self._violations += [*clients.wrong_answers, *resting.violations]
         await self._judge(clients.app, truth)
         await truth.close()
