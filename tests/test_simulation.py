@@ -8,9 +8,10 @@ import pytest
 from gantline.contract.store import JobStore
 from gantline.testing.faults import intercepted
 from gantline.testing.simulation.application import Plan
+from gantline.testing.simulation.drawing import draw_script
 from gantline.testing.simulation.network import Chances
 from gantline.testing.simulation.run import Report, simulate
-from gantline.testing.simulation.script import Script, StoreKind, Submit, Trouble, draw_script
+from gantline.testing.simulation.script import Script, StoreKind, Submit, Trouble
 from gantline.testing.simulation.shrink import shrink
 from gantline.testing.simulation.world import Process, World
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,10 @@ from gantline import (
     WorkerSettings,
 )
 from gantline.contract.errors import StoreUnavailable
+from gantline.contract.results import ApplyResult, Renewal
+from gantline.contract.snapshot import RunRef
 from gantline.contract.status import DEAD, Event
+from gantline.contract.transition import Transition
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
@@ -360,6 +363,45 @@ async def test_what_ended_while_the_store_was_away_is_written_when_it_is_back() 
         assert await handle.result(timeout=30) == 7
         assert worker.counts == {Event.COMPLETED: 1}
     assert line.cuts > 1
+
+
+class LosingStore(MemoryStore):
+    """Takes no ends, and says of every run that it is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=FakeClock())
+        self._losses = self._tries = 0
+        self.was_tried_since = asyncio.Event()
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        self._tries += bool(self._losses)
+        if self._tries > 1:
+            self.was_tried_since.set()
+        raise StoreUnavailable("it takes no ends")
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        self._losses += 1
+        return Renewal(lost=frozenset(run.token for run in runs))
+
+
+async def test_a_run_that_is_lost_before_its_end_is_written_leaves_no_handler_behind() -> None:
+    """Found by the simulation: seed 9 on SQLite. No handler was called, and the worker believed
+    for ever that one does not return; with every slot, it would have ended its process."""
+    store = LosingStore()
+    jobs = Gantline(store)
+
+    @jobs.job("off", concurrency=1)
+    async def off() -> None: ...
+
+    lease, drain = timedelta(seconds=1), timedelta(0)
+    settings = WorkerSettings(queues={"default": 1}, lease=lease, poll=_SOON, drain=drain)
+    async with asyncio.timeout(60), jobs:
+        await off.submit(None)
+        await jobs.switches.disable_type("off")
+        async with jobs.running(settings) as worker:
+            await store.was_tried_since.wait()
+            assert not worker.has_stuck_handlers
+            assert worker.trouble() is None
 
 
 async def test_a_loop_that_is_ended_around_a_worker_counts_as_a_crash_of_what_ran() -> None:

@@ -10,9 +10,9 @@ from functools import cache
 import msgspec
 
 from gantline.testing.conformance import Rule, StoreHarness, all_rules
+from gantline.testing.simulation.drawing import draw_script
 from gantline.testing.simulation.run import simulate
 from gantline.testing.simulation.script import StoreKind as SimulatedKind
-from gantline.testing.simulation.script import draw_script
 from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.seeded_bugs.bug import Bug, Simulation, StoreKind, Suite
 from tests.servers.postgres import PostgresServer

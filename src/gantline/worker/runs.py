@@ -228,6 +228,7 @@ class Runs:
             except BaseException as error:
                 # GeneratorExit, raised by a task that the handler awaits, comes down to this.
                 outcome = active.outcome_of(error)
+        active.is_over = True  # also where no handler was called
         if self._stuck.pop(active.ref, None) is not None:
             if not self._is_draining:  # else the end of the loop has cancelled its task
                 _log.info("a handler returned after its run was over", extra=labels_of(active.run))

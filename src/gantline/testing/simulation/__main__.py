@@ -20,8 +20,9 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from gantline.runtime import monotonic
+from gantline.testing.simulation.drawing import draw_script
 from gantline.testing.simulation.run import Report, simulate
-from gantline.testing.simulation.script import Script, StoreKind, draw_script
+from gantline.testing.simulation.script import Script, StoreKind
 from gantline.testing.simulation.shrink import shrink
 
 _AT_ONCE: Final = 2

@@ -1,6 +1,7 @@
 """The application that a simulation runs: jobs whose payload says what each attempt does."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final, Literal
@@ -25,6 +26,7 @@ from gantline.webhooks.secret_encryption import Vault
 from gantline.webhooks.settings import WebhookSettings
 from gantline.worker.context import Context
 
+_MOST_CRASHES: Final = (2, 3, 1000)
 _VAULT: Final = Vault(Peppers({"k1": bytes(range(32))}))
 
 End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transaction"]
@@ -32,6 +34,8 @@ End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transactio
 
 JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
 QUEUES: Final = {"plain": "one", "limited": "one", "watched": "two", "thread": "two"}
+LIMITED: Final = "limited"
+"""The type of which a process runs one at a time."""
 LISTENER: Final = "acme"
 """The tenant whose outcomes are delivered by a webhook."""
 
@@ -60,7 +64,13 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     job_type: str
     began: float
     ended: float
-    swallowed_cancel: bool
+    stopped: float | None
+    """When it was asked to stop."""
+
+    @property
+    def until(self) -> float:
+        """How long it may have worked: what it does after it was asked to stop is its own fault."""
+        return self.ended if self.stopped is None else self.stopped
 
 
 class Journal(msgspec.Struct):
@@ -69,11 +79,12 @@ class Journal(msgspec.Struct):
     runs: list[Handled] = []
     heard: list[tuple[str, int]] = []
     """Jobs and versions of the events that a durable consumer was given."""
-    ends_heard: set[str] = set()
-    """Jobs of which it was given an end."""
+    ends_heard: set[tuple[str, str]] = set()
+    """Jobs and types of the events by which they ended, of those that it was given."""
     delivered: list[tuple[str, str]] = []
     """Jobs and types of the events that a receiver of webhooks accepted."""
-    crashes: int = 0
+    crashes: Counter[str] = msgspec.field(default_factory=Counter)
+    """How often each job took its process along."""
 
 
 async def _resolve(host: str, port: int) -> list[str]:
@@ -117,6 +128,9 @@ class SimulatedApplication(Gantline):
         return SimulatedWakeup(self._network)
 
 
+MakeApplication = Callable[[Process], SimulatedApplication]
+
+
 def make_application(
     process: Process,
     store: JobStore,
@@ -130,23 +144,26 @@ def make_application(
     jobs = SimulatedApplication(store, network, retention)
 
     async def work(plan: Plan, ctx: Context) -> str:
-        began = process.world.now
+        began, stopped = process.world.now, list[float]()
         try:
-            return await act(plan, ctx)
+            return await act(plan, ctx, stopped)
+        except asyncio.CancelledError:
+            stopped.append(process.world.now)
+            raise
         finally:
             journal.runs.append(
                 Handled(
-                    f"{process.name}/{process.number}",
+                    process.label,
                     str(ctx.job_id),
                     ctx.fence,
                     ctx.job.job_type,
                     began,
                     process.world.now,
-                    plan.swallows_cancel,
+                    stopped[0] if stopped else None,
                 )
             )
 
-    async def act(plan: Plan, ctx: Context) -> str:
+    async def act(plan: Plan, ctx: Context, stopped: list[float]) -> str:
         if plan.once:
             await ctx.once(plan.once)
         for step in range(plan.progress):
@@ -156,6 +173,8 @@ def make_application(
         except asyncio.CancelledError:
             if not plan.swallows_cancel:
                 raise
+            stopped.append(process.world.now)
+            await asyncio.sleep(plan.seconds / 2)  # it does not stop before the second time
         end = plan.ends[min(ctx.attempt, len(plan.ends)) - 1]
         if end == "transaction" and not jobs.store.capabilities.caller_transaction:
             end = "return"
@@ -170,10 +189,11 @@ def make_application(
             case "error":
                 raise ValueError("a bug of the handler")
             case "crash":
-                # Only sometimes: one that always does is the killer whom halving has to find.
-                journal.crashes += 1
-                crash(process)
-                await asyncio.get_running_loop().create_future()
+                # Some do so only a few times: they are innocent when halving has found them.
+                if journal.crashes[str(ctx.job_id)] < _MOST_CRASHES[ctx.job_id.int % 3]:
+                    journal.crashes[str(ctx.job_id)] += 1
+                    crash(process)
+                    await asyncio.get_running_loop().create_future()
             case _:
                 pass
         for one in plan.follow_ups:
@@ -211,6 +231,6 @@ def make_application(
         await asyncio.sleep(0.001)
         journal.heard.append((str(event.job.job_id), event.entry.version))
         if event.entry.status.is_terminal:
-            journal.ends_heard.add(str(event.job.job_id))
+            journal.ends_heard.add((str(event.job.job_id), event.type))
 
     return jobs

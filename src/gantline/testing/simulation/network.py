@@ -23,6 +23,9 @@ _PATIENCE_SECONDS: Final = 10.0
 
 
 LATEST_EFFECT_SECONDS: Final = 20.0
+_SLOWEST_SECONDS: Final = 3.0
+WRITES: Final = ("insert", "claim", "renew", "progress", "apply", "delete", "write_records")
+"""What fails where a store can only be read."""
 
 
 class Fault(StrEnum):
@@ -64,6 +67,10 @@ class Network:
         self.server = world.start("server") if is_remote else None
         self.cut_off_until: dict[str, float] = {}
         """By the name of the process."""
+        self.slow_until: dict[str, float] = {}
+        """By the name of the process, whose answers take long."""
+        self.refused_until: dict[str, float] = {}
+        """By the verb."""
         self.listeners: dict[OnHint, SimulatedLoop] = {}
         self.calls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -71,8 +78,13 @@ class Network:
         self.allowed: set[tuple[str, int]] | None = None
         """Which faults may happen, by process and number of the call; None: all."""
         self.happened: list[tuple[str, int]] = []
-        self.on_call: Callable[[Process], None] = lambda process: None
         self._serving: set[asyncio.Task[None]] = set()
+
+    def calm_down(self) -> None:
+        """Let nothing go wrong from now on."""
+        self.is_calm = True
+        self.slow_until.clear()
+        self.refused_until.clear()
 
     # -- to the store -----------------------------------------------------------------------------
 
@@ -86,11 +98,12 @@ class Network:
 
     async def _exchange(self, process: Process, verb: str, call: Call) -> Any:
         self.calls[verb] += 1
-        self.on_call(process)
         self.world.sign(f"{process.name} {verb}")
         fault = self._draw(process)
         await self._travel(process)
         await self._wait_while_cut_off(process, verb)
+        if self.refused_until and self.refused_until.get(verb, 0.0) > self.world.now:
+            raise StoreUnavailable(f"The simulation refuses every {verb}.")
         if fault is not None:
             self.world.note(f"{process.name} {verb}: {fault}")
         match fault:
@@ -110,6 +123,8 @@ class Network:
         answer = await self._served(call, verb)
         if fault is Fault.SLOW:
             await asyncio.sleep(slow * (1.0 - way))
+        if self.slow_until and self.slow_until.get(process.name, 0.0) > self.world.now:
+            await asyncio.sleep(process.random.uniform(0.0, _SLOWEST_SECONDS))
         await self._travel(process)
         await self._wait_while_cut_off(process, verb)
         if fault is Fault.LOST:

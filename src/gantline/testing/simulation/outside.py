@@ -1,225 +1,161 @@
-"""What is seen from outside of all processes, and in no history: handlers, slots, schedules."""
+"""What is seen from outside of all processes, and is in no history: lives, leases, the clock."""
 
-import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import pairwise
-from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from gantline.contract.schedule import ScheduleRecord
-from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import Event, JobStatus
-from gantline.proof.call import (
-    Answer,
-    Call,
-    Change,
-    NamedJob,
-    NamedRun,
-    NamedToken,
-    Prune,
-    Submitted,
-)
-from gantline.testing.simulation.application import QUEUES, Handled, Journal
-from gantline.testing.simulation.script import Script, Switch, Trouble
-from gantline.testing.simulation.world import wall_clock_at
-from gantline.worker.worker import Worker
+import msgspec
 
-_UNWRITTEN_PER_SLOT: Final = 6
-"""Ends that may wait: as many as a worker allows, what runs, and what is being claimed."""
-_LIMITED: Final = "limited"
-_SAME: Final = 1e-9
-_LATE: Final = timedelta(seconds=40)
-"""A worker without schedules and hints looks for new ones every 15 s, and a look takes time."""
+from gantline.contract.results import Applied, InsertResult, Renewal
+from gantline.contract.schedule import ScheduleRecord
+from gantline.contract.snapshot import Run, RunRef
+from gantline.contract.store import JobStore
+from gantline.contract.submission import NewJob
+from gantline.testing.simulation.script import Trouble
+from gantline.testing.simulation.world import Process, World, wall_clock_at
+
+_LONGEST_LOOK_SECONDS: Final = 30.0
+"""So old may be what a process knows of the clock."""
+
+
+class Life(msgspec.Struct):
+    """A process, from its start to its end."""
+
+    began: float
+    asked_to_stop: float | None = None
+    ended: float | None = None
+    in_order: bool = False
+    """It was asked to stop, and its main task came to its end."""
+
+
+class Lease(NamedTuple):
+    """One time that the store gave or renewed a lease, by the virtual time."""
+
+    at: float
+    until: float
 
 
 class Outside:
-    """Watches a run, and judges what its history does not show."""
+    """Watches a run."""
 
-    def __init__(self, script: Script, journal: Journal) -> None:
-        self._script = script
-        self._journal = journal
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.lives: dict[str, Life] = {}
+        """By the label of the process."""
+        self.leases: dict[UUID, list[Lease]] = defaultdict(list)
+        """By the token of the run, in their order."""
+        self.instants: dict[tuple[str, datetime], set[UUID]] = defaultdict(set)
+        """By schedule and instant, the jobs that were stored for it."""
+        self.fires: list[UUID] = []
+        """Jobs that schedules say they have submitted."""
+        self.schedules: list[tuple[ScheduleRecord, datetime]] = []
+        """Schedules, and when they were looked at."""
         self._stood_still: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self._jumps: list[float] = []
-        self._fired: list[UUID] = []
-        self._most_unwritten = 0
-        self._late: list[str] = []
+        self._away: list[list[float]] = []
+        """When the store was closed, or refused calls other than those that end runs."""
+        self._clock: list[tuple[float, timedelta]] = [(0.0, timedelta(0))]
+        """Since when the clock was how far off."""
 
     # -- while it runs ----------------------------------------------------------------------------
 
-    def see(self, worker: Worker) -> None:
-        """Look at a worker; it may be starting or stopping."""
-        runs = getattr(worker, "_runs", None)
-        if runs is not None:
-            self._most_unwritten = max(self._most_unwritten, runs.completer._unwritten)
+    def watched(self, store: JobStore) -> JobStore:
+        """The store, with its leases seen when it gives them: what a caller cannot know."""
+        return cast("JobStore", _Watched(store, self))
 
-    def note_trouble(self, trouble: Trouble, now: float, process: str) -> None:
-        if trouble.what == "jump":
-            self._jumps.append(now)
-        elif trouble.what in ("freeze", "block"):
-            self._stood_still[process].append((now, now + trouble.seconds))
+    def note_start(self, process: Process) -> None:
+        self.lives[process.label] = Life(self._world.now)
 
-    def note_schedule(self, record: ScheduleRecord, now: datetime) -> None:
-        """Remember what a schedule says that it has submitted, and whether it stands still."""
-        self._fired += [fire.job_id for fire in record.fires if fire.job_id is not None]
-        may_stand = not self._script.is_gentle or any(
-            isinstance(step, Switch) and step.what == "close store" for step in self._script.steps
+    def note_stop(self, process: Process) -> None:
+        life = self.lives[process.label]
+        if life.asked_to_stop is None:
+            life.asked_to_stop = self._world.now
+
+    def note_end(self, process: Process, *, in_order: bool = False) -> None:
+        life = self.lives.get(process.label)
+        if life is not None and life.ended is None:
+            life.ended, life.in_order = self._world.now, in_order
+
+    def note_lease(self, token: UUID, lease: timedelta) -> None:
+        now = self._world.now
+        self.leases[token].append(Lease(now, now + lease.total_seconds()))
+
+    def note_claimed(self, run: Run) -> None:
+        """A claim that is repeated does not renew what it gives."""
+        self.note_lease(run.token, run.lease_until - self._world.wall_clock())
+
+    def note_trouble(self, trouble: Trouble, process: Process | None) -> None:
+        now = self._world.now
+        if trouble.what in ("jump", "reboot"):
+            self._clock.append((now, self._world.jumped_by))
+        elif trouble.what == "refuse" and trouble.verb != "apply":
+            self._away.append([now, now + trouble.seconds])
+        elif trouble.what in ("freeze", "block") and process is not None:
+            self._stood_still[process.label].append((now, now + trouble.seconds))
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """The store is closed in this block; where the block fails, nobody knows for how long."""
+        span = [self._world.now, float("inf")]
+        self._away.append(span)
+        yield
+        span[1] = self._world.now
+
+    def note_schedule(self, record: ScheduleRecord) -> None:
+        self.fires += [fire.job_id for fire in record.fires if fire.job_id is not None]
+        self.schedules.append((record, self._world.wall_clock()))
+
+    # -- afterwards -------------------------------------------------------------------------------
+
+    def stood_still(self, label: str, first: float, last: float) -> bool:
+        return any(began < last and first < ended for began, ended in self._stood_still[label])
+
+    def was_away(self, first: datetime, last: datetime) -> bool:
+        """Whether the store did not take everything in this time; where the clock was never set."""
+        return any(
+            wall_clock_at(began) < last and (ended == float("inf") or first < wall_clock_at(ended))
+            for began, ended in self._away
         )
-        if not may_stand and record.next_run and now - record.next_run > _LATE:
-            name, since = record.schedule.name, record.next_run
-            self._late.append(f"the schedule {name} stands still since {since}, at {now}")
 
-    # -- at the end -------------------------------------------------------------------------------
+    def has_jumped(self, first: float, last: float) -> bool:
+        return any(first <= at <= last for at, _ in self._clock)
 
-    def judge(self, calls: Sequence[Call], jobs: Iterable[JobSnapshot]) -> list[str]:
-        return [
-            *self._taken_from_the_living(calls),
-            *self._taken_though_renewed(calls),
-            *self._ended_unheard(calls),
-            *self._pruned_too_early(calls),
-            *self._side_by_side(),
-            *self._beyond_the_slots(),
-            *self._unwritten(),
-            *self._fired_for_nothing(calls),
-            *_fired_twice(jobs),
-            *self._late,
-        ]
-
-    def _taken_from_the_living(self, calls: Sequence[Call]) -> Iterator[str]:
-        if not self._script.is_gentle or self._journal.crashes:
-            return
-        for call, change in _accepted(calls):
-            if change.event is Event.CRASHED or change.only_expired:
-                yield f"a run of job {change.job_id} was lost, and no process had died ({call})"
-
-    def _taken_though_renewed(self, calls: Sequence[Call]) -> Iterator[str]:
-        renewed: dict[UUID, Call] = {}
-        for call in calls:
-            if call.verb == "renew" and call.is_certain:
-                lost = {
-                    one.token for one in call.answers if isinstance(one, NamedToken) and one.lost
-                }
-                for run in cast("tuple[NamedRun, ...]", call.asked):
-                    if run.token not in lost:
-                        renewed[run.token] = call
-        for call, change in _accepted(calls):
-            last = renewed.get(change.change_id)
-            if change.event is not Event.CRASHED or last is None or last.last > call.first:
-                continue
-            until = last.began + self._script.lease
-            if (call.ended or 0.0) < until and not self._has_jumped(last.began, until):
-                yield f"a run of job {change.job_id} was taken away by {call}, renewed by {last}"
-
-    def _ended_unheard(self, calls: Sequence[Call]) -> Iterator[str]:
-        """What a consumer has not read is not pruned; what an operator deletes may go."""
-        ours, deleted = set[UUID](), set[UUID]()
-        for call in calls:
-            if call.verb == "insert":
-                some = cast("tuple[Submitted, ...]", call.asked)
-                ours |= {new.job_id for new in some if new.job_type in QUEUES}
-            elif call.verb == "delete":
-                deleted |= {one.job_id for one in cast("tuple[NamedJob, ...]", call.asked)}
-        ended = {change.job_id for _, change in _accepted(calls) if change.to.is_terminal}
-        for job_id in sorted((ended & ours) - deleted):
-            if str(job_id) not in self._journal.ends_heard:
-                yield f"the end of job {job_id} was never given to the consumer"
-
-    def _pruned_too_early(self, calls: Sequence[Call]) -> Iterator[str]:
-        keep = self._script.retention
-        if keep is None or self._jumps:
-            return
-        for call in calls:
-            for rule in cast("Prune", call.asked[0]).rules if call.verb == "prune" else ():
-                latest = wall_clock_at(call.ended or call.began) - timedelta(seconds=keep)
-                if rule.ended_before > latest:
-                    yield f"{rule.status} jobs are pruned that ended before {rule.ended_before}"
-                    return
-
-    def _side_by_side(self) -> Iterator[str]:
-        """No two handlers of a job, unless the first could not know that its lease was over."""
-        by_job: dict[str, list[Handled]] = defaultdict(list)
-        for run in self._journal.runs:
-            by_job[run.job_id].append(run)
-        for job_id, runs in by_job.items():
-            for one, other in pairwise(sorted(runs, key=lambda run: (run.began, run.fence))):
-                if other.began >= one.ended - _SAME:
-                    continue
-                is_same_run = (one.process, one.fence) == (other.process, other.fence)
-                if is_same_run or not self._is_excused(one):
-                    yield f"job {job_id} ran in {one} and in {other} at once"
-
-    def _is_excused(self, run: Handled) -> bool:
-        name = run.process.partition("/")[0]
-        still = any(
-            first < run.ended and run.began < last for first, last in self._stood_still[name]
-        )
-        return still or run.swallowed_cancel or self._has_jumped(run.began, run.ended)
-
-    def _has_jumped(self, first: float, last: float) -> bool:
-        return any(first <= at <= last for at in self._jumps)
-
-    def _beyond_the_slots(self) -> Iterator[str]:
-        marks: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
-        for run in self._journal.runs:
-            names = [QUEUES[run.job_type], *([_LIMITED] if run.job_type == _LIMITED else [])]
-            for name in names if run.ended - run.began > _SAME else ():
-                marks[run.process, name] += [(run.began, 1), (run.ended, -1)]
-        for (process, name), changes in marks.items():
-            most = 1 if name == _LIMITED else self._script.slots
-            running = 0
-            for at, change in sorted(changes):
-                running += change
-                if running > most:
-                    yield f"{process} ran {running} handlers of {name} at once at {at}, not {most}"
-                    break
-
-    def _unwritten(self) -> Iterator[str]:
-        slots = self._script.slots * (len(set(QUEUES.values())) + 1)
-        if self._most_unwritten > _UNWRITTEN_PER_SLOT * slots:
-            yield f"{self._most_unwritten} ends waited to be written in a worker of {slots} slots"
-
-    def _fired_for_nothing(self, calls: Sequence[Call]) -> Iterator[str]:
-        asked = {
-            new.job_id
-            for call in calls
-            if call.verb == "insert"
-            for new in cast("tuple[Submitted, ...]", call.asked)
-        }
-        for job_id in self._fired:
-            if job_id not in asked:
-                yield f"a schedule says that it fired job {job_id}, which nobody has submitted"
+    def latest_clock(self, at: float) -> datetime:
+        """The latest that a process may have seen on the clock shortly before."""
+        known = [off for since, off in self._clock if since <= at]
+        before = sum(since < at - _LONGEST_LOOK_SECONDS for since, _ in self._clock)
+        return wall_clock_at(at) + max(known[max(0, before - 1) :])
 
 
-def _accepted(calls: Sequence[Call]) -> Iterator[tuple[Call, Change]]:
-    for call in calls:
-        if call.verb == "apply" and call.is_certain:
-            answers = cast("tuple[Answer, ...]", call.answers)
-            for change, answer in zip(cast("tuple[Change, ...]", call.asked), answers, strict=True):
-                if answer.is_applied:
-                    yield call, change
+class _Watched:
+    """Stands for a store. Asks nothing, changes nothing."""
 
+    def __init__(self, store: JobStore, outside: Outside) -> None:
+        self._store = store
+        self._outside = outside
 
-def _fired_twice(jobs: Iterable[JobSnapshot]) -> Iterator[str]:
-    fired: dict[tuple[str, datetime], UUID] = {}
-    for snapshot in jobs:
-        job = snapshot.job
-        if job.scheduled_at is None or not job.correlation_id.startswith("schedule"):
-            continue
-        other = fired.setdefault((job.correlation_id, job.scheduled_at), job.job_id)
-        if other != job.job_id:
-            yield f"{job.correlation_id} was fired twice for {job.scheduled_at}"
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
+    async def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
+        results = await self._store.insert(jobs)
+        for new, result in zip(jobs, results, strict=True):
+            job = new.job
+            name, at = job.correlation_id, job.scheduled_at
+            if at and name.startswith("schedule:") and isinstance(result, Applied):
+                self._outside.instants[name, at].add(job.job_id)
+        return results
 
-def wrong_effects(file: Path, jobs: Mapping[UUID, JobSnapshot]) -> Iterator[str]:
-    """What a handler writes in the transaction that completes its run is there once, or not."""
-    with closing(sqlite3.connect(file)) as connection:
-        tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'effect'").fetchall()
-        rows = connection.execute("SELECT job, count(*) FROM effect GROUP BY job") if tables else ()
-        for name, count in rows:
-            job = jobs.get(UUID(name))
-            if count > 1 or (job is not None and job.status is not JobStatus.COMPLETED):
-                status = "gone" if job is None else job.status
-                yield f"job {name} is {status}, and its handler has committed {count} times"
+    async def claim(self, *args: Any, lease: timedelta) -> list[Run]:
+        runs = await self._store.claim(*args, lease=lease)
+        for run in runs:
+            self._outside.note_claimed(run)
+        return runs
+
+    async def renew(self, session: str, runs: Sequence[RunRef], *, lease: timedelta) -> Renewal:
+        renewal = await self._store.renew(session, runs, lease=lease)
+        for token in {run.token for run in runs} - {*renewal.lost}:
+            self._outside.note_lease(token, lease)
+        return renewal

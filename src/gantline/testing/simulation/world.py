@@ -127,6 +127,8 @@ class Process:
         self.world = world
         self.name = name
         self.number = start
+        self.label = f"{name}/{start}"
+        """The name of this one among those that were started again."""
         self.random = Random(f"{world.seed}/{name}/{start}")  # noqa: S311  # no secret
         self.is_alive = True
         self.frozen_until = 0.0

@@ -1,0 +1,142 @@
+"""Drawing a script from its seed, as a profile says."""
+
+from random import Random
+from typing import Final, get_args
+
+import msgspec
+
+from gantline.testing.simulation.application import JOB_TYPES, QUEUES, End, Plan
+from gantline.testing.simulation.network import Chances
+from gantline.testing.simulation.profiles import PROFILES, Profile, Span
+from gantline.testing.simulation.script import (
+    Act,
+    Recur,
+    Script,
+    Step,
+    StoreKind,
+    Submit,
+    Switch,
+    Trouble,
+    Wait,
+)
+
+_TENANTS: Final = ("default", "acme")
+
+
+def draw_script(seed: int, store: StoreKind, *, steps: int = 60) -> Script:
+    """Draw one from a seed."""
+    return _Drawing(seed).script(seed, store, steps)
+
+
+class _Drawing:
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"{seed}/script")  # noqa: S311  # no secret
+        self._profile: Profile = PROFILES[seed % len(PROFILES)]
+
+    def script(self, seed: int, store: StoreKind, steps: int) -> Script:
+        choice, profile = self._random.choice, self._profile
+        seconds = choice(profile.seconds)
+        drawn = [self._step(seconds, index) for index in range(steps)]
+        return Script(
+            seed=seed,
+            store=store,
+            workers=choice(profile.workers),
+            slots=choice(profile.slots),
+            slots_in_all=choice(profile.slots_in_all),
+            lease=choice(profile.lease),
+            drain=choice(profile.drain),
+            retention=choice(profile.retention),
+            is_gentle=profile.is_gentle,
+            chances=Chances(
+                fault=choice(profile.fault),
+                hint_lost=choice(profile.hint_lost),
+                hint_doubled=choice((0.0, 0.1)),
+                latency_seconds=choice(profile.latency),
+                has_late_effects=not profile.is_gentle,
+            ),
+            steps=tuple(sorted(drawn, key=lambda step: step.at)),
+        )
+
+    def _step(self, seconds: float, index: int) -> Step:
+        random, profile = self._random, self._profile
+        at = round(random.uniform(0.0, seconds), 3)
+        odds = msgspec.structs.asdict(profile.odds)
+        (kind,) = random.choices(list(odds), list(odds.values()))
+        match kind:
+            case "submit":
+                return self._submit(at)
+            case "act":
+                what, first = random.choice(profile.acts), random.randrange(200)
+                return Act(at=at, what=what, first=first, count=random.choice(profile.acted_on))
+            case "switch":
+                return self._switch(at)
+            case "recur":
+                name, every = f"s{index}", random.choice(profile.every)
+                return Recur(
+                    at=at, name=name, every=every, seconds=random.uniform(*profile.recur_seconds)
+                )
+            case "wait":
+                return Wait(at=at, which=random.randrange(200), seconds=random.uniform(1.0, 60.0))
+            case _:
+                return self._trouble(at)
+
+    def _submit(self, at: float) -> Submit:
+        random, profile = self._random, self._profile
+        number = random.randrange(profile.keys) if random.random() < profile.keyed else None
+        key = "" if number is None else f"k{number}"
+        plan = self._plan()
+        return Submit(
+            at=at,
+            # A key is one of a type and a tenant.
+            job_type=random.choice(JOB_TYPES) if number is None else JOB_TYPES[number],
+            plan=plan,
+            # It takes three crashes and as many leases to find one that crashes its worker.
+            count=1 if key or plan.may_crash else random.choice(profile.counts),
+            priority=random.choice((None, 0, 1, 3)),
+            delay=random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 40.0))),
+            key=key,
+            tenant=_TENANTS[0] if key else random.choice(_TENANTS),
+            over_http=random.random() < 0.3,
+        )
+
+    def _plan(self, *, depth: int = 0) -> Plan:
+        random, profile = self._random, self._profile
+        length = random.choice((1, 1, 1, 2, 3))
+        follow_ups = 0 if depth or random.random() < 0.85 else random.randint(1, 3)
+        return Plan(
+            ends=tuple(self._end() for _ in range(length)),
+            seconds=self._within(profile.handler_seconds),
+            progress=random.choice((0, 0, 0, 2)),
+            follow_ups=tuple(self._plan(depth=1) for _ in range(follow_ups)),
+            once=random.choice(("", "", "", "o1")),
+            swallows_cancel=random.random() < profile.swallows,
+        )
+
+    def _end(self) -> End:
+        random, profile = self._random, self._profile
+        if random.random() < profile.crash:
+            return "crash"
+        return random.choice(profile.ends) if random.random() < profile.other_end else "return"
+
+    def _switch(self, at: float) -> Switch:
+        random = self._random
+        what = random.choice(get_args(Switch.__annotations__["what"]))
+        name = random.choice(sorted(set(QUEUES.values())) if "queue" in what else JOB_TYPES)
+        return Switch(at=at, what=what, name=name, seconds=round(random.uniform(0.5, 30.0), 3))
+
+    def _trouble(self, at: float) -> Trouble:
+        random, profile = self._random, self._profile
+        what = random.choice(profile.mishaps)
+        is_of_the_clock = what in ("jump", "reboot")
+        spans = profile.jump_seconds if is_of_the_clock else profile.mishap_seconds
+        return Trouble(
+            at=at,
+            what=what,
+            worker=random.randrange(4),
+            seconds=self._within(spans),
+            verb=random.choice(profile.refused) if what == "refuse" else "",
+        )
+
+    def _within(self, spans: tuple[Span, ...]) -> float:
+        first, last = self._random.choice(spans)
+        return round(self._random.uniform(first, last), 3)
