@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from math import inf
 from random import Random
 from threading import Thread, get_ident
 from typing import Any, Final, NoReturn, TypeVar
@@ -73,15 +74,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.process.world.now
 
     @property
-    def due_at(self) -> float:
-        """When it has something to do."""
-        if self._ready:
-            return 0.0
+    def next_timer(self) -> float:
+        """When the next timer is due."""
         scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:
+        while scheduled:
+            first = scheduled[0]
+            if not first._cancelled:
+                when: float = first._when
+                return when
             heapq.heappop(scheduled)._scheduled = False
             self._timer_cancelled_count -= 1
-        return float(scheduled[0]._when) if scheduled else float("inf")
+        return inf
 
     def turn(self) -> None:
         """Do what is due now, once."""
@@ -361,12 +364,18 @@ class World:
             return task.result()
 
     def _take_turn(self) -> None:
+        now, next_at = self.now, inf
         due: list[SimulatedLoop] = []
-        next_at = float("inf")
         for process in self.processes:
+            frozen_until = process.frozen_until
             for loop in process.loops:
-                at = max(loop.due_at, process.frozen_until, loop.blocked_until)
-                if at <= self.now:
+                # Looked at a million times in a run: comparisons, since `max` was a tenth of it.
+                at = 0.0 if loop._ready else loop.next_timer
+                if frozen_until > at:
+                    at = frozen_until
+                if loop.blocked_until > at:
+                    at = loop.blocked_until
+                if at <= now:
                     due.append(loop)
                 elif at < next_at:
                     next_at = at
@@ -378,7 +387,7 @@ class World:
             self.current = loop.process
             loop.turn()
             self.current = self.outside
-        elif next_at == float("inf"):
+        elif next_at == inf:
             raise RuntimeError("nothing can ever happen any more")
         else:
             self.now = next_at
