@@ -30,7 +30,7 @@ from tests.chaos.of_the_store import (
     file_system,
     second_way,
 )
-from tests.chaos.trouble import Trouble
+from tests.chaos.trouble import DEADLINE, Trouble
 from tests.chaos.versions import unpack_older
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -53,8 +53,6 @@ FAULTS: Final[dict[str, tuple[Store, ...]]] = {
     "two versions": STORES,
 }
 """Each with the stores that can have it: a file has no connections, and no replica."""
-# A server that does not answer is given up after this time.
-_DEADLINE: Final = "5"
 _FILE: Final = "gantline.db"
 
 
@@ -122,7 +120,7 @@ def _on_postgres(stack: ExitStack, fault: str, folder: Path) -> Case:
             trouble = _on_any(fault, folder, server=server)
     stack.callback(server.stop)
     stack.callback(server.resume)
-    return Case(trouble, server.url(deadline=_DEADLINE), server.url())
+    return Case(trouble, server.url(deadline=DEADLINE), server.url())
 
 
 def _on_redis(stack: ExitStack, fault: str, folder: Path) -> Case:
@@ -139,7 +137,7 @@ def _on_redis(stack: ExitStack, fault: str, folder: Path) -> Case:
             trouble = ReadOnlyRedis(server)
         case _:
             trouble = _on_any(fault, folder, server=server)
-    return Case(trouble, server.url(deadline=_DEADLINE), server.url())
+    return Case(trouble, server.url(deadline=DEADLINE), server.url())
 
 
 def _on_any(fault: str, folder: Path, *, server: PostgresServer | RedisServer | None) -> Trouble:

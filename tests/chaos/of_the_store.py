@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from gantline.proving.fleet import Fleet
-from tests.chaos.trouble import Switched, Trouble, uninterrupted
+from tests.chaos.trouble import DEADLINE, Switched, Trouble, uninterrupted
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
@@ -225,7 +225,7 @@ class PostgresPair(Promotion):
     def url(self) -> str:
         ports = (self._primary.port, self._standby.port)
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        return f"postgresql://gantline@{hosts}/postgres?target_session_attrs=read-write&deadline=10"
+        return f"postgresql://gantline@{hosts}/postgres?target_session_attrs=read-write&deadline={DEADLINE}"
 
     def _copy(self, *, port: int | None) -> PostgresServer:
         copy = PostgresServer(port=port, copy_of=self._primary)
@@ -261,7 +261,7 @@ class RedisPair(Promotion):
     def url(self) -> str:
         ports = (self._primary.port, self._replica.port)
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        return f"redis://{hosts}/0?durability=replicated&deadline=10"
+        return f"redis://{hosts}/0?durability=replicated&deadline={DEADLINE}"
 
     def _copy(self, *, port: int | None) -> RedisServer:
         primary = f"127.0.0.1 {self._primary.port}"

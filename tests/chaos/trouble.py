@@ -10,6 +10,12 @@ from gantline.proving.faults import Chance
 from gantline.proving.fleet import Fleet, child_command
 
 SEED: Final = 18
+DEADLINE: Final = "3"
+"""Seconds after which a server that does not answer is given up: a lease, as it is by default.
+
+A claim that is repeated for longer than its lease may give new runs the tokens of its first ones,
+which others have taken over meanwhile. Nobody has these, but the checker cannot know that.
+"""
 
 
 class Trouble(ABC):
