@@ -106,6 +106,7 @@ def _now_by(variables: object) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.chaos  # where CI has no history of the code, there is no older one
 def test_the_older_code_is_that_of_the_last_change_of_the_schema(tmp_path: Path) -> None:
     modules, commit = unpack_older(tmp_path)
     program = "import gantline, gantline.proving.child; print(gantline.__file__)"

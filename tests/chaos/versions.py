@@ -15,9 +15,9 @@ _SCHEMAS: Final = tuple(
     f"{_SOURCE}/stores/{folder}"
     for folder in ("postgres/migrations", "sqlite/migrations", "redis/scripts")
 )
-# What records and drives the processes is today's on both; and the port to the host, which it uses.
+# What records and drives the processes is today's on both; and what that needs and older code lacks.
 _TOOLS: Final = ("proof", "proving")
-_PORT: Final = "runtime.py"
+_NEEDED: Final = ("runtime.py", "contract/job_id.py")
 
 
 def unpack_older(folder: Path) -> tuple[Path, str]:
@@ -33,7 +33,8 @@ def unpack_older(folder: Path) -> tuple[Path, str]:
     for tool in _TOOLS:
         rmtree(package / tool, ignore_errors=True)
         copytree(ours / tool, package / tool)
-    (package / _PORT).write_bytes((ours / _PORT).read_bytes())
+    for name in _NEEDED:
+        (package / name).write_bytes((ours / name).read_bytes())
     return package.parent, commit[:7]
 
 
