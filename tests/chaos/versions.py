@@ -15,7 +15,7 @@ _SCHEMAS: Final = tuple(
     f"{_SOURCE}/stores/{folder}"
     for folder in ("postgres/migrations", "sqlite/migrations", "redis/scripts")
 )
-# What records and drives the processes is today's on both; and what that needs and older code lacks.
+# What records and drives the processes is today's on both, with what it needs and older code lacks.
 _TOOLS: Final = ("proof", "proving")
 _NEEDED: Final = ("runtime.py", "contract/job_id.py")
 
