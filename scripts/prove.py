@@ -14,7 +14,7 @@ import msgspec
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
-RESULTS: Final = Path(__file__).parent.parent / "tests" / "results" / "prove.json"
+RESULTS: Final = Path(__file__).parent.parent / "tests" / "proving" / "results.json"
 STORES: Final = ("sqlite", "postgres", "redis")
 
 

@@ -1,4 +1,4 @@
-"""What the proofs came to, from tests/results and the results beside bugs and mutants."""
+"""What the proofs came to, from the results that they keep in tests/."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class _Simulated(NamedTuple):
 
 
 def _simulated() -> list[_Simulated]:
-    tallies: list[Tally] = _read("results/simulation.json", Tally)
+    tallies: list[Tally] = _read("proving/simulated.json", Tally)
     stores = dict.fromkeys(tally.store for tally in tallies)
     return [
         _Simulated(STORES[store], [tally for tally in tallies if tally.store == store])
@@ -85,12 +85,12 @@ def simulated_faults() -> str:
 
 def proven() -> str:
     """What `gantline prove` reported of each store."""
-    return _reports([(STORES[one.store], one) for one in _read("results/prove.json", Report)])
+    return _reports([(STORES[one.store], one) for one in _read("proving/results.json", Report)])
 
 
 def proven_faults() -> str:
     """How often each fault was made, on each store."""
-    reports = _read("results/prove.json", Report)
+    reports = _read("proving/results.json", Report)
     kinds = list(dict.fromkeys(kind for report in reports for kind in report.faults))
     head = ["fault", *(STORES[report.store] for report in reports)]
     return table(head, [[kind, *(f"{one.faults[kind]:,}" for one in reports)] for kind in kinds])
