@@ -15,10 +15,12 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 BLOCK: Final = re.compile(r"^<!-- made: ([\w-]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MADE: Final[Mapping[str, Callable[[], str]]] = {
     "bugs": proofs.bugs,
+    "chaos": proofs.chaos,
     "each-bug": proofs.each_bug,
     "figures": figures.beside_others,
     "figures-date": figures.when_and_where,
     "losses": figures.losses,
+    "mutants": proofs.mutants,
     "proven": proofs.proven,
     "proven-faults": proofs.proven_faults,
     "simulated": proofs.simulated,

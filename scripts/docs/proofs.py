@@ -11,6 +11,8 @@ import msgspec
 from gantline.proving.report import Report
 from gantline.testing.simulation.__main__ import Tally
 from scripts.docs.markdown import code, table
+from tests.chaos.results import Result
+from tests.mutants.killing import Result as Mutated
 from tests.seeded_bugs.catching import Catch
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
@@ -115,8 +117,49 @@ def _cells(report: Report) -> Sequence[str]:
         f"**{report.events_missing}** of {report.events:,}",
         f"**{report.stalls}**",
         f"**{report.others}**",
-        *((f"{recovery.p50:.1f} s", f"{recovery.p99:.1f} s") if recovery.kills else ("", "")),
+        *_recovery(recovery.kills, recovery.p50, recovery.p99),
     )
+
+
+def chaos() -> str:
+    """What each fault did on each store."""
+    found: list[Result] = _read("chaos/results.json", Result)
+    head = (
+        *("fault", "store", "times", "jobs", "lost", "not ended", "ends doubled"),
+        *("events missing", "stalls", "other violations", "recovery p50", "p99"),
+    )
+    rows = [
+        [
+            one.fault,
+            STORES[one.store],
+            f"{sum(one.faults.values()):,}",
+            f"{one.jobs:,}",
+            *(f"**{count}**" for count in (one.lost, one.unended, one.doubled)),
+            f"**{one.events_missing}** of {one.events:,}",
+            f"**{one.stalls}**",
+            f"**{one.others}**",
+            *_recovery(one.recoveries, one.recovery_p50, one.recovery_p99),
+        ]
+        for one in found
+    ]
+    return table(head, rows)
+
+
+def _recovery(count: int, p50: float, p99: float) -> Sequence[str]:
+    return (f"{p50:.1f} s", f"{p99:.1f} s") if count else ("", "")
+
+
+def mutants() -> str:
+    """How many were killed, by part."""
+    rows = []
+    found: list[Mutated] = _read("mutants/results.json", Mutated)
+    for part in dict.fromkeys(one.part for one in found):
+        of_part = [one for one in found if one.part == part]
+        equivalent = sum(bool(one.equivalent) and not one.killed_by for one in of_part)
+        killed = sum(bool(one.killed_by) for one in of_part)
+        rest = len(of_part) - equivalent
+        rows.append([part, str(len(of_part)), str(equivalent), str(killed), f"{killed / rest:.1%}"])
+    return table(["part", "mutants", "equivalent", "killed", "of those that can be"], rows)
 
 
 def bugs() -> str:
