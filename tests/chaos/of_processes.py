@@ -202,8 +202,8 @@ class StoppedInEveryOrder(Trouble):
     async def make(self, fleet: Fleet) -> None:
         while True:
             for number, order in enumerate(self._orders):
-                await asyncio.sleep(self.chance.uniform(0.2, 1))
-                seconds = self.chance.uniform(*(_SHORT_SECONDS if number % 6 else _LONG_SECONDS))
+                await asyncio.sleep(self.chance.uniform(0.1, 0.5))
+                seconds = self.chance.uniform(*(_SHORT_SECONDS if number % 8 else _LONG_SECONDS))
                 back = self.chance.choice(self._orders)
                 fleet.log.add(self.name, " ".join((*order, "|", *back)), seconds)
                 fleet.health.hinder_all(self.name)
@@ -221,7 +221,7 @@ class StoppedInEveryOrder(Trouble):
     async def _signal_all(self, fleet: Fleet, order: Sequence[str], number: signal.Signals) -> None:
         for group in order:
             self._signal(fleet, group, number)
-            await asyncio.sleep(self.chance.uniform(0, 0.2))
+            await asyncio.sleep(self.chance.uniform(0, 0.1))
 
     def _signal(self, fleet: Fleet, group: str, number: signal.Signals) -> None:
         if group == "server":
