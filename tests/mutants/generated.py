@@ -1,0 +1,96 @@
+"""The functions that generated mutants are made of: what decides, claims and applies."""
+
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from types import FunctionType
+from typing import Any, Final
+
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.generating import generate
+from tests.mutants.mutant import Mutant, Part
+from tests.seeded_bugs.breaking import whole
+
+_MEMORY: Final = "gantline.stores.memory"
+_SQLITE: Final = "gantline.stores.sqlite"
+_POSTGRES: Final = "gantline.stores.postgres"
+_REDIS: Final = "gantline.stores.redis"
+
+# A module with nothing after its colon has all its functions changed.
+_TARGETS: Final[dict[Part, tuple[str, ...]]] = {
+    "decide": ("gantline.manager.decide:",),
+    "transition": ("gantline.contract.transition:",),
+    "memory store": (
+        *(
+            f"{_MEMORY}.store:MemoryStore.{name}"
+            for name in (
+                *("claim", "_take_due", "_take_crashed", "_pop_first_due", "_is_current"),
+                *("_enqueue", "_start", "_lease_of", "apply", "_apply", "_refuse_guard"),
+                *("_refuse_attachments", "_refuse_follow_ups", "_write", "_move"),
+                *("_keep_or_free", "_log"),
+            )
+        ),
+        *(f"{_MEMORY}.entry:Entry.{name}" for name in ("has_applied", "run", "log_entry")),
+    ),
+    "sqlite store": (
+        f"{_SQLITE}.claim:",
+        f"{_SQLITE}.ready:",
+        f"{_SQLITE}.apply:",
+        "gantline.stores.sql.changes:",
+    ),
+    "postgres store": (
+        *(
+            f"{_POSTGRES}.claim:{name}"
+            for name in (
+                *("Claims._resolve", "Claims._start", "_merge", "_add_limits"),
+                *("_open_suspects", "_limits"),
+            )
+        ),
+        *(f"{_POSTGRES}.settle:{name}" for name in ("is_plain", "_explain_one")),
+        *(f"{_POSTGRES}.apply:{name}" for name in ("apply", "_Change.refuse", "_Change.add")),
+    ),
+    "redis store": (
+        *(f"{_REDIS}.claim:{name}" for name in ("_encode_requests", "_pack_numbers")),
+        *(f"{_REDIS}.apply:{name}" for name in ("_pack_meta", "encode_version", "_read_result")),
+    ),
+}
+
+
+def generate_all() -> Iterator[Mutant]:
+    for part, targets in _TARGETS.items():
+        for target in targets:
+            for function in [target] if target[-1] != ":" else _functions_of(target[:-1]):
+                yield from _mutants_of(part, function)
+
+
+def _mutants_of(part: Part, target: str) -> Iterator[Mutant]:
+    module, function = target.split(":")
+    for change in generate(target):
+        name = f"{module.removeprefix('gantline.')}.{function}: {change.name}"
+        make = partial(whole, target, change.source)
+        yield Mutant(name, part, change.change, make, EQUIVALENT.get(name, ""))
+
+
+def _functions_of(module: str) -> Iterator[str]:
+    """All that are written in a module, in their order."""
+    for name, value in vars(import_module(module)).items():
+        if getattr(value, "__module__", None) != module:
+            continue
+        if isinstance(value, FunctionType):
+            yield f"{module}:{name}"
+        elif isinstance(value, type):
+            for method, found in vars(value).items():
+                if _is_written_in(module, found):
+                    yield f"{module}:{name}.{method}"
+
+
+def _is_written_in(module: str, value: Any) -> bool:
+    if isinstance(value, classmethod | staticmethod):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    return (
+        isinstance(value, FunctionType)
+        and value.__module__ == module
+        and not value.__code__.co_filename.startswith("<")
+    )

@@ -1,0 +1,5 @@
+"""."""
+
+from tests.mutants.mutant import Mutant
+
+POSTGRES_MUTANTS: tuple[Mutant, ...] = ()

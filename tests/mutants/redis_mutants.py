@@ -1,0 +1,5 @@
+"""."""
+
+from tests.mutants.mutant import Mutant
+
+REDIS_MUTANTS: tuple[Mutant, ...] = ()

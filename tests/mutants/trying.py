@@ -1,0 +1,138 @@
+"""What is tried on a mutant: tests, then the rules of the suite, until one of them fails."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import hypothesis
+import pytest
+from _pytest.runner import runtestprotocol
+
+from gantline.testing.conformance import Rule, all_rules
+from tests.mutants.mutant import Killers
+from tests.seeded_bugs.bug import Breakage
+from tests.seeded_bugs.suite import SERVERS, find_broken_rule
+
+ROOT: Final = Path(__file__).parent.parent.parent
+_OPTIONS: Final = (
+    *("-s", "-qq", "--no-header", "--no-summary", "--assert", "plain"),
+    *("-p", "no:cacheprovider", "--timeout", "30", "--rootdir", str(ROOT)),
+)
+# The same examples each time, and none that another mutant has left.
+hypothesis.settings.register_profile("mutants", database=None, derandomize=True, max_examples=25)
+
+Survive = Callable[[], object]
+"""To be called before each test and rule."""
+
+
+class Trial:
+    """The tests and rules for one part; made by `begin_trial`."""
+
+    def __init__(self, killers: Killers, items: Sequence[pytest.Item]) -> None:
+        self._killers = killers
+        self._tests = [item for item in items if _path(item) in killers.tests]
+        self._more = [item for item in items if _path(item) in killers.more]
+
+    def find_killer(self, put_in: Breakage, kills: Counter[str], survive: Survive) -> str:
+        """Find what fails while this is put in, and not without it; those with most kills first."""
+        return (
+            _find_failing_test(put_in, self._tests, kills, survive)
+            or self._find_rule(put_in, kills, survive)
+            or _find_failing_test(put_in, self._more, kills, survive)
+        )
+
+    def _find_rule(self, put_in: Breakage, kills: Counter[str], survive: Survive) -> str:
+        def each() -> Iterator[Rule]:
+            for rule in sorted(all_rules(), key=lambda rule: -kills[self._name(rule)]):
+                survive()
+                yield rule
+
+        store = self._killers.store
+        checking = find_broken_rule(put_in, store, each(), most_seconds=float("inf"))
+        broken = asyncio.run(checking)
+        return "" if broken is None else self._name(broken)
+
+    def _name(self, rule: Rule) -> str:
+        return f"{self._killers.store}: {rule}"
+
+
+def begin_trial(killers: Killers, use: Callable[[Trial], None]) -> None:
+    """Start the server, collect the tests, and call back: pytest lets tests run only inside it."""
+    hypothesis.settings.load_profile("mutants")
+    if killers.store == "postgres":
+        SERVERS.postgres()
+    if killers.store == "redis":
+        SERVERS.redis()
+    collected = _Collected(killers, use)
+    paths = [str(ROOT / path) for path in (*killers.tests, *killers.more)]
+    if not paths:
+        use(Trial(killers, []))
+        return
+    conftest = import_module("tests.conftest")
+    lent = {"PostgresServer": _lend(SERVERS.postgres), "RedisServer": _lend(SERVERS.redis)}
+    with patch.multiple(conftest, **lent):
+        pytest.main([*_OPTIONS, *paths], plugins=[collected])
+    if collected.error is not None:
+        raise collected.error
+    assert collected.has_run, f"{paths} cannot be collected"
+
+
+class _Collected:
+    """Takes the place of the loop over the tests."""
+
+    def __init__(self, killers: Killers, use: Callable[[Trial], None]) -> None:
+        self.error: BaseException | None = None
+        self.has_run = False
+        self._killers = killers
+        self._use = use
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.has_run = True
+        try:
+            self._use(Trial(self._killers, session.items))
+        except BaseException as error:  # pytest would only print it
+            self.error = error
+        return True
+
+
+def _find_failing_test(
+    put_in: Breakage, items: Sequence[pytest.Item], kills: Counter[str], survive: Survive
+) -> str:
+    ordered = sorted(items, key=lambda item: -kills[item.nodeid])
+    failed: pytest.Item | None = None
+    with put_in():
+        for item in ordered:
+            survive()
+            if not _passes(item):
+                failed = item
+                break
+    if failed is None:
+        return ""
+    failed._initrequest()  # type: ignore[attr-defined]  # as plugins do that repeat a test
+    return failed.nodeid if _passes(failed) else ""
+
+
+def _passes(item: pytest.Item) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, log=False))
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
+
+
+def _lend(start: Callable[[], object]) -> Callable[[], object]:
+    return lambda: _Lent(start())
+
+
+class _Lent:
+    """A server that others use too: to stop it is not for a test."""
+
+    def __init__(self, server: object) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> object:
+        return (lambda: None) if name == "stop" else getattr(self._server, name)
