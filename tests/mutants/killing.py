@@ -69,7 +69,7 @@ def kill_all(mutants: Iterable[Mutant], trial: Trial, *, processes: int) -> Iter
                     yield result
 
 
-# -- the parent's side ------------------------------------------------------------------------------
+# -- the parent's side -----------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ def _start(mutant: Mutant, trial: Trial, kills: Counter[str]) -> _Child:
     return _Child(mutant, process, reading, folder, began=now, heard_at=now)
 
 
-# -- the child's side -------------------------------------------------------------------------------
+# -- the child's side ------------------------------------------------------------------------------
 
 
 def _live(mutant: Mutant, trial: Trial, kills: Counter[str], pipe: int, folder: Path) -> None:
@@ -143,7 +143,7 @@ def _live(mutant: Mutant, trial: Trial, kills: Counter[str], pipe: int, folder: 
         for stream in range(3):
             os.dup2(nothing, stream)
         with silence():
-            killer = trial.find_killer(mutant.make(), kills, lambda: os.write(pipe, b"."))
+            killer = trial.find_killer(mutant, kills, lambda: os.write(pipe, b"."))
         os.write(pipe, (killer or _SURVIVED).encode())
     except BaseException:  # whatever it is, the parent's code must not go on here
         os.write(errors, traceback.format_exc().encode())

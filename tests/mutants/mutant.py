@@ -53,3 +53,5 @@ class Mutant:
     make: Callable[[], Breakage] = field(repr=False)
     equivalent: str = ""
     """Why no test can notice it, where that is so."""
+    topics: tuple[str, ...] = ()
+    """Whose rules are tried first."""

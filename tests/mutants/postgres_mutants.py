@@ -1,5 +1,717 @@
-"""."""
+"""Slips in PostgreSQL's functions and statements, where no tool reaches."""
 
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from tests.mutants.by_hand import Slip, slips_in
 from tests.mutants.mutant import Mutant
+from tests.seeded_bugs.breaking import sql_function, text
 
-POSTGRES_MUTANTS: tuple[Mutant, ...] = ()
+
+def _function(name: str, topics: tuple[str, ...], *slips: Slip) -> Iterator[Mutant]:
+    put_in = partial(sql_function, name)
+    return slips_in("postgres by hand", name, topics, slips, put_in=put_in)
+
+
+def _statement(name: str, topics: tuple[str, ...], *slips: Slip) -> Iterator[Mutant]:
+    put_in = partial(text, f"gantline.stores.postgres.{name}")
+    return slips_in("postgres by hand", name, topics, slips, put_in=put_in)
+
+
+_FUNCTIONS: Final = (
+    *_function(
+        "insert_jobs",
+        ("inserting", "keys", "on_request"),
+        Slip(
+            "an id of another tenant is a duplicate",
+            "(job.tenant, lane.job_type, job.fingerprint)\n"
+            "                       = (i.tenant, i.job_type, i.fingerprint)",
+            "(lane.job_type, job.fingerprint) = (i.job_type, i.fingerprint)",
+        ),
+        Slip(
+            "an id of another type is a duplicate",
+            "(job.tenant, lane.job_type, job.fingerprint)\n"
+            "                       = (i.tenant, i.job_type, i.fingerprint)",
+            "(job.tenant, job.fingerprint) = (i.tenant, i.fingerprint)",
+        ),
+        Slip(
+            "a key of another type is the same key",
+            "held.tenant = i.tenant AND held.scope = i.job_type AND held.key = i.key",
+            "held.tenant = i.tenant AND held.key = i.key",
+        ),
+        Slip(
+            "a key of another tenant is the same key",
+            "WHERE held.tenant = i.tenant AND held.scope = i.job_type",
+            "WHERE held.scope = i.job_type",
+        ),
+        Slip(
+            "a key whose time is over is still held",
+            "AND held.kind = 'job' AND (held.until IS NULL OR held.until > v_now)",
+            "AND held.kind = 'job'",
+        ),
+        Slip(
+            "a key is held a moment longer",
+            "AND held.kind = 'job' AND (held.until IS NULL OR held.until > v_now)",
+            "AND held.kind = 'job' AND (held.until IS NULL OR held.until >= v_now)",
+        ),
+        Slip(
+            "a request key of another tenant is the same key",
+            "WHERE held.tenant = i.request_tenant AND held.scope = i.request_scope",
+            "WHERE held.scope = i.request_scope",
+        ),
+        Slip(
+            "the key of the job is looked at before that of the request",
+            "SELECT i.place, 1, held.job_id, 'request'",
+            "SELECT i.place, 3, held.job_id, 'request'",
+        ),
+        Slip(
+            "a time in the past is kept",
+            "greatest(v_now, scheduled_at), 1, 0, created_at",
+            "coalesce(scheduled_at, v_now), 1, 0, created_at",
+        ),
+        Slip(
+            "an attempt is used before the first",
+            "1, 0, created_at, attempt - 1, 0, 0,",
+            "1, 0, created_at, attempt, 0, 0,",
+        ),
+        Slip(
+            "a job with a key is not known to have one",
+            "priority, idempotency_key <> '', id, tenant",
+            "priority, false, id, tenant",
+        ),
+        Slip(
+            "a refused job takes its key",
+            "WHERE i.key <> '' AND i.place <> ALL (v_refused)",
+            "WHERE i.key <> ''",
+        ),
+        Slip(
+            "a refused job takes the key of its request",
+            "WHERE i.key IS NOT NULL AND i.place <> ALL (v_refused)",
+            "WHERE i.key IS NOT NULL",
+        ),
+        Slip(
+            "a refused job is an event",
+            "WHERE i.is_logged AND i.place <> ALL (v_refused)",
+            "WHERE i.is_logged",
+        ),
+        Slip(
+            "many jobs of one lane count as one",
+            "SELECT lane, count(*), 0, 0, 0, 0, tenant FROM added",
+            "SELECT lane, 1, 0, 0, 0, 0, tenant FROM added",
+        ),
+        Slip(
+            "the time of a delayed job is not bounded",
+            "WHEN i.delay > 0 THEN gantline.later(v_now, i.delay) END",
+            "WHEN i.delay > 0 THEN v_now + i.delay END",
+        ),
+    ),
+    *_function(
+        "take_keys",
+        ("keys", "races"),
+        Slip("a key is held for ever", "gantline.later(p_now, k.hold)", "NULL::bigint"),
+        Slip("a key is taken from a live job", "    WHERE held.until <= p_now;", ";"),
+        Slip(
+            "who takes a key over keeps the old fingerprint",
+            "job_id = excluded.job_id, fingerprint = excluded.fingerprint",
+            "job_id = excluded.job_id",
+        ),
+        Slip(
+            "it is enough to get one of two keys",
+            "IF v_taken < cardinality(p_key) THEN",
+            "IF v_taken = 0 THEN",
+        ),
+    ),
+    *_function(
+        "claim_jobs",
+        ("claiming", "suspects", "leases", "on_request"),
+        Slip(
+            "a claim waits for a job that another has locked",
+            "FOR UPDATE SKIP LOCKED\n        ) AS due",
+            "FOR UPDATE\n        ) AS due",
+        ),
+        Slip("one more than the limit", "WHERE w.place <= w.most", "WHERE w.place <= w.most + 1"),
+        Slip("one less than the limit", "WHERE w.place <= w.most", "WHERE w.place < w.most"),
+        Slip(
+            "the priority does not count over types",
+            "PARTITION BY w.request ORDER BY w.rank, due.run_at, due.job_id",
+            "PARTITION BY w.request ORDER BY due.run_at, due.job_id",
+        ),
+        Slip(
+            "the time due does not count over types",
+            "PARTITION BY w.request ORDER BY w.rank, due.run_at, due.job_id",
+            "PARTITION BY w.request ORDER BY w.rank, due.job_id",
+        ),
+        Slip(
+            "the id does not count over types",
+            "PARTITION BY w.request ORDER BY w.rank, due.run_at, due.job_id",
+            "PARTITION BY w.request ORDER BY w.rank, due.run_at, w.lane DESC",
+        ),
+        Slip(
+            "two queues share a limit",
+            "PARTITION BY w.request ORDER BY w.rank, due.run_at, due.job_id",
+            "ORDER BY w.rank, due.run_at, due.job_id",
+        ),
+        Slip(
+            "the limit of a type holds for each priority",
+            "PARTITION BY w.request, w.lane ORDER BY w.rank",
+            "PARTITION BY w.request, w.lane, w.rank ORDER BY w.rank",
+        ),
+        Slip(
+            "the limit of a type counts what is not due",
+            "                      AND ready.run_at <= v_now\n"
+            "                    ORDER BY ready.run_at, ready.job_id LIMIT w.at_most",
+            "                    ORDER BY ready.run_at, ready.job_id LIMIT w.at_most",
+        ),
+        Slip(
+            "the first row of a range is skipped",
+            "AND (ready.run_at, ready.job_id) >= (w.floor, w.floor_id)\n"
+            "                  AND ready.run_at <= v_now\n"
+            "                ORDER",
+            "AND (ready.run_at, ready.job_id) > (w.floor, w.floor_id)\n"
+            "                  AND ready.run_at <= v_now\n"
+            "                ORDER",
+        ),
+        Slip(
+            "a start does not change the version",
+            "SELECT lane, version + 1, fence + 1",
+            "SELECT lane, version, fence + 1",
+        ),
+        Slip(
+            "a job was due when it started",
+            "fence + 1, created_at, run_at, v_now",
+            "fence + 1, created_at, v_now, v_now",
+        ),
+        Slip("a lease has no length", "v_now, v_until, p_lease,", "v_now, v_until, 0,"),
+        Slip(
+            "a run is not known to have a key",
+            "attempt + 1, crashes, snoozes, priority, keyed, job_id,",
+            "attempt + 1, crashes, snoozes, priority, false, job_id,",
+        ),
+        Slip(
+            "a start forgets the crashes",
+            "attempt + 1, crashes, snoozes, priority, keyed, job_id,",
+            "attempt + 1, 0, snoozes, priority, keyed, job_id,",
+        ),
+        Slip(
+            "a start forgets the snoozes",
+            "attempt + 1, crashes, snoozes, priority, keyed, job_id,",
+            "attempt + 1, crashes, 0, priority, keyed, job_id,",
+        ),
+        Slip(
+            "a repeated claim gives all runs of its session",
+            "WHERE lease.claim_id = p_claim;\n        RETURN;",
+            "WHERE lease.session = p_session;\n        RETURN;",
+        ),
+        Slip(
+            "every start is an event where one is",
+            "WHERE lease.claim_id = p_claim AND lease.lane = ANY (p_logged)",
+            "WHERE lease.claim_id = p_claim",
+        ),
+    ),
+    *_function(
+        "due_suspects",
+        ("suspects",),
+        Slip("a suspect is due at once", "FROM head WHERE head.run_at <= v_now", "FROM head"),
+        Slip(
+            "one lane for each rank",
+            "(ready.rank, ready.lane) > (head.rank, head.lane)",
+            "ready.rank > head.rank",
+        ),
+        Slip(
+            "suspects of the highest priority are not found",
+            "WHERE rank >= 4 ORDER BY rank, lane, run_at LIMIT 1)",
+            "WHERE rank > 4 ORDER BY rank, lane, run_at LIMIT 1)",
+        ),
+    ),
+    *_function(
+        "complete_runs",
+        ("applying", "keys", "answers"),
+        Slip(
+            "a completion does not change the version",
+            "lease.version + 1 AS new_version",
+            "lease.version AS new_version",
+        ),
+        Slip(
+            "the key of a completed job is not held for a while",
+            "array_agg(job_id) FILTER (WHERE keyed)",
+            "array_agg(job_id) FILTER (WHERE NOT keyed)",
+        ),
+        Slip(
+            "the change is not known again",
+            "priority, true, job_id, token, tenant, 'Succeeded'",
+            "priority, true, job_id, job_id, tenant, 'Succeeded'",
+        ),
+        Slip(
+            "the end is at the start",
+            "SELECT new_version, lane, fence, v_now, created_at",
+            "SELECT new_version, lane, fence, started_at, created_at",
+        ),
+        Slip(
+            "all tenants are counted as one",
+            "count(*), 0, 0, 0, tenant FROM gone GROUP BY tenant, lane",
+            "count(*), 0, 0, 0, min(tenant) FROM gone GROUP BY lane",
+        ),
+    ),
+    *_function(
+        "settle_runs",
+        ("applying", "leases", "maintenance", "reading"),
+        Slip(
+            "a cancel that was requested meanwhile is not looked at",
+            "          AND NOT (t.unless_cancelled AND lease.cancel_requested)\n",
+            "",
+        ),
+        Slip(
+            "a renewal that came meanwhile is not looked at",
+            "          AND (NOT t.only_expired OR lease.until <= v_now)\n",
+            "",
+        ),
+        Slip(
+            "a lease that ends now has not expired",
+            "OR lease.until <= v_now)",
+            "OR lease.until < v_now)",
+        ),
+        Slip(
+            "who goes back to the queue is due at once",
+            "gantline.later(v_now, delay), new_version",
+            "v_now, new_version",
+        ),
+        Slip(
+            "who goes back to the queue is counted as ended",
+            "FROM gone WHERE status <> 'Queued' GROUP BY tenant, lane",
+            "FROM gone GROUP BY tenant, lane",
+        ),
+        Slip(
+            "a poisoned job is counted as failed",
+            "count(*) FILTER (WHERE status = 'Poisoned')",
+            "count(*) FILTER (WHERE status = 'Failed')",
+        ),
+        Slip(
+            "who goes back to the queue is not known to have a key",
+            "snoozes, priority, keyed, job_id, tenant\n        FROM gone",
+            "snoozes, priority, false, job_id, tenant\n        FROM gone",
+        ),
+        Slip(
+            "what was omitted is not said",
+            "result, result_omitted\n        FROM gone",
+            "result, NULL\n        FROM gone",
+        ),
+        Slip("keys are left as they are", "IF v_keyed <> '{}' THEN", "IF v_keyed = '{}' THEN"),
+    ),
+    *_function(
+        "tokens_unless_locked",
+        ("leases", "races", "maintenance"),
+        Slip(
+            "an end is refused beside a crash",
+            "CASE WHEN NOT t.only_expired OR free.is_free",
+            "CASE WHEN free.is_free",
+        ),
+        Slip(
+            "it waits for a lapsed lease that is locked",
+            "OFFSET 0 FOR UPDATE SKIP LOCKED",
+            "OFFSET 0 FOR UPDATE",
+        ),
+    ),
+    *_function(
+        "keep_or_free_keys",
+        ("keys",),
+        Slip(
+            "a job that runs again frees its key",
+            "log.change_id = t.token AND log.is_end",
+            "log.change_id = t.token",
+        ),
+        Slip(
+            "an end frees the key of the request too",
+            "AND held.key = v_key.key AND held.kind = 'job' AND held.job_id = v_key.job_id;\n"
+            "        END IF",
+            "AND held.key = v_key.key AND held.job_id = v_key.job_id;\n        END IF",
+        ),
+        Slip(
+            "a completed job holds its key for ever",
+            "SET until = gantline.later(p_now, v_key.hold)",
+            "SET until = NULL",
+        ),
+        Slip(
+            "a completed job holds its key for twice as long",
+            "SET until = gantline.later(p_now, v_key.hold)",
+            "SET until = gantline.later(p_now, 2 * v_key.hold)",
+        ),
+    ),
+    *_function(
+        "sequence_events",
+        ("events", "races", "on_request"),
+        Slip(
+            "a row that comes late is given up while it may still come",
+            "gap.watched_until <= v_oldest",
+            "gap.watched_until IS NOT NULL",
+        ),
+        Slip("late rows come last", "v_all := v_late || v_new", "v_all := v_new || v_late"),
+        Slip(
+            "what was read is mixed up with what was numbered",
+            "high = v_high",
+            "high = v_last + cardinality(v_all)",
+        ),
+        Slip(
+            "a number is given twice",
+            "VALUES (v_last + cardinality(v_all), v_last + 1, v_all)",
+            "VALUES (v_last + cardinality(v_all) - 1, v_last, v_all)",
+        ),
+    ),
+    *_function(
+        "fold_tally",
+        ("reading", "maintenance"),
+        Slip(
+            "what was counted before is forgotten",
+            "cancelled = sum.cancelled + excluded.cancelled",
+            "cancelled = excluded.cancelled",
+        ),
+        Slip(
+            "live jobs are not added up",
+            "live = sum.live + excluded.live",
+            "live = sum.live",
+        ),
+    ),
+    *_function(
+        "later",
+        ("applying", "inserting"),
+        Slip(
+            "there is an instant after the last",
+            "least(at::numeric + span::numeric, 253402300799999999::numeric)",
+            "(at::numeric + span::numeric)",
+        ),
+    ),
+)
+
+_STATEMENTS: Final = (
+    *_statement(
+        "leases:_RENEW",
+        ("leases", "clocks"),
+        Slip("a renewal keeps the old length", ",\n        length = %(length)s", ""),
+        Slip(
+            "a run is renewed for no time",
+            "gantline.later(coalesce(%(now)s, gantline.micros()), %(length)s)",
+            "coalesce(%(now)s, gantline.micros())",
+        ),
+    ),
+    *_statement(
+        "leases:_EXPIRE_SESSION",
+        ("leases",),
+        Slip(
+            "all sessions end with one",
+            "WHERE session = %(session)s FOR UPDATE",
+            "WHERE true FOR UPDATE",
+        ),
+        Slip(
+            "the leases of a session run out later",
+            "SET until = coalesce(%(now)s, gantline.micros())",
+            "SET until = coalesce(%(now)s, gantline.micros()) + 1",
+        ),
+    ),
+    *_statement(
+        "leases:_CUT",
+        ("clocks",),
+        Slip(
+            "a lease of the future ends at once",
+            "SET until = coalesce(%(now)s, gantline.micros()) + length",
+            "SET until = coalesce(%(now)s, gantline.micros())",
+        ),
+    ),
+    *_statement(
+        "leases:_EXPIRED",
+        ("leases", "maintenance"),
+        Slip("a page begins with the last run", "lease.job_id > %s", "lease.job_id >= %s"),
+        Slip(
+            "a lease that ends now is not found",
+            "lease.until <= coalesce",
+            "lease.until < coalesce",
+        ),
+        Slip("pages are in no order", "ORDER BY lease.job_id", "ORDER BY lease.job_id DESC"),
+    ),
+    *_statement(
+        "leases:_PROGRESS",
+        ("leases",),
+        Slip("progress does not change the version", "version = version + 1", "version = version"),
+    ),
+    *_statement(
+        "leases:_LOGGED_PROGRESS",
+        ("on_request",),
+        Slip("the same progress is an event again", "FROM moved WHERE is_new", "FROM moved"),
+    ),
+    *_statement(
+        "dedupe:_HOLDER",
+        ("keys",),
+        Slip(
+            "a key whose time is over is still held",
+            "(until IS NULL OR until > coalesce(%s, gantline.micros()))",
+            "(%s::bigint IS NULL OR true)",
+        ),
+        Slip("a key of another type is the same key", "scope = %s AND", "%s::text IS NOT NULL AND"),
+    ),
+    *_statement(
+        "dedupe:_OF_REQUESTS",
+        ("keys",),
+        Slip("the key of a job is that of a request", "kind = 'request' AND ", ""),
+        Slip(
+            "a key whose time is over is found",
+            "(until IS NULL OR until > coalesce(%s, gantline.micros()))",
+            "(%s::bigint IS NULL OR true)",
+        ),
+    ),
+    *_statement(
+        "dedupe:_TAKE",
+        ("applying", "keys"),
+        Slip("a mark is made by one job only", "held.kind = 'once' OR ", ""),
+        Slip("a job does not get its own key again", "held.job_id = excluded.job_id OR ", ""),
+        Slip(
+            "a key whose time is over is not taken",
+            "OR held.until <= %s",
+            "OR %s::bigint IS NULL",
+        ),
+        Slip("a mark lasts as long as the first", ", until = excluded.until", ""),
+    ),
+    *_statement(
+        "prune:_REMOVE_OLD",
+        ("maintenance", "keys", "on_request"),
+        Slip("a job goes one moment too early", "at < rule.before", "at <= rule.before"),
+        Slip(
+            "a job that runs again goes by its old end", "WHERE is_end AND status", "WHERE status"
+        ),
+        Slip("the newest go first", "ORDER BY at LIMIT", "ORDER BY at DESC LIMIT"),
+        Slip(
+            "the log of a removed job stays",
+            "DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))",
+            "DELETE FROM gantline.log WHERE is_end AND job_id = ANY "
+            "(ARRAY(SELECT job_id FROM old))",
+        ),
+        Slip(
+            "what was removed is still counted",
+            "SELECT lane, 0, -count(*) FILTER (WHERE status = 'Completed')",
+            "SELECT lane, 0, 0 * count(*) FILTER (WHERE status = 'Completed')",
+        ),
+    ),
+    *_statement(
+        "prune:_REMOVE_REST",
+        ("keys", "records", "maintenance"),
+        Slip(
+            "the keys of live jobs go",
+            "FROM gantline.dedupe WHERE until <=",
+            "FROM gantline.dedupe WHERE until IS NULL OR until <=",
+        ),
+        Slip(
+            "records go before their time",
+            "WHERE expires_at <= coalesce(%(now)s, gantline.micros())",
+            "WHERE expires_at IS NOT NULL",
+        ),
+    ),
+    *_statement(
+        "prune:_OVERDUE",
+        ("maintenance",),
+        Slip("the newest is measured", "ORDER BY at LIMIT 1", "ORDER BY at DESC LIMIT 1"),
+        Slip("a job that runs again is overdue", "WHERE is_end AND status", "WHERE status"),
+    ),
+    *_statement(
+        "prune:_FIRST_UNREAD",
+        ("maintenance", "events", "on_request"),
+        Slip("one unread event counts as read", "- first + 2", "- first + 3"),
+        Slip("one read event counts as unread", "- first + 2", "- first + 1"),
+        Slip(
+            "what is not numbered counts as read",
+            "(SELECT high + 1 FROM gantline.event_cursor)",
+            "(SELECT max(id) + 1 FROM gantline.log)",
+        ),
+        Slip(
+            "a row that came late counts as read",
+            "    (SELECT min(log_id) FROM gantline.event_gap),\n",
+            "",
+        ),
+    ),
+    *_statement(
+        "prune:_REMOVE_EMPTY_BATCHES",
+        ("maintenance", "events"),
+        Slip(
+            "events of live jobs go",
+            "NOT EXISTS (SELECT FROM gantline.log WHERE log.id = ANY (batch.log_ids))",
+            "true",
+        ),
+    ),
+    *_statement(
+        "records:_ALL",
+        ("records",),
+        Slip(
+            "a record lives a moment longer",
+            "OR expires_at > coalesce",
+            "OR expires_at >= coalesce",
+        ),
+        Slip("a page begins with the last record", "AND key <> %s", "AND %s::text IS NOT NULL"),
+        Slip("the order is reversed", "ORDER BY key LIMIT", "ORDER BY key DESC LIMIT"),
+    ),
+    *_statement(
+        "records:_WITHIN",
+        ("records",),
+        Slip("a prefix ends too late", "AND key < %s", "AND key <= %s"),
+    ),
+    *_statement(
+        "records:_CHANGE",
+        ("records",),
+        Slip("a write does not change the version", "version = DEFAULT, ", ""),
+        Slip(
+            "a written record keeps its time",
+            "expires_at = %s,",
+            "expires_at = coalesce(%s, expires_at),",
+        ),
+    ),
+    *_statement(
+        "records:_LEAD",
+        ("records", "clocks"),
+        Slip(
+            "who comes back late has the same term",
+            "(held.owner <> excluded.owner\n"
+            "                        OR held.until <= coalesce(%(now)s, gantline.micros())\n",
+            "(held.owner <> excluded.owner\n",
+        ),
+        Slip(
+            "a leader of the future leads for ever",
+            "OR held.until <= coalesce(%(now)s, gantline.micros())\n"
+            "   OR held.until > excluded.until\n",
+            "OR held.until <= coalesce(%(now)s, gantline.micros())\n",
+        ),
+        Slip(
+            "a leader leads a moment longer",
+            "WHERE held.owner = excluded.owner OR held.until <= coalesce",
+            "WHERE held.owner = excluded.owner OR held.until < coalesce",
+        ),
+    ),
+    *_statement(
+        "records:_RESIGN",
+        ("records",),
+        Slip("an old term resigns for the new", "AND term = %s", "AND %s::bigint IS NOT NULL"),
+        Slip("anyone resigns for the leader", "AND owner = %s", "AND %s::text IS NOT NULL"),
+    ),
+    *_statement(
+        "counts:_COUNTS",
+        ("reading",),
+        Slip(
+            "the runs of all tenants are one's own",
+            "FROM gantline.lease\n    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s\n",
+            "FROM gantline.lease\n",
+        ),
+        Slip(
+            "running jobs are counted as queued too",
+            "(ended.live - coalesce(running.running, 0))::bigint",
+            "ended.live::bigint",
+        ),
+    ),
+    *_statement(
+        "counts:_WAITING",
+        ("reading", "suspects"),
+        Slip(
+            "the oldest job of all tenants is one's own",
+            "AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)\n"
+            "        ORDER BY ready.run_at LIMIT 1",
+            "ORDER BY ready.run_at LIMIT 1",
+        ),
+        Slip(
+            "the newest due job is the oldest",
+            "ORDER BY ready.run_at LIMIT 1",
+            "ORDER BY ready.run_at DESC LIMIT 1",
+        ),
+        Slip(
+            "suspects that are not due are not counted",
+            "count(*) FILTER (WHERE run_at > coalesce",
+            "0 * count(*) FILTER (WHERE run_at > coalesce",
+        ),
+    ),
+    *_statement(
+        "counts:_DEAD",
+        ("reading",),
+        Slip("a redriven job is dead", "WHERE log.is_end AND log.status", "WHERE log.status"),
+        Slip(
+            "the dead of all tenants are one's own",
+            "AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)",
+            "",
+        ),
+        Slip("the oldest is the newest", "max(log.at)", "min(log.at)"),
+    ),
+    *_statement(
+        "events:_EVENTS",
+        ("events",),
+        Slip(
+            "a reader gets the last event again",
+            "WHERE batch.first + item.index - 1 > %(after)s",
+            "WHERE batch.first + item.index - 1 >= %(after)s",
+        ),
+        Slip("events come in the reverse order", "ORDER BY 2", "ORDER BY 2 DESC"),
+    ),
+    *_statement(
+        "events:_HISTORY",
+        ("reading", "states"),
+        Slip(
+            "the history is there for every tenant",
+            "AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)",
+            "AND (%(tenant)s::text IS NULL OR true)",
+        ),
+        Slip("the history is reversed", "ORDER BY version", "ORDER BY version DESC"),
+    ),
+    *_statement(
+        "events:_SEQUENCE",
+        ("events",),
+        Slip(
+            "a row that came late waits for the next",
+            "OR EXISTS (SELECT FROM gantline.event_gap)",
+            "",
+        ),
+    ),
+    *_statement(
+        "settle:_EXPLAIN",
+        ("applying", "answers"),
+        Slip(
+            "another end of the run counts as the same",
+            "AND log.event::text = given.event)",
+            ")",
+        ),
+        Slip(
+            "a repeat is answered with an older version",
+            "ORDER BY version DESC LIMIT 1",
+            "ORDER BY version LIMIT 1",
+        ),
+    ),
+    *_statement(
+        "apply:_REPEATED",
+        ("applying", "answers", "states"),
+        Slip(
+            "another change counts as the same",
+            "AND event::text = %s",
+            "AND %s::text IS NOT NULL",
+        ),
+        Slip(
+            "a change of any job counts as the same",
+            "WHERE job_id = %s AND change_id",
+            "WHERE %s::uuid IS NOT NULL AND change_id",
+        ),
+    ),
+    *_statement(
+        "apply:_LEAVE_END",
+        ("reading", "applying"),
+        Slip("a redriven job has still ended", "SET is_end = false", "SET is_end = is_end"),
+    ),
+    *_statement(
+        "query:_BY_ID",
+        ("reading", "applying"),
+        Slip(
+            "the first outcome is the last",
+            "ORDER BY log.version DESC LIMIT 1",
+            "ORDER BY log.version LIMIT 1",
+        ),
+    ),
+    *_statement(
+        "query:_IS_THEIRS",
+        ("visibility",),
+        Slip(
+            "who has no name sees what nobody owns",
+            "job.created_by = %s AND job.created_by <> ''",
+            "job.created_by = %s",
+        ),
+    ),
+)
+
+POSTGRES_MUTANTS: Final = (*_FUNCTIONS, *_STATEMENTS)

@@ -13,7 +13,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from gantline.testing.conformance import Rule, all_rules
-from tests.mutants.mutant import Killers
+from tests.mutants.mutant import Killers, Mutant
 from tests.seeded_bugs.bug import Breakage
 from tests.seeded_bugs.suite import SERVERS, find_broken_rule
 
@@ -37,17 +37,27 @@ class Trial:
         self._tests = [item for item in items if _path(item) in killers.tests]
         self._more = [item for item in items if _path(item) in killers.more]
 
-    def find_killer(self, put_in: Breakage, kills: Counter[str], survive: Survive) -> str:
-        """Find what fails while this is put in, and not without it; those with most kills first."""
+    def find_killer(self, mutant: Mutant, kills: Counter[str], survive: Survive) -> str:
+        """Find what fails with the mutant, and not without it.
+
+        Those of its topics come first, then those that have killed the most.
+        """
+        put_in = mutant.make()
         return (
             _find_failing_test(put_in, self._tests, kills, survive)
-            or self._find_rule(put_in, kills, survive)
+            or self._find_rule(put_in, self._ordered_rules(mutant, kills), survive)
             or _find_failing_test(put_in, self._more, kills, survive)
         )
 
-    def _find_rule(self, put_in: Breakage, kills: Counter[str], survive: Survive) -> str:
+    def _ordered_rules(self, mutant: Mutant, kills: Counter[str]) -> list[Rule]:
+        return sorted(
+            all_rules(),
+            key=lambda rule: (rule.topic not in mutant.topics, -kills[self._name(rule)]),
+        )
+
+    def _find_rule(self, put_in: Breakage, rules: Sequence[Rule], survive: Survive) -> str:
         def each() -> Iterator[Rule]:
-            for rule in sorted(all_rules(), key=lambda rule: -kills[self._name(rule)]):
+            for rule in rules:
                 survive()
                 yield rule
 
@@ -73,8 +83,10 @@ def begin_trial(killers: Killers, use: Callable[[Trial], None]) -> None:
         use(Trial(killers, []))
         return
     conftest = import_module("tests.conftest")
-    lent = {"PostgresServer": _lend(SERVERS.postgres), "RedisServer": _lend(SERVERS.redis)}
-    with patch.multiple(conftest, **lent):
+    with (
+        patch.object(conftest, "PostgresServer", _lend(SERVERS.postgres)),
+        patch.object(conftest, "RedisServer", _lend(SERVERS.redis)),
+    ):
         pytest.main([*_OPTIONS, *paths], plugins=[collected])
     if collected.error is not None:
         raise collected.error
