@@ -6,6 +6,7 @@ from uuid import uuid4
 import msgspec
 
 from gantline.contract.outcome import (
+    LEASE_EXPIRED,
     ErrorInfo,
     Released,
     Snoozed,
@@ -319,6 +320,30 @@ async def a_once_mark_is_held_for_its_time(bench: Bench) -> None:
     assert await bench.store.held([once]) == [run.job.job_id]
     bench.clock.advance(HOUR)
     assert await bench.store.held([once]) == [None]
+
+
+@rule
+async def a_mark_of_another_job_takes_the_place_of_the_first(bench: Bench) -> None:
+    await bench.submit_many(2)
+    first, second = await bench.claim()
+    once = DedupeKey(KeyKind.ONCE, "default", "test", "mail-7", b"", HOUR)
+    await bench.store.apply([completed(first, once=(once,))])
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.apply([completed(second, once=(once,))]) == [Applied(3)]
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.held([once]) == [second.job.job_id]
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.held([once]) == [None]
+
+
+@rule
+async def a_crash_and_an_end_in_one_call_are_both_written(bench: Bench) -> None:
+    await bench.submit_many(2)
+    lost, kept = await bench.claim()
+    await bench.let_leases_expire()
+    crashed = Transition.crashed(lost, LEASE_EXPIRED, delay=timedelta(0))
+    failed = Transition.failed(kept, PERMANENT.error, Reason.PERMANENT_ERROR)
+    assert await bench.store.apply([crashed, failed]) == [Applied(3)] * 2
 
 
 @rule

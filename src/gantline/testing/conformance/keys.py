@@ -199,6 +199,27 @@ async def a_repeated_request_is_found_by_its_own_key_not_the_jobs_key(bench: Ben
 
 
 @rule
+async def a_request_key_of_the_same_words_is_another_key(bench: Bench) -> None:
+    key = DedupeKey(KeyKind.REQUEST, "default", "test", KEY, b"body", DAY)
+    new = make_new(1, idempotency_key=KEY, request_key=key)
+    assert await bench.store.insert([new]) == [Applied(1)]
+    assert await bench.store.held([key, _job_key()]) == [new.job.job_id] * 2
+    await bench.finish((await bench.claim())[0], PERMANENT)
+    assert await bench.store.held([key, _job_key()]) == [new.job.job_id, None]
+
+
+@rule
+async def a_redrive_takes_a_key_whose_time_is_over(bench: Bench) -> None:
+    """That another type holds a key of the same words is nothing to it."""
+    old, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
+    await bench.bring_to(JobStatus.COMPLETED, idempotency_key=KEY)
+    await bench.submit(idempotency_key=KEY, job_type="other")
+    bench.clock.advance(7 * DAY)
+    await bench.redrive(old)
+    assert await bench.store.held([_job_key()]) == [old]
+
+
+@rule
 async def a_refused_job_takes_none_of_its_keys(bench: Bench) -> None:
     await bench.submit(1, idempotency_key=KEY)
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)

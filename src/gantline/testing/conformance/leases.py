@@ -36,6 +36,16 @@ async def a_run_that_is_not_named_expires(bench: Bench) -> None:
 
 
 @rule
+async def a_lease_has_run_out_when_its_time_is_up(bench: Bench) -> None:
+    run = await bench.start()
+    bench.clock.advance(LEASE - timedelta(microseconds=1))
+    assert await bench.store.expired(limit=10) == []
+    bench.clock.advance(timedelta(microseconds=1))
+    assert [late.ref for late in await bench.store.expired(limit=10)] == [run.ref]
+    assert (await bench.reap()).requeued == 1
+
+
+@rule
 async def a_lease_that_ran_out_but_was_not_taken_can_be_renewed(bench: Bench) -> None:
     run = await bench.start()
     await bench.let_leases_expire()

@@ -124,6 +124,37 @@ async def what_is_older_than_its_retention_is_pruned(bench: Bench) -> None:
 
 
 @rule
+async def what_ended_at_the_limit_itself_is_kept(bench: Bench) -> None:
+    await bench.bring_to(JobStatus.COMPLETED)
+    ended_at = bench.clock.now()
+    for before, removed in ((ended_at, 0), (ended_at + timedelta(microseconds=1), 1)):
+        rules = [PruneRule(JobStatus.COMPLETED, before)]
+        assert (await bench.store.prune(rules, limit=10)).jobs == removed
+
+
+@rule
+async def of_many_old_jobs_the_oldest_go_first(bench: Bench) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append((await bench.bring_to(JobStatus.COMPLETED))[0])
+        bench.clock.advance(HOUR)
+    rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now())]
+    assert (await bench.store.prune(rules, limit=1)).jobs == 1
+    assert await _kept(bench, *ids) == ids[1:]
+
+
+@rule
+async def a_job_that_runs_again_is_not_pruned_by_its_old_end(bench: Bench) -> None:
+    job_id, _ = await bench.bring_to(JobStatus.FAILED)
+    await bench.redrive(job_id)
+    bench.clock.advance(HOUR)
+    rules = [PruneRule(JobStatus.FAILED, bench.clock.now())]
+    pruned = await bench.store.prune(rules, limit=10)
+    assert (pruned.jobs, pruned.overdue) == (0, timedelta(0))
+    assert await bench.status(job_id) is JobStatus.QUEUED
+
+
+@rule
 async def exempt_jobs_do_not_hide_old_ones_after_them(bench: Bench) -> None:
     for _ in range(5):
         await bench.bring_to(JobStatus.FAILED)
