@@ -29,12 +29,7 @@ def main() -> int:
     parser.add_argument("--no-data", action="store_true", help="only print")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    import os
-    if os.environ.get("HAND"):
-        from tests.mutants.catalogue import POSTGRES_MUTANTS, REDIS_MUTANTS
-        mutants = {m.name: m for m in (*POSTGRES_MUTANTS, *REDIS_MUTANTS)}
-    else:
-        mutants = all_mutants()
+    mutants = all_mutants()
     known = read_results(mutants)
     chosen = [
         mutant
@@ -58,7 +53,7 @@ def main() -> int:
     with servers():
         for part, killers in KILLERS.items():
             if some := [mutant for mutant in chosen if mutant.part == part]:
-                begin_trial(killers, partial(try_all, some))
+                begin_trial(killers, some, partial(try_all, some))
     if not options.no_data:
         write_results(known, mutants)
     for name, total in totals(tried if options.no_data else known.values()).items():

@@ -23,7 +23,7 @@ BY_HAND: Final[frozenset[Part]] = frozenset({"postgres by hand", "redis by hand"
 class Killers:
     """What is tried on the mutants of a part: tests, then the rules of the suite on a store.
 
-    `more` are tests that take longer, for what has survived both.
+    `more` are tests for what has survived both. A test is a file, or a file and a name.
     """
 
     store: StoreKind
@@ -31,15 +31,32 @@ class Killers:
     more: tuple[str, ...] = ()
 
 
+_DECIDING: Final = ("tests/manager/test_decide.py",)
+_MORE_OF_POSTGRES: Final = (
+    "tests/postgres/test_claims.py",
+    "tests/postgres/test_floors.py",
+    "tests/postgres/test_found_by_attack.py",
+    "tests/postgres/test_interleavings.py::test_claims_do_not_wait_for_each_other",
+    "tests/postgres/test_numbers.py",
+    "tests/postgres/test_removed_by_hand.py",
+    "tests/postgres/test_transaction.py::"
+    "test_a_run_that_is_being_committed_is_neither_waited_for_nor_stolen",
+)
+_MORE_OF_REDIS: Final = (
+    "tests/redis/test_keys.py",
+    "tests/redis/test_leases.py",
+    "tests/redis/test_lists.py",
+    "tests/redis/test_removed_by_hand.py",
+)
 KILLERS: Final[dict[Part, Killers]] = {
-    "decide": Killers("memory", ("tests/manager/test_decide.py",)),
-    "transition": Killers("memory", ("tests/manager/test_decide.py",)),
+    "decide": Killers("memory", _DECIDING),
+    "transition": Killers("memory", _DECIDING),
     "memory store": Killers("memory"),
-    "sqlite store": Killers("sqlite"),
-    "postgres store": Killers("postgres"),
-    "redis store": Killers("redis"),
-    "postgres by hand": Killers("postgres"),
-    "redis by hand": Killers("redis"),
+    "sqlite store": Killers("sqlite", more=("tests/test_sqlite_removed_by_hand.py",)),
+    "postgres store": Killers("postgres", more=_MORE_OF_POSTGRES),
+    "redis store": Killers("redis", more=_MORE_OF_REDIS),
+    "postgres by hand": Killers("postgres", more=_MORE_OF_POSTGRES),
+    "redis by hand": Killers("redis", more=_MORE_OF_REDIS),
 }
 
 
@@ -55,3 +72,5 @@ class Mutant:
     """Why no test can notice it, where that is so."""
     topics: tuple[str, ...] = ()
     """Whose rules are tried first."""
+    tests: tuple[str, ...] = ()
+    """Tests that are tried before all others."""

@@ -1,26 +1,11 @@
-"""Slips in PostgreSQL's functions and statements, where no tool reaches."""
+"""Slips in the functions of the PostgreSQL schema that the verbs of a store are made of."""
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
-from tests.mutants.by_hand import Slip, slips_in
-from tests.mutants.mutant import Mutant
-from tests.seeded_bugs.breaking import sql_function, text
+from tests.mutants.by_hand import Slip, in_function
 
-
-def _function(name: str, topics: tuple[str, ...], *slips: Slip) -> Iterator[Mutant]:
-    put_in = partial(sql_function, name)
-    return slips_in("postgres by hand", name, topics, slips, put_in=put_in)
-
-
-def _statement(name: str, topics: tuple[str, ...], *slips: Slip) -> Iterator[Mutant]:
-    put_in = partial(text, f"gantline.stores.postgres.{name}")
-    return slips_in("postgres by hand", name, topics, slips, put_in=put_in)
-
-
-_FUNCTIONS: Final = (
-    *_function(
+IN_FUNCTIONS: Final = (
+    *in_function(
         "insert_jobs",
         ("inserting", "keys", "on_request"),
         Slip(
@@ -106,7 +91,7 @@ _FUNCTIONS: Final = (
             "WHEN i.delay > 0 THEN v_now + i.delay END",
         ),
     ),
-    *_function(
+    *in_function(
         "take_keys",
         ("keys", "races"),
         Slip("a key is held for ever", "gantline.later(p_now, k.hold)", "NULL::bigint"),
@@ -122,7 +107,7 @@ _FUNCTIONS: Final = (
             "IF v_taken = 0 THEN",
         ),
     ),
-    *_function(
+    *in_function(
         "claim_jobs",
         ("claiming", "suspects", "leases", "on_request"),
         Slip(
@@ -209,7 +194,7 @@ _FUNCTIONS: Final = (
             "WHERE lease.claim_id = p_claim",
         ),
     ),
-    *_function(
+    *in_function(
         "due_suspects",
         ("suspects",),
         Slip("a suspect is due at once", "FROM head WHERE head.run_at <= v_now", "FROM head"),
@@ -224,7 +209,7 @@ _FUNCTIONS: Final = (
             "WHERE rank > 4 ORDER BY rank, lane, run_at LIMIT 1)",
         ),
     ),
-    *_function(
+    *in_function(
         "complete_runs",
         ("applying", "keys", "answers"),
         Slip(
@@ -253,7 +238,7 @@ _FUNCTIONS: Final = (
             "count(*), 0, 0, 0, min(tenant) FROM gone GROUP BY lane",
         ),
     ),
-    *_function(
+    *in_function(
         "settle_runs",
         ("applying", "leases", "maintenance", "reading"),
         Slip(
@@ -298,7 +283,7 @@ _FUNCTIONS: Final = (
         ),
         Slip("keys are left as they are", "IF v_keyed <> '{}' THEN", "IF v_keyed = '{}' THEN"),
     ),
-    *_function(
+    *in_function(
         "tokens_unless_locked",
         ("leases", "races", "maintenance"),
         Slip(
@@ -312,7 +297,7 @@ _FUNCTIONS: Final = (
             "OFFSET 0 FOR UPDATE",
         ),
     ),
-    *_function(
+    *in_function(
         "keep_or_free_keys",
         ("keys",),
         Slip(
@@ -337,7 +322,7 @@ _FUNCTIONS: Final = (
             "SET until = gantline.later(p_now, 2 * v_key.hold)",
         ),
     ),
-    *_function(
+    *in_function(
         "sequence_events",
         ("events", "races", "on_request"),
         Slip(
@@ -357,7 +342,7 @@ _FUNCTIONS: Final = (
             "VALUES (v_last + cardinality(v_all) - 1, v_last, v_all)",
         ),
     ),
-    *_function(
+    *in_function(
         "fold_tally",
         ("reading", "maintenance"),
         Slip(
@@ -371,7 +356,7 @@ _FUNCTIONS: Final = (
             "live = sum.live",
         ),
     ),
-    *_function(
+    *in_function(
         "later",
         ("applying", "inserting"),
         Slip(
@@ -381,337 +366,3 @@ _FUNCTIONS: Final = (
         ),
     ),
 )
-
-_STATEMENTS: Final = (
-    *_statement(
-        "leases:_RENEW",
-        ("leases", "clocks"),
-        Slip("a renewal keeps the old length", ",\n        length = %(length)s", ""),
-        Slip(
-            "a run is renewed for no time",
-            "gantline.later(coalesce(%(now)s, gantline.micros()), %(length)s)",
-            "coalesce(%(now)s, gantline.micros())",
-        ),
-    ),
-    *_statement(
-        "leases:_EXPIRE_SESSION",
-        ("leases",),
-        Slip(
-            "all sessions end with one",
-            "WHERE session = %(session)s FOR UPDATE",
-            "WHERE true FOR UPDATE",
-        ),
-        Slip(
-            "the leases of a session run out later",
-            "SET until = coalesce(%(now)s, gantline.micros())",
-            "SET until = coalesce(%(now)s, gantline.micros()) + 1",
-        ),
-    ),
-    *_statement(
-        "leases:_CUT",
-        ("clocks",),
-        Slip(
-            "a lease of the future ends at once",
-            "SET until = coalesce(%(now)s, gantline.micros()) + length",
-            "SET until = coalesce(%(now)s, gantline.micros())",
-        ),
-    ),
-    *_statement(
-        "leases:_EXPIRED",
-        ("leases", "maintenance"),
-        Slip("a page begins with the last run", "lease.job_id > %s", "lease.job_id >= %s"),
-        Slip(
-            "a lease that ends now is not found",
-            "lease.until <= coalesce",
-            "lease.until < coalesce",
-        ),
-        Slip("pages are in no order", "ORDER BY lease.job_id", "ORDER BY lease.job_id DESC"),
-    ),
-    *_statement(
-        "leases:_PROGRESS",
-        ("leases",),
-        Slip("progress does not change the version", "version = version + 1", "version = version"),
-    ),
-    *_statement(
-        "leases:_LOGGED_PROGRESS",
-        ("on_request",),
-        Slip("the same progress is an event again", "FROM moved WHERE is_new", "FROM moved"),
-    ),
-    *_statement(
-        "dedupe:_HOLDER",
-        ("keys",),
-        Slip(
-            "a key whose time is over is still held",
-            "(until IS NULL OR until > coalesce(%s, gantline.micros()))",
-            "(%s::bigint IS NULL OR true)",
-        ),
-        Slip("a key of another type is the same key", "scope = %s AND", "%s::text IS NOT NULL AND"),
-    ),
-    *_statement(
-        "dedupe:_OF_REQUESTS",
-        ("keys",),
-        Slip("the key of a job is that of a request", "kind = 'request' AND ", ""),
-        Slip(
-            "a key whose time is over is found",
-            "(until IS NULL OR until > coalesce(%s, gantline.micros()))",
-            "(%s::bigint IS NULL OR true)",
-        ),
-    ),
-    *_statement(
-        "dedupe:_TAKE",
-        ("applying", "keys"),
-        Slip("a mark is made by one job only", "held.kind = 'once' OR ", ""),
-        Slip("a job does not get its own key again", "held.job_id = excluded.job_id OR ", ""),
-        Slip(
-            "a key whose time is over is not taken",
-            "OR held.until <= %s",
-            "OR %s::bigint IS NULL",
-        ),
-        Slip("a mark lasts as long as the first", ", until = excluded.until", ""),
-    ),
-    *_statement(
-        "prune:_REMOVE_OLD",
-        ("maintenance", "keys", "on_request"),
-        Slip("a job goes one moment too early", "at < rule.before", "at <= rule.before"),
-        Slip(
-            "a job that runs again goes by its old end", "WHERE is_end AND status", "WHERE status"
-        ),
-        Slip("the newest go first", "ORDER BY at LIMIT", "ORDER BY at DESC LIMIT"),
-        Slip(
-            "the log of a removed job stays",
-            "DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))",
-            "DELETE FROM gantline.log WHERE is_end AND job_id = ANY "
-            "(ARRAY(SELECT job_id FROM old))",
-        ),
-        Slip(
-            "what was removed is still counted",
-            "SELECT lane, 0, -count(*) FILTER (WHERE status = 'Completed')",
-            "SELECT lane, 0, 0 * count(*) FILTER (WHERE status = 'Completed')",
-        ),
-    ),
-    *_statement(
-        "prune:_REMOVE_REST",
-        ("keys", "records", "maintenance"),
-        Slip(
-            "the keys of live jobs go",
-            "FROM gantline.dedupe WHERE until <=",
-            "FROM gantline.dedupe WHERE until IS NULL OR until <=",
-        ),
-        Slip(
-            "records go before their time",
-            "WHERE expires_at <= coalesce(%(now)s, gantline.micros())",
-            "WHERE expires_at IS NOT NULL",
-        ),
-    ),
-    *_statement(
-        "prune:_OVERDUE",
-        ("maintenance",),
-        Slip("the newest is measured", "ORDER BY at LIMIT 1", "ORDER BY at DESC LIMIT 1"),
-        Slip("a job that runs again is overdue", "WHERE is_end AND status", "WHERE status"),
-    ),
-    *_statement(
-        "prune:_FIRST_UNREAD",
-        ("maintenance", "events", "on_request"),
-        Slip("one unread event counts as read", "- first + 2", "- first + 3"),
-        Slip("one read event counts as unread", "- first + 2", "- first + 1"),
-        Slip(
-            "what is not numbered counts as read",
-            "(SELECT high + 1 FROM gantline.event_cursor)",
-            "(SELECT max(id) + 1 FROM gantline.log)",
-        ),
-        Slip(
-            "a row that came late counts as read",
-            "    (SELECT min(log_id) FROM gantline.event_gap),\n",
-            "",
-        ),
-    ),
-    *_statement(
-        "prune:_REMOVE_EMPTY_BATCHES",
-        ("maintenance", "events"),
-        Slip(
-            "events of live jobs go",
-            "NOT EXISTS (SELECT FROM gantline.log WHERE log.id = ANY (batch.log_ids))",
-            "true",
-        ),
-    ),
-    *_statement(
-        "records:_ALL",
-        ("records",),
-        Slip(
-            "a record lives a moment longer",
-            "OR expires_at > coalesce",
-            "OR expires_at >= coalesce",
-        ),
-        Slip("a page begins with the last record", "AND key <> %s", "AND %s::text IS NOT NULL"),
-        Slip("the order is reversed", "ORDER BY key LIMIT", "ORDER BY key DESC LIMIT"),
-    ),
-    *_statement(
-        "records:_WITHIN",
-        ("records",),
-        Slip("a prefix ends too late", "AND key < %s", "AND key <= %s"),
-    ),
-    *_statement(
-        "records:_CHANGE",
-        ("records",),
-        Slip("a write does not change the version", "version = DEFAULT, ", ""),
-        Slip(
-            "a written record keeps its time",
-            "expires_at = %s,",
-            "expires_at = coalesce(%s, expires_at),",
-        ),
-    ),
-    *_statement(
-        "records:_LEAD",
-        ("records", "clocks"),
-        Slip(
-            "who comes back late has the same term",
-            "(held.owner <> excluded.owner\n"
-            "                        OR held.until <= coalesce(%(now)s, gantline.micros())\n",
-            "(held.owner <> excluded.owner\n",
-        ),
-        Slip(
-            "a leader of the future leads for ever",
-            "OR held.until <= coalesce(%(now)s, gantline.micros())\n"
-            "   OR held.until > excluded.until\n",
-            "OR held.until <= coalesce(%(now)s, gantline.micros())\n",
-        ),
-        Slip(
-            "a leader leads a moment longer",
-            "WHERE held.owner = excluded.owner OR held.until <= coalesce",
-            "WHERE held.owner = excluded.owner OR held.until < coalesce",
-        ),
-    ),
-    *_statement(
-        "records:_RESIGN",
-        ("records",),
-        Slip("an old term resigns for the new", "AND term = %s", "AND %s::bigint IS NOT NULL"),
-        Slip("anyone resigns for the leader", "AND owner = %s", "AND %s::text IS NOT NULL"),
-    ),
-    *_statement(
-        "counts:_COUNTS",
-        ("reading",),
-        Slip(
-            "the runs of all tenants are one's own",
-            "FROM gantline.lease\n    WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s\n",
-            "FROM gantline.lease\n",
-        ),
-        Slip(
-            "running jobs are counted as queued too",
-            "(ended.live - coalesce(running.running, 0))::bigint",
-            "ended.live::bigint",
-        ),
-    ),
-    *_statement(
-        "counts:_WAITING",
-        ("reading", "suspects"),
-        Slip(
-            "the oldest job of all tenants is one's own",
-            "AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)\n"
-            "        ORDER BY ready.run_at LIMIT 1",
-            "ORDER BY ready.run_at LIMIT 1",
-        ),
-        Slip(
-            "the newest due job is the oldest",
-            "ORDER BY ready.run_at LIMIT 1",
-            "ORDER BY ready.run_at DESC LIMIT 1",
-        ),
-        Slip(
-            "suspects that are not due are not counted",
-            "count(*) FILTER (WHERE run_at > coalesce",
-            "0 * count(*) FILTER (WHERE run_at > coalesce",
-        ),
-    ),
-    *_statement(
-        "counts:_DEAD",
-        ("reading",),
-        Slip("a redriven job is dead", "WHERE log.is_end AND log.status", "WHERE log.status"),
-        Slip(
-            "the dead of all tenants are one's own",
-            "AND (%(tenant)s::text IS NULL OR log.tenant = %(tenant)s)",
-            "",
-        ),
-        Slip("the oldest is the newest", "max(log.at)", "min(log.at)"),
-    ),
-    *_statement(
-        "events:_EVENTS",
-        ("events",),
-        Slip(
-            "a reader gets the last event again",
-            "WHERE batch.first + item.index - 1 > %(after)s",
-            "WHERE batch.first + item.index - 1 >= %(after)s",
-        ),
-        Slip("events come in the reverse order", "ORDER BY 2", "ORDER BY 2 DESC"),
-    ),
-    *_statement(
-        "events:_HISTORY",
-        ("reading", "states"),
-        Slip(
-            "the history is there for every tenant",
-            "AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)",
-            "AND (%(tenant)s::text IS NULL OR true)",
-        ),
-        Slip("the history is reversed", "ORDER BY version", "ORDER BY version DESC"),
-    ),
-    *_statement(
-        "events:_SEQUENCE",
-        ("events",),
-        Slip(
-            "a row that came late waits for the next",
-            "OR EXISTS (SELECT FROM gantline.event_gap)",
-            "",
-        ),
-    ),
-    *_statement(
-        "settle:_EXPLAIN",
-        ("applying", "answers"),
-        Slip(
-            "another end of the run counts as the same",
-            "AND log.event::text = given.event)",
-            ")",
-        ),
-        Slip(
-            "a repeat is answered with an older version",
-            "ORDER BY version DESC LIMIT 1",
-            "ORDER BY version LIMIT 1",
-        ),
-    ),
-    *_statement(
-        "apply:_REPEATED",
-        ("applying", "answers", "states"),
-        Slip(
-            "another change counts as the same",
-            "AND event::text = %s",
-            "AND %s::text IS NOT NULL",
-        ),
-        Slip(
-            "a change of any job counts as the same",
-            "WHERE job_id = %s AND change_id",
-            "WHERE %s::uuid IS NOT NULL AND change_id",
-        ),
-    ),
-    *_statement(
-        "apply:_LEAVE_END",
-        ("reading", "applying"),
-        Slip("a redriven job has still ended", "SET is_end = false", "SET is_end = is_end"),
-    ),
-    *_statement(
-        "query:_BY_ID",
-        ("reading", "applying"),
-        Slip(
-            "the first outcome is the last",
-            "ORDER BY log.version DESC LIMIT 1",
-            "ORDER BY log.version LIMIT 1",
-        ),
-    ),
-    *_statement(
-        "query:_IS_THEIRS",
-        ("visibility",),
-        Slip(
-            "who has no name sees what nobody owns",
-            "job.created_by = %s AND job.created_by <> ''",
-            "job.created_by = %s",
-        ),
-    ),
-)
-
-POSTGRES_MUTANTS: Final = (*_FUNCTIONS, *_STATEMENTS)
