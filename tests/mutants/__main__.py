@@ -25,7 +25,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", default=[], help="a part of a mutant's name")
     parser.add_argument("--part", action="append", default=[])
-    parser.add_argument("--missing", action="store_true", help="those not killed so far")
+    parser.add_argument(
+        "--missing", action="store_true", help="those that were not tried, or survived"
+    )
     parser.add_argument("--no-data", action="store_true", help="only print")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
@@ -36,7 +38,7 @@ def main() -> int:
         for name, mutant in mutants.items()
         if (not options.only or any(one in name for one in options.only))
         and (not options.part or mutant.part in options.part)
-        and not (options.missing and name in known and known[name].is_killed)
+        and not (options.missing and name in known and known[name].is_settled)
     ]
     tried: list[Result] = []
 

@@ -48,6 +48,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     def is_killed(self) -> bool:
         return bool(self.killed_by)
 
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.killed_by or self.equivalent)
+
 
 def kill_all(mutants: Iterable[Mutant], trial: Trial, *, processes: int) -> Iterator[Result]:
     """Try them, so many at once; in any order."""

@@ -44,6 +44,8 @@ def operator_number_below(node: cst.Integer) -> Iterable[cst.CSTNode]:
 
 def operator_swapped_arguments(node: cst.Call) -> Iterable[cst.CSTNode]:
     """The first two by position."""
+    if isinstance(node.func, cst.Name) and node.func.value in ("min", "max"):
+        return  # which is the first does not matter
     by_position = [arg for arg in node.args if arg.keyword is None and not arg.star]
     if len(by_position) >= 2 and list(node.args[:2]) == by_position[:2]:
         first, second = node.args[:2]
