@@ -1,6 +1,7 @@
 """`python -m tests.mutants`: try mutants, print a table and the totals, and keep them as data."""
 
 import argparse
+import signal
 import sys
 from functools import partial
 
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--no-data", action="store_true", help="only print")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are to be stopped
     mutants = all_mutants()
     known = read_results(mutants)
     chosen = [
@@ -47,7 +49,7 @@ def main() -> int:
             tried.append(result)
             known[result.mutant] = result
             print(_line(result), flush=True)  # noqa: T201
-            if not options.no_data and len(tried) % 50 == 0:
+            if not options.no_data and len(tried) % 10 == 0:
                 write_results(known, mutants)
 
     print("| mutant | change | killed by | s |")  # noqa: T201

@@ -41,13 +41,10 @@ _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
     "postgres store": (
         *(
             f"{_POSTGRES}.claim:{name}"
-            for name in (
-                *("Claims._resolve", "Claims._start", "_merge", "_add_limits"),
-                *("_open_suspects", "_limits"),
-            )
+            for name in ("_merge", "_add_limits", "_open_suspects", "_limits")
         ),
         *(f"{_POSTGRES}.settle:{name}" for name in ("is_plain", "_explain_one")),
-        *(f"{_POSTGRES}.apply:{name}" for name in ("apply", "_Change.refuse", "_Change.add")),
+        *(f"{_POSTGRES}.apply:{name}" for name in ("_Change.refuse", "_Change.add")),
     ),
     "redis store": (
         *(f"{_REDIS}.claim:{name}" for name in ("_encode_requests", "_pack_numbers")),

@@ -47,6 +47,19 @@ async def keys_of_other_tenants_and_types_never_meet(bench: Bench) -> None:
 
 
 @rule
+async def keys_of_other_tenants_and_types_are_not_found_either(bench: Bench) -> None:
+    """They were taken by earlier calls."""
+    for number, (tenant, kind) in enumerate(
+        (("default", "test"), ("other", "test"), ("default", "other"))
+    ):
+        key = DedupeKey(KeyKind.REQUEST, tenant, kind, KEY, b"body", DAY)
+        new = make_new(
+            number, idempotency_key=KEY, request_key=key, tenant_id=tenant, job_type=kind
+        )
+        assert await bench.store.insert([new]) == [Applied(1)]
+
+
+@rule
 async def of_two_in_one_call_the_first_wins(bench: Bench) -> None:
     first, same, other = (make_new(n, idempotency_key=KEY) for n in (1, 1, 2))
     answers = await bench.store.insert([first, same, other])
