@@ -8,7 +8,7 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.status import JobStatus
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
-from gantline.testing.factories import lane_requests, number
+from gantline.testing.factories import lane_requests, make_new, number
 
 
 @rule
@@ -68,6 +68,26 @@ async def the_order_holds_over_the_types_of_a_queue(bench: Bench) -> None:
 
 
 @rule
+async def the_time_due_counts_over_the_types_of_a_queue(bench: Bench) -> None:
+    for value in (4, 3, 2, 1):
+        kind = "odd" if value % 2 else "even"
+        await bench.submit(job_id=number(value), job_type=kind)
+        bench.clock.advance(HOUR)
+    runs = await bench.claim("even", "odd", limit=3)
+    assert [run.job.job_id.int for run in runs] == [4, 3, 2]
+
+
+@rule
+async def many_jobs_of_several_types_come_in_one_order(bench: Bench) -> None:
+    ids = [number(value) for value in range(1, 151)]
+    kinds = ("even", "odd")
+    jobs = [make_new(job_id=one, job_type=kinds[one.int % 2]) for one in ids]
+    await bench.store.insert(jobs)
+    runs = await bench.claim(*kinds, limit=200)
+    assert [run.job.job_id for run in runs] == ids
+
+
+@rule
 async def with_many_types_the_oldest_jobs_still_come_first(bench: Bench) -> None:
     kinds = [f"type-{value:02}" for value in range(30)]
     for value, kind in enumerate(reversed(kinds)):
@@ -84,6 +104,15 @@ async def what_is_not_due_is_not_claimed(bench: Bench) -> None:
     assert await bench.claim() == []
     bench.clock.advance(HOUR)
     assert len(await bench.claim()) == 1
+
+
+@rule
+async def a_job_is_due_at_its_instant_and_not_before(bench: Bench) -> None:
+    job_id = await bench.submit(delay=HOUR)
+    bench.clock.advance(HOUR - timedelta(microseconds=1))
+    assert await bench.claim() == []
+    bench.clock.advance(timedelta(microseconds=1))
+    assert [run.job.job_id for run in await bench.claim()] == [job_id]
 
 
 @rule
@@ -204,3 +233,13 @@ async def a_repeated_claim_does_not_bring_back_an_ended_run(bench: Bench) -> Non
     await bench.finish(first)
     again = await bench.claim(limit=2, claim_id=claim_id)
     assert [run.ref for run in again] == [second.ref]
+
+
+@rule
+async def a_repeated_claim_does_not_give_a_run_that_another_has(bench: Bench) -> None:
+    await bench.submit_many(2)
+    claim_id = uuid4()
+    first, second = await bench.claim(claim_id=claim_id)
+    await bench.finish(first, Snoozed(timedelta(0)))
+    assert len(await bench.claim(session="worker-2")) == 1
+    assert [run.ref for run in await bench.claim(claim_id=claim_id)] == [second.ref]
