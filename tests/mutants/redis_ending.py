@@ -7,7 +7,7 @@ from tests.mutants.by_hand import Slip, in_script
 IN_ENDING: Final = (
     *in_script(
         "APPLY",
-        ("applying", "keys", "states", "answers", "suspects"),
+        ("applying", "keys", "states", "answers", "suspects", "leases", "reading", "claiming"),
         Slip(
             "an operator acts in any tenant",
             "    if not is_in_tenant(change, job) then\n        return 'N'\n    end\n",
@@ -170,7 +170,7 @@ IN_ENDING: Final = (
     ),
     *in_script(
         "DELETE",
-        ("states", "keys", "reading"),
+        ("maintenance", "states", "keys", "reading"),
         Slip(
             "a job of any tenant is deleted",
             "== tostring((read('>I4', state, 27)))",
@@ -205,7 +205,7 @@ IN_ENDING: Final = (
     ),
     *in_script(
         "PRUNE_JOBS",
-        ("maintenance", "keys", "moving"),
+        ("maintenance", "keys", "moving", "events"),
         Slip("a job goes one moment too early", "'-inf', '(' .. ARGV[2]", "'-inf', ARGV[2]"),
         Slip(
             "one unread event counts as read",
@@ -236,6 +236,7 @@ IN_ENDING: Final = (
             "the request of a key that goes stays",
             "        forget_request(held:sub(1, 16), digest)\n    end\n    free(digest)",
             "    end\n    free(digest)",
+            equivalent="who reads it looks for the holder of the key, and there is none",
         ),
     ),
 )

@@ -160,11 +160,12 @@ IN_THE_REST: Final = (
             "a long history is cut",
             "#result < 2 + tonumber(ARGV[3])",
             "#result < 1 + tonumber(ARGV[3])",
+            equivalent="pages are one row shorter, and all of them are read",
         ),
     ),
     *in_script(
         "HELD",
-        ("keys",),
+        ("keys", "applying"),
         Slip(
             "a key whose time is over is still held",
             "if till ~= 0 and till <= now then",
@@ -178,6 +179,7 @@ IN_THE_REST: Final = (
             "the request of a key that another holds is found",
             "and holder(request:sub(1, 20), now) == ARGV[index] and",
             "and holder(request:sub(1, 20), now) and",
+            equivalent="who takes a key over removes the request of the job before",
         ),
     ),
     *in_script(
@@ -198,17 +200,19 @@ IN_THE_REST: Final = (
             "the last tenant is left out",
             "first + tonumber(ARGV[3]) - 1)",
             "first + tonumber(ARGV[3]) - 2)",
+            equivalent="pages are one tenant shorter, and all of them are read",
         ),
     ),
     *in_script(
         "LOAD_JOBS",
-        ("moving",),
+        ("moving", "suspects"),
         Slip("jobs taken in are not counted", "    count(place, status, 1)\n", ""),
         Slip("numbers are given again", "        last = math.max(last, number)\n", ""),
         Slip(
             "a suspect taken in is an ordinary job",
             "add_ready(id, place, first_rank(crashes) + priority, decimal(at))",
             "add_ready(id, place, priority, decimal(at))",
+            equivalent="the marks, which are loaded last, set the last number too",
         ),
     ),
     *in_script(

@@ -7,7 +7,7 @@ from tests.mutants.by_hand import Slip, in_script
 IN_RUNNING: Final = (
     *in_script(
         "INSERT",
-        ("inserting", "keys", "on_request", "visibility"),
+        ("inserting", "keys", "on_request", "visibility", "applying"),
         Slip(
             "an id of another tenant is a duplicate",
             "return #tenant .. ':' .. tenant .. #job_type",
@@ -59,16 +59,22 @@ IN_RUNNING: Final = (
             "if run_at ~= due then",
             "if not due then",
         ),
-        Slip("a delay has no bound", "return min(now + span, LAST)", "return now + span"),
+        Slip(
+            "a delay has no bound",
+            "return min(now + span, LAST)",
+            "return now + span",
+            equivalent="who reads an instant takes all after the last for the last",
+        ),
         Slip(
             "the old request of a key that is taken over stays",
             "        forget_request(before:sub(1, 16), digest)\n    end\n    call('HSET', HELD",
             "    end\n    call('HSET', HELD",
+            equivalent="who reads it compares the job with the holder of the key",
         ),
     ),
     *in_script(
         "CLAIM",
-        ("claiming", "suspects", "leases", "on_request"),
+        ("claiming", "suspects", "leases", "on_request", "reading"),
         Slip(
             "a repeated claim gives runs that others have now",
             "if rest:sub(17, 32) == claim then",
@@ -78,6 +84,7 @@ IN_RUNNING: Final = (
             "a repeated claim gives jobs that have ended",
             "if state and envelope and state:byte() == RUNNING then",
             "if state and envelope then",
+            equivalent="only the state of a run has the id of a claim",
         ),
         Slip(
             "over types only the priority counts",
