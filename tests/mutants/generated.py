@@ -16,15 +16,6 @@ _SQLITE: Final = "gantline.stores.sqlite"
 _POSTGRES: Final = "gantline.stores.postgres"
 _REDIS: Final = "gantline.stores.redis"
 
-# They copy a row, column by column, and decide nothing.
-_COPYING: Final = frozenset(
-    {
-        f"{_SQLITE}.claim:_make_run",
-        f"{_SQLITE}.claim:_log_state",
-        f"{_SQLITE}.apply:_Change._ready_row",
-        "gantline.stores.sql.changes:ChangedRows._log_row",
-    }
-)
 # A module with nothing after its colon has all its functions changed.
 _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
     "decide": ("gantline.manager.decide:",),
@@ -42,10 +33,22 @@ _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
         f"{_MEMORY}.entry:Entry.has_applied",
     ),
     "sqlite store": (
-        f"{_SQLITE}.claim:",
-        f"{_SQLITE}.ready:",
-        f"{_SQLITE}.apply:",
-        "gantline.stores.sql.changes:",
+        *(
+            f"{_SQLITE}.ready:{name}"
+            for name in (
+                *("take_due", "_crash_counts", "_claimable_types", "enqueue"),
+                *("_Search.find", "_Search._first_due", "_Search._open"),
+            )
+        ),
+        *(f"{_SQLITE}.apply:_Change.{name}" for name in ("add", "_write_attachments")),
+        *(
+            f"gantline.stores.sql.changes:{name}"
+            for name in (
+                *("ChangedRows.add", "ChangedRows._leave", "ChangedRows._keep_or_free"),
+                *("has_attachments", "split_by_job", "split_deletes"),
+            )
+        ),
+        f"{_SQLITE}.claim:_take",
     ),
     "postgres store": (
         *(
@@ -66,8 +69,7 @@ def generate_all() -> Iterator[Mutant]:
     for part, targets in _TARGETS.items():
         for target in targets:
             for function in [target] if target[-1] != ":" else _functions_of(target[:-1]):
-                if function not in _COPYING:
-                    yield from _mutants_of(part, function)
+                yield from _mutants_of(part, function)
 
 
 def _mutants_of(part: Part, target: str) -> Iterator[Mutant]:

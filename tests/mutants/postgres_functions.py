@@ -7,7 +7,7 @@ from tests.mutants.by_hand import Slip, in_function
 IN_FUNCTIONS: Final = (
     *in_function(
         "insert_jobs",
-        ("inserting", "keys", "on_request"),
+        ("inserting", "keys", "on_request", "reading", "applying"),
         Slip(
             "an id of another tenant is a duplicate",
             "(job.tenant, lane.job_type, job.fingerprint)\n"
@@ -109,7 +109,7 @@ IN_FUNCTIONS: Final = (
     ),
     *in_function(
         "claim_jobs",
-        ("claiming", "suspects", "leases", "on_request"),
+        ("claiming", "suspects", "leases", "on_request", "keys"),
         Slip(
             "a claim waits for a job that another has locked",
             "FOR UPDATE SKIP LOCKED\n        ) AS due",
@@ -211,7 +211,7 @@ IN_FUNCTIONS: Final = (
     ),
     *in_function(
         "complete_runs",
-        ("applying", "keys", "answers"),
+        ("applying", "keys", "answers", "reading"),
         Slip(
             "a completion does not change the version",
             "lease.version + 1 AS new_version",

@@ -207,12 +207,16 @@ IN_THE_REST: Final = (
         "LOAD_JOBS",
         ("moving", "suspects"),
         Slip("jobs taken in are not counted", "    count(place, status, 1)\n", ""),
-        Slip("numbers are given again", "        last = math.max(last, number)\n", ""),
+        Slip(
+            "numbers are given again",
+            "        last = math.max(last, number)\n",
+            "",
+            equivalent="the marks, which are loaded last, set the last number too",
+        ),
         Slip(
             "a suspect taken in is an ordinary job",
             "add_ready(id, place, first_rank(crashes) + priority, decimal(at))",
             "add_ready(id, place, priority, decimal(at))",
-            equivalent="the marks, which are loaded last, set the last number too",
         ),
     ),
     *in_script(

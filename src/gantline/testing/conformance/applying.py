@@ -88,6 +88,16 @@ async def a_snooze_gives_the_attempt_back(bench: Bench) -> None:
 
 
 @rule
+async def each_snooze_is_counted(bench: Bench) -> None:
+    job_id = await bench.submit()
+    for snoozes in (1, 2, 3):
+        (run,) = await bench.claim()
+        await bench.finish(run, Snoozed(timedelta(0)))
+        job = await bench.snapshot(job_id)
+        assert (job.snoozes, job.attempt) == (snoozes, 0)
+
+
+@rule
 async def a_shutdown_gives_the_attempt_back_at_once(bench: Bench) -> None:
     run = await bench.start()
     await bench.finish(run, Released())

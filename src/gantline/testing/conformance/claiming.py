@@ -162,6 +162,14 @@ async def a_limited_type_does_not_hide_what_is_due_after_it(bench: Bench) -> Non
     assert runs[1].job.job_id == late
 
 
+@rule
+async def what_is_not_due_uses_up_no_limit_of_a_type(bench: Bench) -> None:
+    await bench.submit(job_type="limited", priority=0, delay=HOUR)
+    due = await bench.submit(job_type="limited", priority=3)
+    runs = await bench.claim("limited", "test", at_most={"limited": 1})
+    assert [run.job.job_id for run in runs] == [due]
+
+
 @rule_for((0, -1))
 async def of_a_type_limited_to_none_none_is_claimed(bench: Bench, most: int) -> None:
     limited = await bench.submit()
@@ -223,6 +231,8 @@ async def the_same_claim_id_gives_the_same_runs(bench: Bench) -> None:
     again = await bench.claim(limit=2, claim_id=claim_id)
     assert {run.ref for run in first} == {run.ref for run in again}
     assert len(await bench.claim(claim_id=uuid4())) == 2
+    again = await bench.claim(limit=2, claim_id=claim_id)
+    assert {run.ref for run in first} == {run.ref for run in again}
 
 
 @rule

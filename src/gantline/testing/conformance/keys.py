@@ -99,6 +99,8 @@ async def a_completed_job_holds_its_key_for_seven_days(bench: Bench) -> None:
     assert await bench.store.insert([other]) == [Conflict(by=KeyKind.JOB)]
     bench.clock.advance(1)
     assert await bench.store.insert([other]) == [Applied(1)]
+    again = make_new("other", idempotency_key=KEY)
+    assert await bench.store.insert([again]) == [Duplicate(other.job.job_id, by=KeyKind.JOB)]
 
 
 @rule
