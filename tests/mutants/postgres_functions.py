@@ -240,7 +240,7 @@ IN_FUNCTIONS: Final = (
     ),
     *in_function(
         "settle_runs",
-        ("applying", "leases", "maintenance", "reading"),
+        ("applying", "leases", "maintenance", "reading", "keys", "odd_input"),
         Slip(
             "a cancel that was requested meanwhile is not looked at",
             "          AND NOT (t.unless_cancelled AND lease.cancel_requested)\n",
@@ -285,7 +285,7 @@ IN_FUNCTIONS: Final = (
     ),
     *in_function(
         "tokens_unless_locked",
-        ("leases", "races", "maintenance"),
+        ("leases", "applying", "races", "maintenance"),
         Slip(
             "an end is refused beside a crash",
             "CASE WHEN NOT t.only_expired OR free.is_free",

@@ -83,7 +83,12 @@ IN_STATEMENTS: Final = (
         "dedupe:_TAKE",
         ("applying", "keys"),
         Slip("a mark is made by one job only", "held.kind = 'once' OR ", ""),
-        Slip("a job does not get its own key again", "held.job_id = excluded.job_id OR ", ""),
+        Slip(
+            "a job does not get its own key again",
+            "held.job_id = excluded.job_id OR ",
+            "",
+            equivalent="a job that can be redriven has freed its key",
+        ),
         Slip(
             "a key whose time is over is not taken",
             "OR held.until <= %s",
@@ -266,7 +271,7 @@ IN_STATEMENTS: Final = (
     ),
     *in_statement(
         "events:_HISTORY",
-        ("reading", "states"),
+        ("reading", "states", "events"),
         Slip(
             "the history is there for every tenant",
             "AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)",

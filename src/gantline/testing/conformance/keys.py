@@ -164,6 +164,14 @@ async def pruning_a_completed_job_keeps_its_key_as_promised(bench: Bench) -> Non
 
 
 @rule
+async def pruning_leaves_the_key_of_a_live_job(bench: Bench) -> None:
+    job_id = await bench.submit(idempotency_key=KEY)
+    bench.clock.advance(100 * DAY)
+    assert (await bench.store.prune([], limit=10)).keys == 0
+    assert await bench.store.held([_job_key()]) == [job_id]
+
+
+@rule
 async def a_request_key_is_held_for_its_own_time_whatever_the_job_does(bench: Bench) -> None:
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
     new = make_new(1, request_key=key)

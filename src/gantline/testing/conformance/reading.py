@@ -288,6 +288,7 @@ async def the_oldest_due_job_shows_how_long_a_queue_waits(bench: Bench) -> None:
     await bench.submit(priority=3)
     since = bench.clock.now()
     bench.clock.advance(HOUR)
+    await bench.submit(priority=3)
     await bench.submit(priority=0)
     await bench.submit(delay=HOUR)
     for tenant_id in (None, "default"):
