@@ -109,7 +109,7 @@ IN_FUNCTIONS: Final = (
     ),
     *in_function(
         "claim_jobs",
-        ("claiming", "suspects", "leases", "on_request", "keys"),
+        ("claiming", "suspects", "leases", "on_request", "keys", "applying"),
         Slip(
             "a claim waits for a job that another has locked",
             "FOR UPDATE SKIP LOCKED\n        ) AS due",

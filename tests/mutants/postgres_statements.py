@@ -314,6 +314,7 @@ IN_STATEMENTS: Final = (
             "a change of any job counts as the same",
             "WHERE job_id = %s AND change_id",
             "WHERE %s::uuid IS NOT NULL AND change_id",
+            equivalent="the id of a change names one change of one job",
         ),
     ),
     *in_statement(

@@ -214,6 +214,15 @@ async def a_repeated_apply_is_applied_once(bench: Bench) -> None:
 
 
 @rule
+async def a_repeat_is_answered_with_the_version_of_the_job(bench: Bench) -> None:
+    await bench.finish(await bench.start(), RETRYABLE)
+    bench.clock.advance(HOUR)
+    (run,) = await bench.claim()
+    for _ in range(2):
+        assert await bench.store.apply([completed(run)]) == [Applied(5)]
+
+
+@rule
 async def the_same_job_twice_in_one_call_is_applied_once(bench: Bench) -> None:
     run = await bench.start()
     failed = Transition.failed(run, PERMANENT.error, Reason.PERMANENT_ERROR)
