@@ -332,6 +332,29 @@ async def of_several_records_that_moved_the_first_is_named(bench: Bench) -> None
 
 
 @rule
+async def what_has_expired_does_not_stop_a_transition(bench: Bench) -> None:
+    """Neither a record that had a time to live, nor the key of a job that completed long ago."""
+    write = RecordWrite("space", "key", b"1", 0, time_to_live=HOUR)
+    follow_up = make_new("old", idempotency_key="key")
+    await bench.store.apply([completed(await bench.start(), records=(write,))])
+    await bench.store.insert([follow_up])
+    (run,) = await bench.claim()
+    await bench.store.apply([Transition.completed(run, Success(), hold_key=HOUR)])
+    again = make_new("new", idempotency_key="key")
+    other = make_new("other", idempotency_key="other key")
+    run = await bench.start()
+    done = completed(run, records=(RecordWrite("space", "key", b"2", 0),))
+    assert await bench.store.apply([done]) == [Conflict(by="space/key")]
+    followed = completed(run, follow_ups=(other, again))
+    assert await bench.store.apply([followed]) == [Conflict(by=KeyKind.JOB)]
+    bench.clock.advance(HOUR)
+    write = RecordWrite("space", "key", b"2", 0)
+    done = completed(run, records=(write,), follow_ups=(other, again))
+    assert await bench.store.apply([done]) == [Applied(3)]
+    assert None not in await bench.store.get([other.job.job_id, again.job.job_id], tenant_id=None)
+
+
+@rule
 async def a_once_mark_is_held_for_its_time(bench: Bench) -> None:
     run = await bench.start()
     once = DedupeKey(KeyKind.ONCE, "default", "test", "mail-7", b"", HOUR)

@@ -16,7 +16,7 @@ async def a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
     job_id = await bench.submit()
     run = (await bench.claim(session="worker-7"))[0]
     job = await bench.snapshot(job_id)
-    assert job.status is JobStatus.RUNNING
+    assert (job.status, job.run_at) == (JobStatus.RUNNING, None)
     assert (job.attempt, job.fence, job.version) == (1, 1, 2)
     assert (run.attempt, run.fence, run.version) == (1, 1, 2)
     assert job.run is not None

@@ -163,9 +163,13 @@ async def pruning_a_completed_job_keeps_its_key_as_promised(bench: Bench) -> Non
     assert (await bench.store.prune([], limit=10)).keys == 1
 
 
-@rule
-async def pruning_leaves_the_key_of_a_live_job(bench: Bench) -> None:
-    job_id = await bench.submit(idempotency_key=KEY)
+@rule_for((False, True))
+async def pruning_leaves_the_key_of_a_live_job(bench: Bench, is_redriven: bool) -> None:
+    if is_redriven:
+        job_id, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
+        await bench.redrive(job_id)
+    else:
+        job_id = await bench.submit(idempotency_key=KEY)
     bench.clock.advance(100 * DAY)
     assert (await bench.store.prune([], limit=10)).keys == 0
     assert await bench.store.held([_job_key()]) == [job_id]
