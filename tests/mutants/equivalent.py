@@ -31,5 +31,34 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
     "while a job lives, it holds its key and no other job does": (
         "stores.memory.store.MemoryStore._keep_or_free: swap_op 1",
     ),
+    "a floor that is too low is allowed; it only costs time": (
+        "stores.sqlite.ready.take_due: dropped_call 3",
+    ),
+    "where none is due, or none may be taken, none is found": (
+        "stores.sqlite.ready._crash_counts: swap_op 1",
+        "stores.sqlite.ready._crash_counts: swap_op 2",
+        "stores.sqlite.ready._claimable_types: swap_op 1",
+        "stores.sqlite.ready._Search.find: swap_op 1",
+        "stores.sqlite.ready._Search.find: if_exp 2",
+    ),
+    "no two rows are equal": ("stores.sqlite.ready.enqueue: swap_op 2",),
+    "a lane that is opened too early is merged all the same": (
+        "stores.sqlite.ready._Search._first_due: number_below 1",
+        "stores.sqlite.ready._Search._first_due: swap_op 4",
+        "stores.sqlite.ready._Search._first_due: number 4",
+        "stores.sqlite.ready._Search._first_due: number_below 5",
+    ),
+    "a page of another size is followed by the next": (
+        "stores.sqlite.ready._Search._first_due: number 5",
+        "stores.sqlite.ready._Search._first_due: number 6",
+        "stores.sqlite.ready._Search._first_due: number_below 4",
+    ),
+    "no floor is equal to a row of another lane": (
+        "stores.sqlite.ready._Search._first_due: number 1",
+    ),
+    "each is a round of its own, and the last round is written too": (
+        "stores.sql.changes.split_by_job: arg_removal 3",
+        "stores.sqlite.apply._Change.add: dropped_call 3",
+    ),
 }
 EQUIVALENT: Final = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -133,6 +133,14 @@ async def no_more_than_the_limit_is_claimed(bench: Bench) -> None:
 
 
 @rule
+async def the_limit_holds_over_all_priorities(bench: Bench) -> None:
+    for priority in (0, 0, 1, 1, 2, 2, 3, 3):
+        await bench.submit(priority=priority)
+    assert [run.priority for run in await bench.claim(limit=3)] == [0, 0, 1]
+    assert [run.priority for run in await bench.claim(limit=4)] == [1, 2, 2, 3]
+
+
+@rule
 async def of_a_limited_type_no_more_is_claimed_than_it_may(bench: Bench) -> None:
     for value in range(1, 9):
         kind = "odd" if value % 2 else "even"

@@ -241,7 +241,10 @@ async def a_redrive_takes_a_key_whose_time_is_over(bench: Bench) -> None:
     old, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
     await bench.bring_to(JobStatus.COMPLETED, idempotency_key=KEY)
     await bench.submit(idempotency_key=KEY, job_type="other")
-    bench.clock.advance(7 * DAY)
+    bench.clock.advance(7 * DAY - timedelta(seconds=1))
+    (refused,) = await bench.manager.redrive([old], tenant_id=None, actor="op")
+    assert isinstance(refused, SubmitConflict)
+    bench.clock.advance(1)
     await bench.redrive(old)
     assert await bench.store.held([_job_key()]) == [old]
 
