@@ -13,8 +13,6 @@ from tests.seeded_bugs.breaking import whole
 
 _MEMORY: Final = "gantline.stores.memory"
 _SQLITE: Final = "gantline.stores.sqlite"
-_POSTGRES: Final = "gantline.stores.postgres"
-_REDIS: Final = "gantline.stores.redis"
 
 # A module with nothing after its colon has all its functions changed.
 _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
@@ -45,22 +43,10 @@ _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
             f"gantline.stores.sql.changes:{name}"
             for name in (
                 *("ChangedRows.add", "ChangedRows._leave", "ChangedRows._keep_or_free"),
-                *("has_attachments", "split_by_job", "split_deletes"),
+                *("has_attachments", "split_by_job"),
             )
         ),
         f"{_SQLITE}.claim:_take",
-    ),
-    "postgres store": (
-        *(
-            f"{_POSTGRES}.claim:{name}"
-            for name in ("_merge", "_add_limits", "_open_suspects", "_limits")
-        ),
-        *(f"{_POSTGRES}.settle:{name}" for name in ("is_plain", "_explain_one")),
-        *(f"{_POSTGRES}.apply:{name}" for name in ("_Change.refuse", "_Change.add")),
-    ),
-    "redis store": (
-        *(f"{_REDIS}.claim:{name}" for name in ("_encode_requests", "_pack_numbers")),
-        *(f"{_REDIS}.apply:{name}" for name in ("_pack_meta", "encode_version", "_read_result")),
     ),
 }
 

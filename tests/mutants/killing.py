@@ -24,9 +24,9 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.trying import Trial
 from tests.seeded_bugs.suite import silence
 
-# A rule that hangs is given up by itself after a minute; this is for a loop that never waits.
-_SILENT_SECONDS: Final = 150.0
-_MOST_BYTES: Final = 8 * 2**30
+# A rule that hangs is given up by itself after half a minute; this is for a loop that never waits.
+_SILENT_SECONDS: Final = 45.0
+_MOST_BYTES: Final = 4 * 2**30
 _HANGS: Final = "it does not end"
 _DIES: Final = "its process dies"
 _SURVIVED: Final = "-"

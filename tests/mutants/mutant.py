@@ -11,8 +11,6 @@ Part = Literal[
     "transition",
     "memory store",
     "sqlite store",
-    "postgres store",
-    "redis store",
     "postgres by hand",
     "redis by hand",
 ]
@@ -53,8 +51,6 @@ KILLERS: Final[dict[Part, Killers]] = {
     "transition": Killers("memory", _DECIDING),
     "memory store": Killers("memory"),
     "sqlite store": Killers("sqlite", more=("tests/test_sqlite_removed_by_hand.py",)),
-    "postgres store": Killers("postgres", more=_MORE_OF_POSTGRES),
-    "redis store": Killers("redis", more=_MORE_OF_REDIS),
     "postgres by hand": Killers("postgres", more=_MORE_OF_POSTGRES),
     "redis by hand": Killers("redis", more=_MORE_OF_REDIS),
 }

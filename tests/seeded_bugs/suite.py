@@ -13,7 +13,7 @@ from tests.seeded_bugs.bug import Breakage, StoreKind
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
-_RULE_SECONDS: Final = 60.0
+_RULE_SECONDS: Final = 30.0
 
 
 async def find_broken_rule(

@@ -438,6 +438,15 @@ async def a_span_beyond_all_time_is_the_end_of_time(bench: Bench) -> None:
 
 
 @rule
+async def an_unknown_job_does_not_stop_the_deletion_of_others(bench: Bench) -> None:
+    job_id, _ = await bench.bring_to(JobStatus.FAILED)
+    job = await bench.snapshot(job_id)
+    guard = StateGuard(job.status, job.job.tenant_id)
+    answers = await bench.store.delete([(uuid4(), guard), (job_id, guard)])
+    assert answers == [NotFound(), Applied(job.version)]
+
+
+@rule
 async def a_job_that_is_named_twice_is_deleted_once(bench: Bench) -> None:
     job_id, _ = await bench.bring_to(JobStatus.FAILED)
     job = await bench.snapshot(job_id)
