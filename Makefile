@@ -4,7 +4,7 @@ comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup servers run quick test check docs matrix bench chaos fuzz simulate soak clean
+.PHONY: help setup servers run quick test check docs matrix bench chaos mutants fuzz simulate soak clean
 
 help: ## Say what each target does.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -51,6 +51,9 @@ bench: servers ## Measure, and write docs/benchmarks.md.
 # One at a time, so that the proofs do not starve each other.
 chaos: servers ## Run the long proofs.
 	$(BIN)/pytest -m chaos --timeout 1800
+
+mutants: servers ## Kill the mutants anew, and write what became of them.
+	$(BIN)/python -m tests.mutants --processes 2 $(if $(ONLY),--only "$(ONLY)")
 
 simulate: setup ## Run a SEED, or seeds for some MINUTES, on each STORE in virtual time.
 	$(BIN)/python -m gantline.testing.simulation $(if $(SEED),--seed $(SEED)) \

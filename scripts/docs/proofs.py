@@ -39,7 +39,7 @@ class _Simulated(NamedTuple):
 
     @property
     def faults(self) -> Counter[str]:
-        return sum((tally.faults for tally in self.tallies), Counter[str]())
+        return sum((Counter(tally.faults) for tally in self.tallies), Counter[str]())
 
 
 def _simulated() -> list[_Simulated]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gantline.contract.errors import Code, IllegalTransition
 from gantline.contract.job import Job
 from gantline.contract.outcome import (
+    LEASE_EXPIRED,
     ErrorInfo,
     Failure,
     LeaseLost,
@@ -28,6 +29,7 @@ from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, RetryStrategy
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, Run
 from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.text import LABEL_LIMIT, REPLACEMENT
 from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
 from gantline.manager.manager import Ending, JobManager, Submitted
@@ -185,6 +187,7 @@ def test_the_last_crash_is_counted_too() -> None:
         (Snoozed(SECOND), {"snoozes": 1000}, Code.SNOOZED_TOO_OFTEN),
         (LeaseLost(), {}, Code.LEASE_EXPIRED),
         (LeaseLost(), {"crashes": 2}, Code.LEASE_EXPIRED),
+        (LeaseLost(times_alone=3), {"crashes": 2}, Code.LEASE_EXPIRED),
         (LeaseLost(), {"cancel_requested": True}, Code.LEASE_EXPIRED),
         (TypeDisabled(), {}, Code.JOB_TYPE_DISABLED),
     ],
@@ -205,6 +208,7 @@ def test_where_nothing_went_wrong_there_is_no_error(outcome: Outcome) -> None:
 def test_what_a_client_reads_about_an_unreadable_job_is_not_its_content() -> None:
     error = decided(Unreadable("secret byte 0x41")).error
     assert error is not None
+    assert "cannot be read" in error.message
     assert "secret" not in error.message
     assert "secret" in error.detail
 
@@ -249,6 +253,7 @@ def test_the_wish_of_the_cause_gives_no_further_attempt(retry_after: timedelta |
 def test_a_strategy_may_refuse_the_retry() -> None:
     transition = decided(RETRYABLE, Policy(retry=Refusing()))
     assert (transition.to, transition.reason) == (JobStatus.POISONED, Reason.RETRY_REFUSED)
+    assert transition.error == ERROR
 
 
 def test_a_first_crash_costs_no_time_and_a_suspect_waits_shortly() -> None:
@@ -266,6 +271,28 @@ def test_a_crash_never_asks_the_handlers_own_strategy() -> None:
     assert decided(LeaseLost(), Policy(retry=Refusing())).to is JobStatus.QUEUED
     refused = decided(LeaseLost(), Policy(crash_retry=Refusing()), crashes=1)
     assert (refused.to, refused.reason) == (JobStatus.POISONED, Reason.LEASE_EXPIRED)
+    assert refused.error == LEASE_EXPIRED
+
+
+def test_a_strategy_is_given_the_job_and_its_error() -> None:
+    seen: list[tuple[int, Job, ErrorInfo | None]] = []
+
+    class Watching:
+        attempts = 3
+
+        def delay(self, attempt: int, *, jitter: float, job: Job, error: ErrorInfo) -> timedelta:
+            seen.append((attempt, job, error))
+            return SECOND
+
+    def place(job: Job, placement: Placement) -> Placement:
+        seen.append((0, job, None))
+        return placement
+
+    policy = Policy(retry=Watching(), crash_retry=Watching(), schedule=place)
+    run = make_run(crashes=1)
+    for outcome in (RETRYABLE, LeaseLost()):
+        decide(run, outcome, policy, jitter=0.0)
+    assert seen == [(1, run.job, ERROR), (0, run.job, None), (2, run.job, LEASE_EXPIRED)]
 
 
 def test_a_snooze_waits_as_long_as_it_asks() -> None:
@@ -318,6 +345,7 @@ def test_a_retry_keeps_a_priority_that_exists(wanted: int, kept: int) -> None:
         (Released(), {}, RunGuard(TOKEN, unless_cancelled=True)),
         (LeaseLost(), {}, RunGuard(TOKEN, unless_cancelled=True, only_expired=True)),
         (LeaseLost(), {"crashes": 2}, RunGuard(TOKEN, unless_cancelled=True, only_expired=True)),
+        (LeaseLost(times_alone=3), {}, RunGuard(TOKEN, unless_cancelled=True, only_expired=True)),
         (LeaseLost(), {"cancel_requested": True}, RunGuard(TOKEN, only_expired=True)),
         (RETRYABLE, {"cancel_requested": True}, RunGuard(TOKEN)),
     ],
@@ -553,7 +581,7 @@ def test_a_running_job_is_asked_to_stop() -> None:
     transition = decide_cancel(running(cancel_requested=False), actor="me", version=None)
     assert transition is not None
     assert (transition.event, transition.to) == (Event.CANCEL_REQUESTED, JobStatus.RUNNING)
-    assert transition.actor == "me"
+    assert (transition.reason, transition.actor) == (Reason.CANCEL_REQUESTED, "me")
 
 
 def test_a_job_is_not_asked_to_stop_twice() -> None:
@@ -582,6 +610,7 @@ def test_a_cancel_is_guarded_by_the_status_and_the_version_asked_for(
 def test_a_redriven_job_has_all_its_budgets_again(status: JobStatus) -> None:
     transition = decide_redrive(make_snapshot(status), actor="me")
     assert (transition.event, transition.to) == (Event.REDRIVEN, JobStatus.QUEUED)
+    assert transition.reason is Reason.REDRIVEN
     assert (transition.attempt, transition.crashes, transition.snoozes) == (0, 0, 0)
     assert (transition.priority, transition.delay) == (1, timedelta(0))
     assert transition.actor == "me"
@@ -591,8 +620,29 @@ def test_a_redriven_job_has_all_its_budgets_again(status: JobStatus) -> None:
 
 @pytest.mark.parametrize("status", sorted(set(JobStatus) - REDRIVABLE))
 def test_other_jobs_cannot_be_redriven(status: JobStatus) -> None:
-    with pytest.raises(IllegalTransition, match="Only Cancelled, Failed, Poisoned jobs can"):
+    with pytest.raises(IllegalTransition, match="Only Cancelled, Failed, Poisoned jobs can") as it:
         decide_redrive(make_snapshot(status), actor="me")
+    assert f"A job that is {status} cannot be redriven" in str(it.value)
+
+
+def test_a_run_that_is_taken_away_is_guarded_by_all_that_was_read() -> None:
+    transition = Transition.taken_away(running(cancel_requested=False), actor="me")
+    assert (transition.event, transition.to) == (Event.RELEASED, JobStatus.QUEUED)
+    assert (transition.reason, transition.actor) == (Reason.TAKEN_AWAY, "me")
+    assert isinstance(transition.guard, StateGuard)
+    assert (transition.guard.status, transition.guard.version) == (JobStatus.RUNNING, 5)
+
+
+def test_an_actor_is_a_text_that_can_be_stored() -> None:
+    queued = make_snapshot(JobStatus.QUEUED)
+    cancelled = Transition.cancelled(queued, actor="\x00" + "x" * 999, version=None)
+    assert len(cancelled.actor) == LABEL_LIMIT
+    assert cancelled.actor.startswith(f"{REPLACEMENT}x")
+
+
+def test_a_move_that_does_not_exist_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="no such move: Completed cancelled Cancelled"):
+        Transition.cancelled(make_snapshot(JobStatus.COMPLETED), actor="me", version=None)
 
 
 def test_a_queued_job_without_a_handler_is_poisoned() -> None:

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from tests.seeded_bugs.catalogue import BUGS
-from tests.seeded_bugs.catching import Catch, servers, try_bug
+from tests.seeded_bugs.catching import Catch, try_bug
+from tests.seeded_bugs.suite import servers
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 

@@ -29,18 +29,28 @@ def code(target: str, old: str, new: str, *more: tuple[str, str]) -> Breakage:
 
     @contextmanager
     def broken() -> Iterator[None]:
-        function = _function(target)
-        source = textwrap.dedent(inspect.getsource(function))
+        function, source = find_function(target), source_of(target)
         for one, other in ((old, new), *more):
             source = _replaced(target, source, one, other)
-        before = function.__code__
-        function.__code__ = _recompiled(function, source)
-        try:
+        with _with_source(function, source):
             yield
-        finally:
-            function.__code__ = before
 
     return broken
+
+
+def whole(target: str, source: str) -> Breakage:
+    """Replace a function by another source of the whole of it, decorators too."""
+
+    @contextmanager
+    def broken() -> Iterator[None]:
+        with _with_source(find_function(target), source):
+            yield
+
+    return broken
+
+
+def source_of(target: str) -> str:
+    return textwrap.dedent(inspect.getsource(find_function(target)))
 
 
 def text(target: str, old: str, new: str) -> Breakage:
@@ -99,7 +109,7 @@ def _replaced(where: str, source: str, old: str, new: str) -> str:
     return source.replace(old, new)
 
 
-def _function(target: str) -> FunctionType:
+def find_function(target: str) -> FunctionType:
     module, path = target.split(":")
     found: Any = import_module(module)
     for name in path.split("."):
@@ -111,6 +121,16 @@ def _function(target: str) -> FunctionType:
     found = inspect.unwrap(found)
     assert isinstance(found, FunctionType)
     return found
+
+
+@contextmanager
+def _with_source(function: FunctionType, source: str) -> Iterator[None]:
+    before = function.__code__
+    function.__code__ = _recompiled(function, source)
+    try:
+        yield
+    finally:
+        function.__code__ = before
 
 
 def _recompiled(function: FunctionType, source: str) -> CodeType:

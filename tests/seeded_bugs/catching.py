@@ -1,24 +1,17 @@
 """Trying a bug: seeds or rules one after the other, until one of them catches it."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 import msgspec
 
-from gantline.testing.conformance import Rule, StoreHarness, all_rules
+from gantline.testing.conformance import all_rules
 from gantline.testing.simulation.drawing import draw_script
 from gantline.testing.simulation.run import simulate
 from gantline.testing.simulation.script import StoreKind as SimulatedKind
-from tests.harness import MemoryHarness, PostgresHarness, RedisHarness, SqliteHarness
 from tests.seeded_bugs.bug import Bug, Simulation, StoreKind, Suite
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
-
-_RULE_SECONDS = 20.0
+from tests.seeded_bugs.suite import find_broken_rule, silence
 
 
 class Catch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -61,7 +54,7 @@ def try_bug(bug: Bug, *, most_seconds: float, first_seed: int = 1) -> Catch:
             catch = _simulate_until_caught(bug, store, most_seconds, first_seed)
             if catch.is_caught or bug.part not in ("memory store", "sqlite store"):
                 return catch
-            with _silence():
+            with silence():
                 by_suite = asyncio.run(_check_until_caught(bug, store, (), most_seconds))
             return msgspec.structs.replace(
                 catch,
@@ -70,18 +63,8 @@ def try_bug(bug: Bug, *, most_seconds: float, first_seed: int = 1) -> Catch:
                 cpu_seconds=round(catch.cpu_seconds + by_suite.cpu_seconds, 1),
             )
         case Suite(store, topics):
-            with _silence():
+            with silence():
                 return asyncio.run(_check_until_caught(bug, store, topics, most_seconds))
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """What a broken store has logged is of no interest."""
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 # -- by simulation --------------------------------------------------------------------------------
@@ -135,74 +118,12 @@ async def _check_until_caught(
     rules = all_rules()
     rules.sort(key=lambda rule: topics.index(rule.topic) if rule.topic in topics else len(topics))
     began = time.process_time()
-    broken: Rule | None = None
-    with bug.put_in():
-        for rule in rules:
-            if await _is_broken(rule, store):
-                broken = rule
-                break
-            if time.process_time() - began > most_seconds:
-                break
-    took = time.process_time() - began
+    broken = await find_broken_rule(bug.put_in, store, rules, most_seconds=most_seconds)
     return Catch(
         bug=bug.name,
         part=bug.part,
         what=bug.what,
         by=f"suite, {store}",
-        rule="" if broken is None or await _is_broken(broken, store) else str(broken),
-        cpu_seconds=round(took, 1),
+        rule=str(broken or ""),
+        cpu_seconds=round(time.process_time() - began, 1),
     )
-
-
-async def _is_broken(rule: Rule, store: StoreKind) -> bool:
-    try:
-        await asyncio.wait_for(rule.check(_harness(store)), timeout=_RULE_SECONDS)
-    except Exception:  # anything that is not a pass is a catch
-        return True
-    return False
-
-
-def _harness(store: StoreKind) -> StoreHarness:
-    match store:
-        case "memory":
-            return MemoryHarness()
-        case "sqlite":
-            return SqliteHarness()
-        case "postgres":
-            return PostgresHarness(_SERVERS.postgres())
-        case "redis":
-            return RedisHarness(_SERVERS.redis())
-
-
-class _Servers:
-    """Started when first needed."""
-
-    def __init__(self) -> None:
-        self._postgres: PostgresServer | None = None
-        self._redis: RedisServer | None = None
-
-    def postgres(self) -> PostgresServer:
-        self._postgres = self._postgres or PostgresServer()
-        return self._postgres
-
-    def redis(self) -> RedisServer:
-        self._redis = self._redis or RedisServer()
-        return self._redis
-
-    def stop(self) -> None:
-        for server in (self._postgres, self._redis):
-            if server is not None:
-                server.stop()
-        self._postgres = self._redis = None
-
-
-_SERVERS = _Servers()
-
-
-@contextmanager
-def servers() -> Iterator[None]:
-    """Stop what was started for rules."""
-    try:
-        yield
-    finally:
-        _SERVERS.stop()

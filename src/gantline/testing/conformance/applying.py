@@ -6,6 +6,7 @@ from uuid import uuid4
 import msgspec
 
 from gantline.contract.outcome import (
+    LEASE_EXPIRED,
     ErrorInfo,
     Released,
     Snoozed,
@@ -84,6 +85,16 @@ async def a_snooze_gives_the_attempt_back(bench: Bench) -> None:
     job = await bench.snapshot(run.job.job_id)
     assert (job.status, job.attempt, job.snoozes) == (JobStatus.QUEUED, 0, 1)
     assert job.run_at == bench.clock.now() + HOUR
+
+
+@rule
+async def each_snooze_is_counted(bench: Bench) -> None:
+    job_id = await bench.submit()
+    for snoozes in (1, 2, 3):
+        (run,) = await bench.claim()
+        await bench.finish(run, Snoozed(timedelta(0)))
+        job = await bench.snapshot(job_id)
+        assert (job.snoozes, job.attempt) == (snoozes, 0)
 
 
 @rule
@@ -203,6 +214,15 @@ async def a_repeated_apply_is_applied_once(bench: Bench) -> None:
 
 
 @rule
+async def a_repeat_is_answered_with_the_version_of_the_job(bench: Bench) -> None:
+    await bench.finish(await bench.start(), RETRYABLE)
+    bench.clock.advance(HOUR)
+    (run,) = await bench.claim()
+    for _ in range(2):
+        assert await bench.store.apply([completed(run)]) == [Applied(5)]
+
+
+@rule
 async def the_same_job_twice_in_one_call_is_applied_once(bench: Bench) -> None:
     run = await bench.start()
     failed = Transition.failed(run, PERMANENT.error, Reason.PERMANENT_ERROR)
@@ -312,6 +332,29 @@ async def of_several_records_that_moved_the_first_is_named(bench: Bench) -> None
 
 
 @rule
+async def what_has_expired_does_not_stop_a_transition(bench: Bench) -> None:
+    """Neither a record that had a time to live, nor the key of a job that completed long ago."""
+    write = RecordWrite("space", "key", b"1", 0, time_to_live=HOUR)
+    follow_up = make_new("old", idempotency_key="key")
+    await bench.store.apply([completed(await bench.start(), records=(write,))])
+    await bench.store.insert([follow_up])
+    (run,) = await bench.claim()
+    await bench.store.apply([Transition.completed(run, Success(), hold_key=HOUR)])
+    again = make_new("new", idempotency_key="key")
+    other = make_new("other", idempotency_key="other key")
+    run = await bench.start()
+    done = completed(run, records=(RecordWrite("space", "key", b"2", 0),))
+    assert await bench.store.apply([done]) == [Conflict(by="space/key")]
+    followed = completed(run, follow_ups=(other, again))
+    assert await bench.store.apply([followed]) == [Conflict(by=KeyKind.JOB)]
+    bench.clock.advance(HOUR)
+    write = RecordWrite("space", "key", b"2", 0)
+    done = completed(run, records=(write,), follow_ups=(other, again))
+    assert await bench.store.apply([done]) == [Applied(3)]
+    assert None not in await bench.store.get([other.job.job_id, again.job.job_id], tenant_id=None)
+
+
+@rule
 async def a_once_mark_is_held_for_its_time(bench: Bench) -> None:
     run = await bench.start()
     once = DedupeKey(KeyKind.ONCE, "default", "test", "mail-7", b"", HOUR)
@@ -319,6 +362,30 @@ async def a_once_mark_is_held_for_its_time(bench: Bench) -> None:
     assert await bench.store.held([once]) == [run.job.job_id]
     bench.clock.advance(HOUR)
     assert await bench.store.held([once]) == [None]
+
+
+@rule
+async def a_mark_of_another_job_takes_the_place_of_the_first(bench: Bench) -> None:
+    await bench.submit_many(2)
+    first, second = await bench.claim()
+    once = DedupeKey(KeyKind.ONCE, "default", "test", "mail-7", b"", HOUR)
+    await bench.store.apply([completed(first, once=(once,))])
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.apply([completed(second, once=(once,))]) == [Applied(3)]
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.held([once]) == [second.job.job_id]
+    bench.clock.advance(HOUR / 2)
+    assert await bench.store.held([once]) == [None]
+
+
+@rule
+async def a_crash_and_an_end_in_one_call_are_both_written(bench: Bench) -> None:
+    await bench.submit_many(2)
+    lost, kept = await bench.claim()
+    await bench.let_leases_expire()
+    crashed = Transition.crashed(lost, LEASE_EXPIRED, delay=timedelta(0))
+    failed = Transition.failed(kept, PERMANENT.error, Reason.PERMANENT_ERROR)
+    assert await bench.store.apply([crashed, failed]) == [Applied(3)] * 2
 
 
 @rule
@@ -368,6 +435,15 @@ async def a_span_beyond_all_time_is_the_end_of_time(bench: Bench) -> None:
     assert await bench.store.apply([done]) == [Applied(3)]
     assert [record.value for record in await bench.store.read_records("space")] == [b"1"]
     assert (await bench.store.find(JobFilter(), limit=10)).next is None
+
+
+@rule
+async def an_unknown_job_does_not_stop_the_deletion_of_others(bench: Bench) -> None:
+    job_id, _ = await bench.bring_to(JobStatus.FAILED)
+    job = await bench.snapshot(job_id)
+    guard = StateGuard(job.status, job.job.tenant_id)
+    answers = await bench.store.delete([(uuid4(), guard), (job_id, guard)])
+    assert answers == [NotFound(), Applied(job.version)]
 
 
 @rule

@@ -8,7 +8,7 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.status import JobStatus
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
-from gantline.testing.factories import lane_requests, number
+from gantline.testing.factories import lane_requests, make_new, number
 
 
 @rule
@@ -16,7 +16,7 @@ async def a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
     job_id = await bench.submit()
     run = (await bench.claim(session="worker-7"))[0]
     job = await bench.snapshot(job_id)
-    assert job.status is JobStatus.RUNNING
+    assert (job.status, job.run_at) == (JobStatus.RUNNING, None)
     assert (job.attempt, job.fence, job.version) == (1, 1, 2)
     assert (run.attempt, run.fence, run.version) == (1, 1, 2)
     assert job.run is not None
@@ -68,6 +68,26 @@ async def the_order_holds_over_the_types_of_a_queue(bench: Bench) -> None:
 
 
 @rule
+async def the_time_due_counts_over_the_types_of_a_queue(bench: Bench) -> None:
+    for value in (4, 3, 2, 1):
+        kind = "odd" if value % 2 else "even"
+        await bench.submit(job_id=number(value), job_type=kind)
+        bench.clock.advance(HOUR)
+    runs = await bench.claim("even", "odd", limit=3)
+    assert [run.job.job_id.int for run in runs] == [4, 3, 2]
+
+
+@rule
+async def many_jobs_of_several_types_come_in_one_order(bench: Bench) -> None:
+    ids = [number(value) for value in range(1, 151)]
+    kinds = ("even", "odd")
+    jobs = [make_new(job_id=one, job_type=kinds[one.int % 2]) for one in ids]
+    await bench.store.insert(jobs)
+    runs = await bench.claim(*kinds, limit=200)
+    assert [run.job.job_id for run in runs] == ids
+
+
+@rule
 async def with_many_types_the_oldest_jobs_still_come_first(bench: Bench) -> None:
     kinds = [f"type-{value:02}" for value in range(30)]
     for value, kind in enumerate(reversed(kinds)):
@@ -87,6 +107,15 @@ async def what_is_not_due_is_not_claimed(bench: Bench) -> None:
 
 
 @rule
+async def a_job_is_due_at_its_instant_and_not_before(bench: Bench) -> None:
+    job_id = await bench.submit(delay=HOUR)
+    bench.clock.advance(HOUR - timedelta(microseconds=1))
+    assert await bench.claim() == []
+    bench.clock.advance(timedelta(microseconds=1))
+    assert [run.job.job_id for run in await bench.claim()] == [job_id]
+
+
+@rule
 async def only_the_named_queue_and_types_are_claimed(bench: Bench) -> None:
     await bench.submit(job_type="other")
     await bench.submit(queue="other")
@@ -101,6 +130,14 @@ async def no_more_than_the_limit_is_claimed(bench: Bench) -> None:
     assert len(await bench.claim(limit=2)) == 2
     assert await bench.claim(limit=0) == []
     assert len(await bench.claim(limit=10)) == 3
+
+
+@rule
+async def the_limit_holds_over_all_priorities(bench: Bench) -> None:
+    for priority in (0, 0, 1, 1, 2, 2, 3, 3):
+        await bench.submit(priority=priority)
+    assert [run.priority for run in await bench.claim(limit=3)] == [0, 0, 1]
+    assert [run.priority for run in await bench.claim(limit=4)] == [1, 2, 2, 3]
 
 
 @rule
@@ -131,6 +168,14 @@ async def a_limited_type_does_not_hide_what_is_due_after_it(bench: Bench) -> Non
     runs = await bench.claim("limited", "test", limit=3, at_most={"limited": 1})
     assert [run.job.job_type for run in runs] == ["limited", "test"]
     assert runs[1].job.job_id == late
+
+
+@rule
+async def what_is_not_due_uses_up_no_limit_of_a_type(bench: Bench) -> None:
+    await bench.submit(job_type="limited", priority=0, delay=HOUR)
+    due = await bench.submit(job_type="limited", priority=3)
+    runs = await bench.claim("limited", "test", at_most={"limited": 1})
+    assert [run.job.job_id for run in runs] == [due]
 
 
 @rule_for((0, -1))
@@ -194,6 +239,8 @@ async def the_same_claim_id_gives_the_same_runs(bench: Bench) -> None:
     again = await bench.claim(limit=2, claim_id=claim_id)
     assert {run.ref for run in first} == {run.ref for run in again}
     assert len(await bench.claim(claim_id=uuid4())) == 2
+    again = await bench.claim(limit=2, claim_id=claim_id)
+    assert {run.ref for run in first} == {run.ref for run in again}
 
 
 @rule
@@ -204,3 +251,13 @@ async def a_repeated_claim_does_not_bring_back_an_ended_run(bench: Bench) -> Non
     await bench.finish(first)
     again = await bench.claim(limit=2, claim_id=claim_id)
     assert [run.ref for run in again] == [second.ref]
+
+
+@rule
+async def a_repeated_claim_does_not_give_a_run_that_another_has(bench: Bench) -> None:
+    await bench.submit_many(2)
+    claim_id = uuid4()
+    first, second = await bench.claim(claim_id=claim_id)
+    await bench.finish(first, Snoozed(timedelta(0)))
+    assert len(await bench.claim(session="worker-2")) == 1
+    assert [run.ref for run in await bench.claim(claim_id=claim_id)] == [second.ref]

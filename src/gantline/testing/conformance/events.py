@@ -1,14 +1,15 @@
 """Rules for events: one order, nothing skipped, no number twice."""
 
 import asyncio
+from contextlib import suppress
 from threading import Event as Signal
 
 from gantline.contract.outcome import Success
 from gantline.contract.policy import DEFAULT_POLICY
 from gantline.contract.query import PruneRule
-from gantline.contract.results import Applied
+from gantline.contract.results import Applied, ApplyResult
 from gantline.contract.snapshot import LoggedEvent, Run
-from gantline.contract.status import Event, JobStatus
+from gantline.contract.status import Event, JobStatus, Reason
 from gantline.contract.transition import Transition
 from gantline.manager.sequencer import number_events
 from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
@@ -113,6 +114,7 @@ async def what_a_consumer_has_not_read_is_not_pruned(bench: Bench) -> None:
     assert pruned.jobs == 1
     assert await bench.store.get([first], tenant_id=None) == [None]
     assert await bench.status(second) is JobStatus.COMPLETED
+    assert [event.entry.job_id for event in await read(bench)] == [second]
 
 
 @rule
@@ -120,25 +122,13 @@ async def a_late_commit_is_never_skipped(bench: Bench) -> None:
     """Two writers, the first to write the last to commit: a reader in between misses neither."""
     await bench.submit_many(2)
     first, second = await bench.claim()
-    is_writing, may_commit = Signal(), Signal()
-
-    def hold() -> None:
-        is_writing.set()
-        may_commit.wait(timeout=20)
-
-    may_commit.set()  # opening commits too, where there is a schema to check
-    slow = await bench.harness.open(before_commit=hold)
-    is_writing.clear()
-    may_commit.clear()
-    late = asyncio.create_task(slow.apply([_completed(first)]))
-    # A store without a commit of its own is through at once, and never holds.
-    held = asyncio.create_task(asyncio.to_thread(is_writing.wait, 20))
-    await asyncio.wait({held, late}, return_when=asyncio.FIRST_COMPLETED)
-    is_writing.set()
+    late, may_commit = await _write_without_commit(bench, _completed(first))
     other = asyncio.create_task(bench.store.apply([_completed(second)]))
     # It may have to wait for the first; give it the chance to overtake.
     await asyncio.wait({other}, timeout=0.3)
-    seen = await read(bench)
+    seen: list[LoggedEvent] = []
+    for _ in range(3):  # however often it looks
+        seen += await read(bench, after=seen[-1].sequence if seen else 0)
     may_commit.set()
     assert await late == [Applied(3)]
     assert await other == [Applied(3)]
@@ -146,6 +136,67 @@ async def a_late_commit_is_never_skipped(bench: Bench) -> None:
     numbers = [event.sequence for event in seen]
     assert numbers == sorted(set(numbers))
     assert {event.entry.job_id for event in seen} == {first.job.job_id, second.job.job_id}
+
+
+@rule
+async def what_follows_a_late_commit_comes_after_it(bench: Bench) -> None:
+    await bench.submit_many(2)
+    first, second = await bench.claim()
+    failed = Transition.failed(first, PERMANENT.error, Reason.PERMANENT_ERROR)
+    late, may_commit = await _write_without_commit(bench, failed)
+    other = asyncio.create_task(bench.store.apply([_completed(second)]))
+    await asyncio.wait({other}, timeout=0.3)
+    seen = await read(bench)
+    may_commit.set()
+    await asyncio.gather(late, other)
+    await bench.redrive(first.job.job_id)
+    seen += await read(bench, after=seen[-1].sequence if seen else 0)
+    of_the_job = [one.entry.event for one in seen if one.entry.job_id == first.job.job_id]
+    assert of_the_job == [Event.FAILED, Event.REDRIVEN]
+
+
+@rule
+async def a_late_commit_is_not_pruned_before_it_is_read(bench: Bench) -> None:
+    await bench.submit_many(2)
+    first, second = await bench.claim()
+    late, may_commit = await _write_without_commit(bench, _completed(first))
+    other = asyncio.create_task(bench.store.apply([_completed(second)]))
+    await asyncio.wait({other}, timeout=0.3)
+    seen = await read(bench)
+    may_commit.set()
+    await asyncio.gather(late, other)
+    bench.clock.advance(HOUR)
+    rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now())]
+    read_up_to = seen[-1].sequence if seen else 0
+    await bench.store.prune(rules, limit=10, keep_events_after=read_up_to)
+    seen += await read(bench, after=read_up_to)
+    assert {event.entry.job_id for event in seen} == {first.job.job_id, second.job.job_id}
+
+
+@rule
+async def a_write_that_is_undone_disturbs_no_number(bench: Bench) -> None:
+    """A store may have given it one."""
+    fails = False
+
+    def fail() -> None:
+        if fails:
+            raise RuntimeError("This commit fails.")
+
+    await bench.submit_many(3)
+    undone, *others = await bench.claim()
+    failing = await bench.harness.open(before_commit=fail)
+    fails = True
+    with suppress(RuntimeError):  # a store without a commit of its own does not fail
+        await failing.apply([_completed(undone)])
+    seen: list[LoggedEvent] = []
+    for run in others:
+        assert await bench.store.apply([_completed(run)]) == [Applied(3)]
+        for _ in range(2):
+            seen += await read(bench, after=seen[-1].sequence if seen else 0)
+    numbers = [event.sequence for event in seen]
+    assert numbers == list(range(1, len(seen) + 1))
+    assert len({event.entry.job_id for event in seen}) == len(seen)
+    assert len(seen) == (await bench.recount())["Completed"]
 
 
 @rule
@@ -174,3 +225,25 @@ async def a_reader_beside_many_writers_misses_nothing(bench: Bench) -> None:
 
 def _completed(run: Run) -> Transition:
     return Transition.completed(run, Success(), hold_key=DEFAULT_POLICY.hold_key)
+
+
+async def _write_without_commit(
+    bench: Bench, transition: Transition
+) -> tuple[asyncio.Task[list[ApplyResult]], Signal]:
+    """Begin a write that waits before its commit, until the signal is set."""
+    is_writing, may_commit = Signal(), Signal()
+
+    def hold() -> None:
+        is_writing.set()
+        may_commit.wait(timeout=20)
+
+    may_commit.set()  # opening commits too, where there is a schema to check
+    slow = await bench.harness.open(before_commit=hold)
+    is_writing.clear()
+    may_commit.clear()
+    late = asyncio.create_task(slow.apply([transition]))
+    # A store without a commit of its own is through at once, and never holds.
+    held = asyncio.create_task(asyncio.to_thread(is_writing.wait, 20))
+    await asyncio.wait({held, late}, return_when=asyncio.FIRST_COMPLETED)
+    is_writing.set()
+    return late, may_commit

@@ -98,6 +98,21 @@ async def a_delay_is_added_to_the_clock_of_the_store(bench: Bench) -> None:
 
 
 @rule
+async def jobs_of_one_call_keep_what_is_their_own(bench: Bench) -> None:
+    jobs = [
+        make_new(priority=priority, attempt=attempt, delay=delay)
+        for priority in (1, 3)
+        for attempt in (1, 2)
+        for delay in (timedelta(0), HOUR)
+    ]
+    assert await bench.store.insert(jobs) == [Applied(1)] * len(jobs)
+    for new in jobs:
+        job = await bench.snapshot(new.job.job_id)
+        assert (job.priority, job.attempt) == (new.job.priority, new.job.attempt - 1)
+        assert job.run_at == bench.clock.now() + new.delay
+
+
+@rule
 async def a_time_in_the_past_is_now_and_jumps_no_queue(bench: Bench) -> None:
     first = await bench.submit()
     bench.clock.advance(1)

@@ -47,6 +47,19 @@ async def keys_of_other_tenants_and_types_never_meet(bench: Bench) -> None:
 
 
 @rule
+async def keys_of_other_tenants_and_types_are_not_found_either(bench: Bench) -> None:
+    """They were taken by earlier calls."""
+    for number, (tenant, kind) in enumerate(
+        (("default", "test"), ("other", "test"), ("default", "other"))
+    ):
+        key = DedupeKey(KeyKind.REQUEST, tenant, kind, KEY, b"body", DAY)
+        new = make_new(
+            number, idempotency_key=KEY, request_key=key, tenant_id=tenant, job_type=kind
+        )
+        assert await bench.store.insert([new]) == [Applied(1)]
+
+
+@rule
 async def of_two_in_one_call_the_first_wins(bench: Bench) -> None:
     first, same, other = (make_new(n, idempotency_key=KEY) for n in (1, 1, 2))
     answers = await bench.store.insert([first, same, other])
@@ -86,6 +99,8 @@ async def a_completed_job_holds_its_key_for_seven_days(bench: Bench) -> None:
     assert await bench.store.insert([other]) == [Conflict(by=KeyKind.JOB)]
     bench.clock.advance(1)
     assert await bench.store.insert([other]) == [Applied(1)]
+    again = make_new("other", idempotency_key=KEY)
+    assert await bench.store.insert([again]) == [Duplicate(other.job.job_id, by=KeyKind.JOB)]
 
 
 @rule
@@ -148,6 +163,18 @@ async def pruning_a_completed_job_keeps_its_key_as_promised(bench: Bench) -> Non
     assert (await bench.store.prune([], limit=10)).keys == 1
 
 
+@rule_for((False, True))
+async def pruning_leaves_the_key_of_a_live_job(bench: Bench, is_redriven: bool) -> None:
+    if is_redriven:
+        job_id, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
+        await bench.redrive(job_id)
+    else:
+        job_id = await bench.submit(idempotency_key=KEY)
+    bench.clock.advance(100 * DAY)
+    assert (await bench.store.prune([], limit=10)).keys == 0
+    assert await bench.store.held([_job_key()]) == [job_id]
+
+
 @rule
 async def a_request_key_is_held_for_its_own_time_whatever_the_job_does(bench: Bench) -> None:
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"body", DAY)
@@ -196,6 +223,30 @@ async def a_repeated_request_is_found_by_its_own_key_not_the_jobs_key(bench: Ben
     other = DedupeKey(KeyKind.REQUEST, "default", "user-1", "abc", b"other body", DAY)
     clash = make_new(3, idempotency_key=KEY, request_key=other)
     assert await bench.store.insert([clash]) == [Conflict(by=KeyKind.REQUEST)]
+
+
+@rule
+async def a_request_key_of_the_same_words_is_another_key(bench: Bench) -> None:
+    key = DedupeKey(KeyKind.REQUEST, "default", "test", KEY, b"body", DAY)
+    new = make_new(1, idempotency_key=KEY, request_key=key)
+    assert await bench.store.insert([new]) == [Applied(1)]
+    assert await bench.store.held([key, _job_key()]) == [new.job.job_id] * 2
+    await bench.finish((await bench.claim())[0], PERMANENT)
+    assert await bench.store.held([key, _job_key()]) == [new.job.job_id, None]
+
+
+@rule
+async def a_redrive_takes_a_key_whose_time_is_over(bench: Bench) -> None:
+    """That another type holds a key of the same words is nothing to it."""
+    old, _ = await bench.bring_to(JobStatus.FAILED, idempotency_key=KEY)
+    await bench.bring_to(JobStatus.COMPLETED, idempotency_key=KEY)
+    await bench.submit(idempotency_key=KEY, job_type="other")
+    bench.clock.advance(7 * DAY - timedelta(seconds=1))
+    (refused,) = await bench.manager.redrive([old], tenant_id=None, actor="op")
+    assert isinstance(refused, SubmitConflict)
+    bench.clock.advance(1)
+    await bench.redrive(old)
+    assert await bench.store.held([_job_key()]) == [old]
 
 
 @rule

@@ -5,13 +5,13 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from gantline.contract.outcome import LEASE_EXPIRED, Success
+from gantline.contract.outcome import LEASE_EXPIRED, Outcome, Success
 from gantline.contract.results import Applied, NotFound, Renewal, Stale
 from gantline.contract.snapshot import Progress, RunRef
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import Transition
-from gantline.testing.conformance.bench import HOUR, LEASE, Bench
-from gantline.testing.conformance.rule import rule
+from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.rule import rule, rule_for
 
 
 @rule
@@ -33,6 +33,36 @@ async def a_run_that_is_not_named_expires(bench: Bench) -> None:
     await bench.store.renew(kept.session, [kept.ref], lease=LEASE)
     bench.clock.advance(LEASE / 2)
     assert [run.ref for run in await bench.store.expired(limit=10)] == [left.ref]
+
+
+@rule
+async def a_lease_has_run_out_when_its_time_is_up(bench: Bench) -> None:
+    run = await bench.start()
+    bench.clock.advance(LEASE - timedelta(microseconds=1))
+    assert await bench.store.expired(limit=10) == []
+    bench.clock.advance(timedelta(microseconds=1))
+    assert [late.ref for late in await bench.store.expired(limit=10)] == [run.ref]
+    assert (await bench.reap()).requeued == 1
+
+
+@rule
+async def a_run_renewed_for_longer_is_one_run(bench: Bench) -> None:
+    """When the time of its first lease is up, nothing happens."""
+    run = await bench.start()
+    await bench.store.renew(run.session, [run.ref], lease=HOUR)
+    await bench.let_leases_expire()
+    assert await bench.store.expired(limit=10) == []
+    assert (await bench.recount())["Running"] == 1
+    await bench.finish(run)
+
+
+@rule_for((Success(), RETRYABLE, PERMANENT))
+async def a_run_that_is_over_leaves_no_lease(bench: Bench, outcome: Outcome) -> None:
+    await bench.finish(await bench.start(), outcome)
+    before = await bench.recount()
+    await bench.let_leases_expire()
+    assert await bench.store.expired(limit=10) == []
+    assert await bench.recount() == before
 
 
 @rule
@@ -168,6 +198,20 @@ async def progress_shows_and_bumps_the_version(bench: Bench) -> None:
     assert await bench.store.history(run.job.job_id, tenant_id=None) == []
     settled = await bench.settle(run, Success())
     assert settled.result == Applied(4)
+
+
+@rule
+async def progress_and_a_cancel_keep_what_the_other_wrote(bench: Bench) -> None:
+    run = await bench.start()
+    bench.clock.advance(1)
+    await bench.store.progress([Progress(run.ref, 40.5, "parsing")])
+    await bench.cancel(run.job.job_id)
+    for percent, phase in ((40.5, "parsing"), (50.0, "writing")):
+        job = await bench.snapshot(run.job.job_id)
+        assert job.run is not None
+        assert (job.run.percent, job.run.phase) == (percent, phase)
+        assert (job.run.cancel_requested, job.run.started_at) == (True, run.started_at)
+        await bench.store.progress([Progress(run.ref, 50.0, "writing")])
 
 
 @rule

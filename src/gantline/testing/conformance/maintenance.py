@@ -10,7 +10,8 @@ from gantline.contract.outcome import LeaseLost
 from gantline.contract.query import PruneRule
 from gantline.contract.records import RecordWrite
 from gantline.contract.retention import Retention
-from gantline.contract.status import Event, JobStatus, Reason
+from gantline.contract.status import DEAD, TERMINAL, Event, JobStatus, Reason
+from gantline.contract.transition import StateGuard
 from gantline.manager.cursors import CURSORS, ConsumerCursor
 from gantline.manager.maintenance import Maintenance
 from gantline.manager.manager import Ending
@@ -21,7 +22,7 @@ from gantline.manager.sequencer import number_events
 from gantline.manager.sessions import Session, register
 from gantline.manager.switches import SWITCHES, Switches
 from gantline.testing.conformance.bench import HOUR, Bench
-from gantline.testing.conformance.rule import rule
+from gantline.testing.conformance.rule import rule, rule_for
 
 
 @rule
@@ -124,6 +125,39 @@ async def what_is_older_than_its_retention_is_pruned(bench: Bench) -> None:
 
 
 @rule
+async def what_ended_at_the_limit_itself_is_kept(bench: Bench) -> None:
+    moment = timedelta(microseconds=1)
+    for _ in range(2):
+        await bench.bring_to(JobStatus.COMPLETED)
+        bench.clock.advance(moment)
+    for before, removed in ((bench.clock.now() - moment, 1), (bench.clock.now(), 1)):
+        rules = [PruneRule(JobStatus.COMPLETED, before)]
+        assert (await bench.store.prune(rules, limit=10)).jobs == removed
+
+
+@rule
+async def of_many_old_jobs_the_oldest_go_first(bench: Bench) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append((await bench.bring_to(JobStatus.COMPLETED))[0])
+        bench.clock.advance(HOUR)
+    rules = [PruneRule(JobStatus.COMPLETED, bench.clock.now())]
+    assert (await bench.store.prune(rules, limit=1)).jobs == 1
+    assert await _kept(bench, *ids) == ids[1:]
+
+
+@rule
+async def a_job_that_runs_again_is_not_pruned_by_its_old_end(bench: Bench) -> None:
+    job_id, _ = await bench.bring_to(JobStatus.FAILED)
+    await bench.redrive(job_id)
+    bench.clock.advance(HOUR)
+    rules = [PruneRule(JobStatus.FAILED, bench.clock.now())]
+    pruned = await bench.store.prune(rules, limit=10)
+    assert (pruned.jobs, pruned.overdue) == (0, timedelta(0))
+    assert await bench.status(job_id) is JobStatus.QUEUED
+
+
+@rule
 async def exempt_jobs_do_not_hide_old_ones_after_them(bench: Bench) -> None:
     for _ in range(5):
         await bench.bring_to(JobStatus.FAILED)
@@ -172,6 +206,33 @@ async def how_long_the_oldest_job_should_have_been_gone_is_known(bench: Bench) -
     bench.clock.advance(5 * HOUR)
     for removed, overdue in ((0, 5.0), (1, 5.0), (1, 4.5), (1, 0)):
         assert await prune(removed) == (removed, overdue * HOUR)
+
+
+@rule
+async def the_oldest_of_all_statuses_is_measured(bench: Bench) -> None:
+    ending = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED)
+    for status in (*ending, *reversed(ending)):
+        await bench.bring_to(status)
+        bench.clock.advance(HOUR)
+    for statuses in (DEAD | TERMINAL, DEAD):
+        rules = [PruneRule(status, bench.clock.now()) for status in statuses]
+        oldest = (6 if JobStatus.COMPLETED in statuses else 4) * HOUR
+        assert (await bench.store.prune(rules, limit=0)).overdue == oldest
+
+
+@rule_for(status for status in JobStatus if status.is_terminal)
+async def a_deleted_job_leaves_nothing_behind(bench: Bench, status: JobStatus) -> None:
+    job_id, _ = await bench.bring_to(status)
+    job = await bench.snapshot(job_id)
+    guard = StateGuard(job.status, job.job.tenant_id, job.version)
+    await bench.store.delete([(job_id, guard)])
+    await number_events(bench.store)
+    assert await bench.store.events(after=0, limit=10) == []
+    assert await bench.store.dead_counts(tenant_id=None) == []
+    bench.clock.advance(HOUR)
+    pruned = await bench.store.prune([PruneRule(status, bench.clock.now())], limit=10)
+    assert (pruned.jobs, pruned.overdue) == (0, timedelta(0))
+    assert set((await bench.recount()).values()) == {0}
 
 
 @rule

@@ -293,6 +293,7 @@ async def keys_are_held_as_long_as_before(bench: Bench) -> None:
     assert await bench.store.held([REQUEST]) == [None]
     bench.clock.advance(50 * HOUR)
     assert await bench.store.held([ONCE]) == [None]
+    assert (await bench.store.prune([], limit=10)).keys == 2
     (run,) = [run for run in await bench.claim() if run.job.job_id == queued.job.job_id]
     await bench.finish(run, PERMANENT)
     assert await bench.store.insert([other]) == [Applied(1)]

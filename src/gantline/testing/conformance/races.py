@@ -9,6 +9,7 @@ from uuid import uuid4
 from gantline.contract.outcome import LeaseLost, Success
 from gantline.contract.results import Applied, Conflict, Duplicate, Stale
 from gantline.contract.status import Event, JobStatus
+from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.manager.manager import Ending
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, Bench
 from gantline.testing.conformance.rule import rule
@@ -152,6 +153,24 @@ async def of_two_submits_with_one_key_one_job_is_made(bench: Bench) -> None:
             Counter({Applied: 1, Duplicate: 1, Conflict: 1}),
             Counter({Applied: 1, Conflict: 2}),
         )
+    assert (await bench.recount())["Queued"] == _ROUNDS
+
+
+@rule
+async def of_two_submits_with_one_key_and_other_requests_one_job_is_made(bench: Bench) -> None:
+    """One of the two keys is free for each of them; the other is not."""
+    other = await bench.another()
+    for attempt in range(_ROUNDS):
+        pair = [
+            make_new(
+                attempt,
+                idempotency_key=f"key-{attempt}",
+                request_key=DedupeKey(KeyKind.REQUEST, "default", name, "key", b"", HOUR),
+            )
+            for name in (f"first-{attempt}", f"second-{attempt}")
+        ]
+        answers = await together(bench.store.insert(pair[:1]), other.store.insert(pair[1:]))
+        assert Counter(type(answer[0]) for answer in answers) == {Applied: 1, Duplicate: 1}
     assert (await bench.recount())["Queued"] == _ROUNDS
 
 

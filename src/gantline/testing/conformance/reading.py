@@ -4,10 +4,11 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 from gantline.contract.errors import Code
-from gantline.contract.outcome import TypeDisabled
+from gantline.contract.outcome import Success, TypeDisabled
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import DerivedState, JobStatus, Reason
+from gantline.manager.manager import Ending
 from gantline.testing.conformance.bench import HOUR, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import CREATED_AT, number
@@ -249,10 +250,45 @@ async def counts_are_what_a_recount_finds(bench: Bench) -> None:
 
 
 @rule
+async def counts_stay_true_when_they_are_added_up(bench: Bench) -> None:
+    """A store may count changes, and add them up when it prunes."""
+    for made in (1, 2):
+        for status in (one for one in JobStatus if one.is_terminal):
+            await bench.bring_to(status)
+        await bench.submit(job_type="waiting")
+        await bench.store.prune([], limit=1)
+        assert await bench.recount() == {
+            status: 0 if status is JobStatus.RUNNING else made for status in JobStatus
+        }
+
+
+@rule
+async def each_tenant_has_its_own_counts(bench: Bench) -> None:
+    """Also where jobs of several end in one call."""
+    for tenant_id in ("a", "b", "b", "b"):
+        await bench.submit(tenant_id=tenant_id)
+    *ending, _ = await bench.claim()
+    await bench.manager.settle([Ending(run, Success()) for run in ending])
+    await bench.submit(tenant_id="a")
+    since = bench.clock.now()
+    bench.clock.advance(HOUR)
+    await bench.submit(tenant_id="b")
+    await bench.submit(tenant_id="b", delay=HOUR)
+    for tenant_id, expected in (
+        ("a", (1, 0, since, 0, 1)),
+        ("b", (2, 1, bench.clock.now(), 1, 2)),
+    ):
+        (one,) = await bench.store.counts(tenant_id=tenant_id)
+        found = (one.queued, one.scheduled, one.oldest_due_at, one.running, one.completed)
+        assert found == expected
+
+
+@rule
 async def the_oldest_due_job_shows_how_long_a_queue_waits(bench: Bench) -> None:
     await bench.submit(priority=3)
     since = bench.clock.now()
     bench.clock.advance(HOUR)
+    await bench.submit(priority=3)
     await bench.submit(priority=0)
     await bench.submit(delay=HOUR)
     for tenant_id in (None, "default"):

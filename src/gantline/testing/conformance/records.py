@@ -108,6 +108,27 @@ async def an_expired_record_is_gone(bench: Bench) -> None:
 
 
 @rule
+async def a_record_stays_for_its_time(bench: Bench) -> None:
+    """One that is written again has its new time, or none."""
+    for key, time_to_live in (("short", HOUR), ("long", HOUR), ("ever", HOUR), ("once", 9 * HOUR)):
+        await put(bench, key, b"1", time_to_live=time_to_live)
+    await put(bench, "long", b"2", time_to_live=9 * HOUR)
+    await put(bench, "ever", b"2")
+    bench.clock.advance(2 * HOUR)
+    assert (await bench.store.prune([], limit=10)).records == 1
+    assert list(await values(bench)) == ["ever", "long", "once"]
+
+
+@rule
+async def expired_records_do_not_hide_those_after_them(bench: Bench) -> None:
+    for key in ("a", "b", "c"):
+        await put(bench, key, b"1", time_to_live=HOUR)
+    await put(bench, "d", b"1")
+    bench.clock.advance(HOUR)
+    assert [one.key for one in await bench.store.read_records(SPACE, limit=2)] == ["d"]
+
+
+@rule
 async def a_record_that_may_live_for_no_time_is_gone_at_once(bench: Bench) -> None:
     """None is for ever; zero, which a caller may have reckoned, is not."""
     for span in (timedelta(0), -HOUR):

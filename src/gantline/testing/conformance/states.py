@@ -145,6 +145,7 @@ def has_ended_run(rows: Sequence[LogEntry], run: Run, transition: Transition) ->
 async def an_operator_s_write_stays_in_its_tenant(bench: Bench, pair: Pair) -> None:
     """Between reading and writing, a job may be deleted and its id taken by another tenant."""
     theirs, run = await bench.bring_to(pair.status, tenant_id="theirs")
+    await bench.submit(tenant_id="mine")
     before = await bench.snapshot(theirs)
     rows = await bench.store.history(theirs, tenant_id=None)
     as_read = msgspec.structs.replace(
@@ -172,6 +173,7 @@ async def a_repeated_change_stays_in_its_tenant(bench: Bench) -> None:
 @rule_for(status for status in JobStatus if status.is_terminal)
 async def a_deletion_stays_in_its_tenant(bench: Bench, status: JobStatus) -> None:
     theirs, _ = await bench.bring_to(status, tenant_id="theirs")
+    await bench.submit(tenant_id="mine")
     before = await bench.snapshot(theirs)
     for version in (None, before.version):
         guard = StateGuard(status, "mine", version)

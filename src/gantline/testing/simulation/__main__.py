@@ -38,7 +38,7 @@ class Tally(msgspec.Struct, kw_only=True, rename="camel"):
     calls: int = 0
     idle_calls: int = 0
     """Those that found nothing to do."""
-    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    faults: dict[str, int] = {}
     jobs: int = 0
     runs: int = 0
     minutes: float = 0.0
@@ -49,7 +49,7 @@ class Tally(msgspec.Struct, kw_only=True, rename="camel"):
         self.seeds += 1
         self.calls += sum(report.calls.values())
         self.idle_calls += report.idle_calls
-        self.faults += report.faults
+        self.faults = dict(Counter(self.faults) + report.faults)
         self.jobs += report.jobs
         self.runs += report.runs
         if report.violations:
