@@ -10,6 +10,8 @@ from tests.mutants.killing import Result
 from tests.mutants.mutant import BY_HAND, Mutant
 
 RESULTS: Final = Path(__file__).with_name("results.json")
+LEAST_SHARE: Final = 0.9
+"""Of the mutants of each part that can be noticed, so many are killed."""
 
 
 class Total(NamedTuple):
@@ -20,7 +22,7 @@ class Total(NamedTuple):
     @property
     def share_killed(self) -> float:
         """Of those that can be noticed."""
-        return self.killed / max(1, self.killed + self.survived)
+        return self.killed / (self.killed + self.survived) if self.killed + self.survived else 1.0
 
     def __str__(self) -> str:
         return (
