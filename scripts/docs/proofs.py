@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from textwrap import shorten
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -182,7 +183,7 @@ def each_bug() -> str:
     rows = []
     for catch in _read("seeded_bugs/results.json", Catch):
         by = catch.by if catch.seed is None else f"{catch.by}, seed {catch.seed}"
-        rule = catch.rule.partition(":")[0].partition(" of job")[0] if catch.is_caught else "—"
+        rule = shorten(catch.rule.partition(" of job")[0].partition(":")[0], 60, placeholder="…")
         took = f"{catch.cpu_seconds:.1f} s" if catch.is_caught else "not caught"
         rows.append([catch.bug, catch.what, by, code(rule), took])
     return table(["bug", "what is wrong", "caught by", "rule", "CPU time"], rows)

@@ -97,7 +97,7 @@ WORKER_BUGS: Final = (
     Bug(
         "parked run started twice",
         "worker",
-        "a run whose lease is confirmed stays parked, and is started again with the next doubt",
+        "a run whose lease is confirmed stays parked, and is started again at the next lease that is uncertain",
         (code(f"{_RUNS}._unpark", "self._parked.pop(ref, None)", "self._parked.get(ref)"),),
         Simulation(),
     ),
