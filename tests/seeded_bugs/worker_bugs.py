@@ -97,7 +97,7 @@ WORKER_BUGS: Final = (
     Bug(
         "parked run started twice",
         "worker",
-        "a run whose lease is confirmed stays parked, and is started again at the next lease that is uncertain",
+        "a run whose lease is confirmed stays parked, and begins again when it is uncertain next",
         (code(f"{_RUNS}._unpark", "self._parked.pop(ref, None)", "self._parked.get(ref)"),),
         Simulation(),
     ),
