@@ -3,16 +3,21 @@
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError
 
 from gantline.contract.clock import LAST
-from gantline.contract.outcome import LEASE_EXPIRED
+from gantline.contract.outcome import LEASE_EXPIRED, Released
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES
 from gantline.contract.status import JobStatus
 from gantline.contract.transition import Transition
+from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
+from gantline.stores.redis.connection import Command, Connection
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.factories import lane_requests
 from tests.harness import RedisHarness
@@ -139,3 +144,27 @@ async def test_a_sweep_looks_at_no_run_whose_lease_holds(own: tuple[RedisServer,
     made = commands(server)
     made.pop("config", None)
     assert sum(made.values()) < 10, made
+
+
+async def test_an_attempt_of_a_claim_that_comes_late_has_tokens_of_its_own(
+    bench: Bench, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may hold one back until the runs of the next attempt are over."""
+    ask, held = Connection.ask, list[Command]()
+
+    async def hold_the_first(self: Connection, *commands: Command) -> list[Any]:
+        if commands[0][1:2] == (scripts.CLAIM.digest,) and not held:
+            held.extend(commands)
+            raise ConnectionError("lost")
+        return await ask(self, *commands)
+
+    job_id = await bench.submit()
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "ask", hold_the_first)
+        (run,) = await bench.claim()
+    await bench.finish(run, Released())
+    async with Redis.from_url(redis.url()) as server:
+        await server.execute_command(*held[0])  # type: ignore[no-untyped-call]  # the driver's
+
+    assert await bench.status(job_id) is JobStatus.RUNNING
+    assert run.token in (await bench.store.renew(run.session, [run.ref], lease=LEASE)).lost

@@ -55,6 +55,8 @@ class Nodes:
 
 T = TypeVar("T")
 Call = Callable[[Connection], Awaitable[Any]]
+Batches = Sequence[Sequence[Argument]]
+"""The arguments of each call of a script."""
 
 BATCH: Final = 250
 """How many jobs a script writes: 3 ms in which the server serves no other client."""
@@ -96,14 +98,18 @@ class Calls:
     async def run_each(
         self,
         script: Script,
-        batches: Sequence[Sequence[Argument]],
+        batches: Batches | Callable[[], Batches],
         *,
         purpose: Purpose = Purpose.VERBS,
     ) -> Reply:
-        """Call a script for each batch, in order; all are sent before a response is read."""
-        rests = [(1, self._location.tag, *argv) for argv in batches]
+        """Call a script for each batch, in order; all are sent before a response is read.
+
+        A function draws them anew for each attempt.
+        """
 
         async def call(connection: Connection) -> Any:
+            drawn = batches() if callable(batches) else batches
+            rests = [(1, self._location.tag, *argv) for argv in drawn]
             responses = await connection.ask(*(("EVALSHA", script.digest, *rest) for rest in rests))
             failed = _find_error(responses)
             if isinstance(failed, NoScriptError):

@@ -48,10 +48,11 @@ async def claim(
     encoded, most = _encode_requests(requests)
     if not most:
         return []
-    reply = await calls.run(
-        scripts.CLAIM, now, session, claim_id.bytes, encode_span(lease), tokens(most), *encoded
-    )
-    return _read_runs(reply, session)
+    given = (now, session, claim_id.bytes, encode_span(lease))
+    # Tokens of its own for each attempt: one that arrives late, when the runs of the repeated one
+    # have ended, must not hand out theirs again.
+    reply = await calls.run_each(scripts.CLAIM, lambda: [(*given, tokens(most), *encoded)])
+    return _read_runs(reply.value[0], session)
 
 
 def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], int]:
