@@ -30,7 +30,7 @@ class Admission:
     """Asks the store at most once a second; in between it counts what passes here itself.
 
     So a cap is not exact: in that second every process may fill it by itself, and what is just
-    being stored while the store counts may come on top.
+    being stored while the store counts may come on top, or be counted twice.
     """
 
     def __init__(
