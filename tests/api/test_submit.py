@@ -106,7 +106,7 @@ async def test_the_trace_of_the_caller_travels_in_the_envelope(ask: Asker, jobs:
 async def test_a_depth_cap_holds_for_many_at_once(
     ask: Asker, jobs: Gantline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two counts of the store: what is stored while it counts is missed or counted twice."""
+    """Between two counts: what is stored while the store counts is missed or counted twice."""
     monkeypatch.setattr("gantline.manager.admission._COUNTS_MAX_AGE_SECONDS", 60.0)
     assert (await submit(ask, {**MAIL, "payload": "the first"})).status_code == 202
     answers = await asyncio.gather(
