@@ -57,7 +57,8 @@ mutants: servers ## Kill the mutants anew, and write what became of them.
 
 simulate: setup ## Run a SEED, or seeds for some MINUTES, on each STORE in virtual time.
 	$(BIN)/python -m gantline.testing.simulation $(if $(SEED),--seed $(SEED)) \
-		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) \
+		$(if $(STEPS),--steps $(STEPS))
 
 soak: setup ## The same for a night: eight hours.
 	$(BIN)/python -m gantline.testing.simulation --seed 100000 --minutes 480

@@ -3,6 +3,7 @@
 --seed 12 --store memory     one seed, with its record
 --minutes 3                  seeds on every store, on all processors
 --calls 10000000             the same, until each store was asked so often for something
+--steps 240                  with so many steps in each script: more happens at once
 --script failed.json         a script that was stored
 """
 
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from gantline.runtime import monotonic
-from gantline.testing.simulation.drawing import draw_script
+from gantline.testing.simulation.drawing import STEPS, draw_script
 from gantline.testing.simulation.run import Report, simulate
 from gantline.testing.simulation.script import Script, StoreKind
 from gantline.testing.simulation.shrink import shrink
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="the first seed, or the only one")
     parser.add_argument("--minutes", type=float, help="how long; without it one seed is run")
     parser.add_argument("--calls", type=int, help="how many verb calls that are not idle")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of a script (%(default)s)")
     parser.add_argument("--store", choices=get_args(StoreKind), action="append")
     parser.add_argument("--script", type=Path, help="run a stored script")
     parser.add_argument("--keep", type=Path, help="where to store the script of a seed that fails")
@@ -82,14 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.minutes is not None or options.calls is not None:
         seconds = inf if options.minutes is None else 60 * options.minutes / len(stores)
         most = _Most(seconds, inf if options.calls is None else options.calls)
-        tallies = [_run_many(store, options.seed or 1, most) for store in stores]
+        first = options.seed or 1
+        tallies = [_run_many(store, first, most, steps=options.steps) for store in stores]
         if options.results is not None:
             _write(tallies, options.results)
         return any(tally.failed for tally in tallies)
     if options.script is not None:
         script = msgspec.json.decode(options.script.read_bytes(), type=Script)
         return _show(script, options.keep)
-    return max(_show(draw_script(options.seed or 1, store), options.keep) for store in stores)
+    seed, steps = options.seed or 1, options.steps
+    return max(_show(draw_script(seed, store, steps=steps), options.keep) for store in stores)
 
 
 def _show(script: Script, keep: Path | None) -> int:
@@ -119,7 +123,7 @@ class _Most(NamedTuple):
     calls: float
 
 
-def _run_many(store: StoreKind, first: int, most: _Most) -> Tally:
+def _run_many(store: StoreKind, first: int, most: _Most, *, steps: int) -> Tally:
     """Give seeds to all processors."""
     tally, began = Tally(store=store, first_seed=first), monotonic()
     tally.processors = os.cpu_count() or 1
@@ -129,7 +133,7 @@ def _run_many(store: StoreKind, first: int, most: _Most) -> Tally:
         while True:
             is_over = monotonic() - began >= most.seconds or tally.busy_calls >= most.calls
             while not is_over and len(waiting) < 2 * tally.processors:
-                waiting.append(pool.submit(_run_batch, next(seeds), store))
+                waiting.append(pool.submit(_run_batch, next(seeds), store, steps))
             if not waiting:
                 break
             for report in waiting.pop(0).result():
@@ -138,7 +142,7 @@ def _run_many(store: StoreKind, first: int, most: _Most) -> Tally:
     _say(f"{store}: {tally}")
     for seed, violation in tally.failed:
         _say(f"  seed {seed}: {violation}")
-        _say(f"  make simulate SEED={seed} STORE={store}")
+        _say(f"  make simulate SEED={seed} STORE={store} STEPS={steps}")
     return tally
 
 
@@ -148,8 +152,9 @@ def _write(tallies: Sequence[Tally], file: Path) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode([*known, *tallies])) + b"\n")
 
 
-def _run_batch(first: int, store: StoreKind) -> list[Report]:
-    reports = [simulate(draw_script(seed, store)) for seed in range(first, first + _AT_ONCE)]
+def _run_batch(first: int, store: StoreKind, steps: int) -> list[Report]:
+    seeds = range(first, first + _AT_ONCE)
+    reports = [simulate(draw_script(seed, store, steps=steps)) for seed in seeds]
     # Of runs that broke no rule only the numbers are of interest.
     return [report if report.violations else report.without_notes() for report in reports]
 

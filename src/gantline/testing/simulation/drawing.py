@@ -20,10 +20,11 @@ from gantline.testing.simulation.script import (
     Wait,
 )
 
+STEPS: Final = 60
 _TENANTS: Final = ("default", "acme")
 
 
-def draw_script(seed: int, store: StoreKind, *, steps: int = 60) -> Script:
+def draw_script(seed: int, store: StoreKind, *, steps: int = STEPS) -> Script:
     """Draw one from a seed."""
     return _Drawing(seed).script(seed, store, steps)
 
