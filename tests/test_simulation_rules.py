@@ -183,6 +183,17 @@ def test_what_could_not_be_written_in_time_is_left_to_the_leases() -> None:
     assert not calls.broken(outside(**late), drain=10.0)
 
 
+def test_what_a_worker_gave_up_long_before_it_stops_is_left_to_the_leases() -> None:
+    late = {"asked_to_stop": 100.0, "ended": 101.0, "in_order": True}
+    calls = Calls().claim(10, started())
+    for at in range(12, 75, 3):
+        calls.renew(at)
+    assert not calls.broken(outside(**late))
+    for at in range(75, 100, 3):
+        calls.renew(at)
+    assert calls.broken(outside(**late))
+
+
 def test_a_run_is_renewed_until_its_end_is_written() -> None:
     dies = {"ended": 40.0}
     assert Calls().claim(10, started()).renew(12).end(20).broken(outside(**dies))

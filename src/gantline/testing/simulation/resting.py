@@ -19,7 +19,7 @@ from gantline.testing.simulation.workers import Workers
 from gantline.testing.simulation.world import World
 
 _ENDS_WITHIN_SECONDS: Final = 1800.0
-"""After the last fault, all that is due must have ended."""
+"""After the last fault, and after each end, so soon another one must come until all have ended."""
 _CLIENTS_SECONDS: Final = 120.0
 _TAKEN_WITHIN_SECONDS: Final = 30.0
 """After its lease, the run of a process that is gone must have been taken over."""
@@ -60,12 +60,14 @@ class Resting:
 
     async def end_all(self, truth: JobStore, lease: float) -> None:
         """All that was accepted ends, and then nobody has anything to do."""
-        began = self._world.now
+        began = last_end = self._world.now
         live: list[JobSnapshot] = []
         undelivered: list[str] = []
-        while self._world.now < began + _ENDS_WITHIN_SECONDS:
-            jobs = await _all_jobs(truth)
+        while self._world.now < last_end + _ENDS_WITHIN_SECONDS:
+            jobs, before = await _all_jobs(truth), len(live)
             live = [job for job in jobs if not job.status.is_terminal]
+            if len(live) < before:
+                last_end = self._world.now
             if not live:
                 undelivered = await self._undelivered(truth, jobs)
                 if not undelivered:

@@ -116,8 +116,14 @@ def check_workers(
 
 
 def _left_behind(script: Script, life: Life, one: Given) -> Iterator[str]:
-    """A worker that stops in order, and has the time, has ended all that it was given."""
+    """A worker that stops in order, and has the time, has ended all that it was given.
+
+    Not what it had given up before: a run that cannot be renewed for longer than its handler may
+    take is over for its worker without any call, and then it is renewed no more.
+    """
     if not life.in_order or life.asked_to_stop is None or life.ended is None:
+        return
+    if max([one.at, *one.renewed]) < life.asked_to_stop - script.lease:
         return
     if life.ended - life.asked_to_stop < script.drain and one.over == float("inf"):
         yield f"{one} was never ended by its worker, which stopped in order"
