@@ -224,7 +224,7 @@ class Clients:
 
     async def _listen(self) -> None:
         spec = WebhookSpec(
-            url="https://receiver.example/hooks", retry_seconds=(5.0, 30.0, 120.0, 300.0)
+            url="https://receiver.example/hooks", retry_seconds=(5.0, 10.0, 20.0, 40.0)
         )
         assert self.app.webhooks is not None
         await self.app.ready()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import OUTCOMES
 from gantline.manager.switches import Switches
@@ -20,6 +21,7 @@ from gantline.testing.simulation.world import World
 
 _ENDS_WITHIN_SECONDS: Final = 1800.0
 """After the last fault, and after each end, so soon another one must come until all have ended."""
+_LIVE: Final = frozenset(status for status in JobStatus if not status.is_terminal)
 _CLIENTS_SECONDS: Final = 120.0
 _TAKEN_WITHIN_SECONDS: Final = 30.0
 """After its lease, the run of a process that is gone must have been taken over."""
@@ -64,12 +66,11 @@ class Resting:
         live: list[JobSnapshot] = []
         undelivered: list[str] = []
         while self._world.now < last_end + _ENDS_WITHIN_SECONDS:
-            jobs, before = await _all_jobs(truth), len(live)
-            live = [job for job in jobs if not job.status.is_terminal]
+            before, live = len(live), await _find(truth, _LIVE)
             if len(live) < before:
                 last_end = self._world.now
             if not live:
-                undelivered = await self._undelivered(truth, jobs)
+                undelivered = await self._undelivered(truth, await _find(truth))
                 if not undelivered:
                     await self._come_to_rest()
                     return
@@ -119,11 +120,12 @@ class Resting:
         return missing
 
 
-async def _all_jobs(store: JobStore) -> list[JobSnapshot]:
+async def _find(store: JobStore, statuses: frozenset[JobStatus] = frozenset()) -> list[JobSnapshot]:
     found: list[JobSnapshot] = []
     after: Cursor | None = None
     while True:
-        page = await store.find(JobFilter(tenant_id=None), limit=500, after=after)
+        filter = JobFilter(tenant_id=None, statuses=statuses)
+        page = await store.find(filter, limit=500, after=after)
         found += page.items
         if (after := page.next) is None:
             return found

@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     calls: Counter[str]
     idle_calls: int
-    """Claims and reads that found nothing: what passes while nothing happens."""
+    """Those that found nothing when the script was over: what passes while nothing happens."""
     faults: Counter[str]
     jobs: int
     runs: int
@@ -95,7 +95,8 @@ class _Simulation:
         except Exception as error:
             self._violations.append(f"the run could not go on: {error!r}")
         self._violations += world.errors
-        ended = [call for call in self._stores.history.calls if call.is_answered]
+        calm = self._network.calm_since
+        late = [call for call in self._stores.history.calls if call.began >= calm]
         return Report(
             seed=self._script.seed,
             violations=tuple(self._violations),
@@ -103,7 +104,9 @@ class _Simulation:
             virtual_seconds=world.now - 1000.0,
             turns=world.turns,
             calls=self._network.calls,
-            idle_calls=sum(not call.answers or call.answers == (0,) for call in ended),
+            idle_calls=sum(
+                call.is_answered and (not call.answers or call.answers == (0,)) for call in late
+            ),
             faults=self._network.faults,
             jobs=self._jobs,
             runs=self._runs,
