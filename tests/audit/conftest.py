@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from gantline.audit.chain import AuditChains, AuditEvent, NewAuditEvent, UnreadableEntry
+from gantline.audit.chain import AuditChains, AuditEvent, FaultyEntry, NewAuditEvent
 from gantline.audit.chain_writer import ChainWriter
 from gantline.audit.verification import ChainReport, Checkpoint, verify_chain
 from gantline.contract.store import JobStore
@@ -17,6 +17,7 @@ from gantline.stores import store_from_url
 from gantline.testing.clock import FakeClock
 from gantline.testing.faults import Call, intercepted
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 
 TENANT = "acme"
 
@@ -40,12 +41,17 @@ class Trail:
     async def verified(
         self, tenant_id: str = TENANT, checkpoint: Checkpoint | None = None
     ) -> ChainReport:
-        return await verify_chain(tenant_id, self.chains.events(tenant_id), checkpoint=checkpoint)
+        return await verify_chain(
+            tenant_id,
+            self.chains.events(tenant_id),
+            now=await self.store.ping(),
+            checkpoint=checkpoint,
+        )
 
     async def events(self, tenant_id: str = TENANT) -> list[AuditEvent]:
         """All that can be read, oldest first."""
         found = [event async for event in self.chains.events(tenant_id)]
-        return [event for event in reversed(found) if not isinstance(event, UnreadableEntry)]
+        return [event for event in reversed(found) if not isinstance(event, FaultyEntry)]
 
 
 def slow(store: JobStore) -> JobStore:
@@ -72,7 +78,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 async def trail(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[Trail]:
@@ -97,6 +103,9 @@ async def _trail(
     if kind == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.url(schema=schema)
+    elif kind == "redis":
+        redis: RedisServer = request.getfixturevalue("redis")
+        url = redis.url(prefix=schema)
     else:
         url = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/audit.db"}[kind]
     store = store_from_url(url, clock=clock)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -151,6 +152,20 @@ async def test_there_is_a_limit_to_what_may_wait(trail: Trail) -> None:
     )
     assert isinstance(answers[2], StoreUnavailable)
     assert (await trail.verified()).events == 2
+
+
+async def test_what_waits_of_one_tenant_stands_in_nobody_elses_way(trail: Trail) -> None:
+    writer = ChainWriter(trail.store, most_waiting=500)
+    ended: list[str] = []
+
+    async def append(tenant_id: str) -> None:
+        with suppress(StoreUnavailable):
+            await writer.append(tenant_id, draft())
+            ended.append(tenant_id)
+
+    await asyncio.gather(*(append(TENANT) for _ in range(600)), append("other"))
+    assert ended.count(TENANT) == 500
+    assert ended.index("other") <= 200, "it waits for no more than what is being written"
 
 
 async def test_a_chain_is_read_on_below_a_version(trail: Trail) -> None:

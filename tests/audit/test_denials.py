@@ -104,18 +104,67 @@ async def test_what_is_not_alike_is_written_on_its_own(
     assert written.entries == entries
 
 
-async def test_too_many_kinds_are_one(written: Written) -> None:
+async def test_too_many_kinds_of_one_actor_are_one(written: Written) -> None:
     """Somebody who comes from a new address each time must not have a write for each."""
-    denials = Denials(written, window_seconds=NEVER, most_windows=10)
-    for number in range(1000):
-        await denials.add(denial(client=f"2001:db8::{number:x}"))
-    assert len(written.entries) == 11
+    denials = Denials(written, window_seconds=NEVER, most_kinds=10)
+    entries = [denial(client=f"2001:db8::{number:x}") for number in range(1000)]
+    for entry in entries:
+        await denials.add(entry)
+    assert written.entries == entries[:11]  # the first beyond the budget too
     await denials.flush()
     *_, rest = written.entries
     assert len(written.entries) == 12
     assert (rest.action, rest.details["count"]) == ("many", 989)
-    assert (rest.actor, rest.actor_tenant, rest.tenant_id, rest.client) == ("", "", "", "")
-    assert rest.details["asked"] == []
+    assert (rest.actor, rest.actor_tenant, rest.outcome) == ("user:eve", "evil", "hidden")
+    assert (rest.operation, rest.client, rest.tenant_id) == ("", "", "")
+    assert rest.details["asked"] == [str(entry.job_id) for entry in entries[11:21]]
+
+
+FLOODS = {
+    "of nobody": {"actor": "", "actor_tenant": "", "outcome": "unauthenticated", "tenant_id": ""},
+    "of another tenant": {"actor": "user:mallory", "actor_tenant": "other"},
+    "of a colleague": {"actor": "user:mallory"},
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_hides_no_denial_of_somebody_else(written: Written, flood: str) -> None:
+    """Whoever invents kinds uses up a budget of his own, and of his own tenant at most."""
+    denials = Denials(written, window_seconds=NEVER, most_kinds=10)
+    for number in range(100):
+        await denials.add(denial(client=f"2001:db8::{number:x}", **FLOODS[flood]))
+    first, second = denial(), denial()
+    for one in (first, second):
+        await denials.add(one)
+    assert written.entries[-1] == first
+    await denials.flush()
+    (summary,) = [one for one in written.entries if one.actor == "user:eve" and one.details]
+    assert (summary.actor_tenant, summary.details["count"]) == ("evil", 1)
+    assert summary.details["asked"] == [str(second.job_id)]
+
+
+async def test_another_tenant_s_flood_leaves_the_kinds_of_a_tenant_apart(written: Written) -> None:
+    denials = Denials(written, window_seconds=NEVER, most_kinds=3)
+    for number in range(100):
+        await denials.add(denial(actor_tenant="other", client=f"2001:db8::{number:x}"))
+    kinds = [denial(operation=name) for name in ("getJob", "cancelJob", "deleteJob")]
+    for one in kinds * 2:
+        await denials.add(one)
+    await denials.flush()
+    counted = {one.operation for one in written.entries if one.details and one.operation}
+    assert counted == {"getJob", "cancelJob", "deleteJob"}
+
+
+async def test_a_budget_is_free_again_when_its_windows_have_ended(written: Written) -> None:
+    denials = Denials(written, window_seconds=NEVER, most_kinds=2)
+    for _ in range(3):
+        entries = [denial(client=f"192.0.2.{number}") for number in range(2)]
+        before = len(written.entries)
+        for entry in entries * 2:
+            await denials.add(entry)
+        await denials.flush()
+        summaries = written.entries[before + 2 :]
+        assert [one.client for one in summaries] == ["192.0.2.0", "192.0.2.1"]
 
 
 async def test_one_that_cannot_be_written_is_told_and_tried_anew(written: Written) -> None:

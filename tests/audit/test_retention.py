@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from gantline.audit.chain import NAMESPACE
+from gantline.audit.chain import NAMESPACE, chain_event, make_write
 from gantline.audit.retention import AuditPruner, AuditRetention
-from gantline.audit.verification import Checkpoint, Removed
+from gantline.audit.verification import ChainReport, Checkpoint, Removed
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.manager.maintenance import Maintenance
@@ -35,7 +35,7 @@ async def prune(trail: Trail, days: float) -> Any:
 
 async def test_what_is_old_goes_and_a_checkpoint_comes(trail: Trail) -> None:
     await aged(trail)
-    hashes = [event.hash for event in await trail.events()]
+    fifth = (await trail.events())[4]
     pruned = await prune(trail, 5.5)
     assert (pruned.count, pruned.through, pruned.findings) == (5, 5, [])
     events = await trail.events()
@@ -44,8 +44,9 @@ async def test_what_is_old_goes_and_a_checkpoint_comes(trail: Trail) -> None:
     assert (last.aggregate, last.type, last.actor) == ("audit", "pruneAudit", "user:admin")
     before = trail.clock.now() - 5.5 * DAY
     assert msgspec.convert(last.payload["details"], Removed) == Removed(
-        through=5, hash=hashes[4], count=5, before=before, actor="user:admin"
+        last=fifth.sealed, count=5, before=before, actor="user:admin"
     )
+    assert fifth.sealed.hash == fifth.hash
     result = await trail.verified()
     assert result.removed is not None
     assert (result.removed.before, result.removed.actor) == (before, "user:admin")
@@ -86,23 +87,105 @@ async def test_a_checkpoint_from_before_still_holds(trail: Trail) -> None:
         assert (await trail.verified(checkpoint=known)).findings == []
 
 
-async def test_what_a_forged_checkpoint_removed_too_early_is_found(trail: Trail) -> None:
-    """Who can append can say that all was old; a checkpoint kept elsewhere knows better."""
-    await aged(trail)
-    kept = [
-        Checkpoint(tenant_id=TENANT, version=event.version, hash=event.hash, time=event.time)
-        for event in await trail.events()
-    ]
-    hash_ = kept[8].hash
-    details = {"through": 9, "hash": hash_, "count": 9, "before": kept[5].time}
-    forged = draft(details=msgspec.to_builtins(details))
-    await trail.writer.append(TENANT, msgspec.structs.replace(forged, type="pruneAudit"))
-    for record in (await trail.store.read_records(NAMESPACE))[2:]:
+# -- an event that says that retention removed what somebody else did ------------------------------
+
+
+async def forge(
+    trail: Trail, removed: Removed, *, later: timedelta = timedelta(0), keep: int = 1
+) -> ChainReport:
+    """Append it as whoever reaches the store can, and remove all but the newest few; verify."""
+    head = (await trail.events())[-1]
+    event = msgspec.structs.replace(
+        draft(details=msgspec.to_builtins(removed)), type="pruneAudit", actor="maintenance"
+    )
+    made = chain_event(
+        event,
+        tenant_id=TENANT,
+        version=head.version + 1,
+        time=trail.clock.now() + later,
+        previous_hash=head.hash,
+    )
+    await trail.store.write_records([make_write([made])])
+    for record in (await trail.store.read_records(NAMESPACE))[1 + keep :]:
         await trail.store.write_records([RecordWrite(NAMESPACE, record.key, None)])
-    assert (await trail.verified()).findings == []
-    assert (await trail.verified(checkpoint=kept[2])).findings == []
-    (finding,) = (await trail.verified(checkpoint=kept[7])).findings
-    assert (finding.what, finding.version) == ("missing", 8)
+    return await trail.verified()
+
+
+async def test_a_forged_event_that_says_the_truth_is_like_any_other(trail: Trail) -> None:
+    await aged(trail)
+    fifth = (await trail.events())[4]
+    removed = Removed(last=fifth.sealed, count=5, before=fifth.time + DAY / 2)
+    assert (await forge(trail, removed, keep=5)).findings == []
+
+
+@pytest.mark.parametrize("age", [timedelta(0), timedelta(minutes=59)])
+async def test_removing_what_is_not_an_hour_old_is_found(trail: Trail, age: timedelta) -> None:
+    await aged(trail)
+    ninth = (await trail.events())[8]
+    removed = Removed(last=ninth.sealed, count=9, before=trail.clock.now() - age)
+    (finding,) = (await forge(trail, removed)).findings
+    assert (finding.what, finding.version) == ("edited", 11)
+    assert finding.detail == "it removed what was not an hour old"
+
+
+async def test_removing_what_was_younger_than_said_is_found(trail: Trail) -> None:
+    await aged(trail)
+    events = await trail.events()
+    removed = Removed(last=events[8].sealed, count=9, before=events[5].time)
+    (finding,) = (await forge(trail, removed)).findings
+    assert (finding.version, finding.detail) == (11, "it removed what was younger than it says")
+    known = Checkpoint(tenant_id=TENANT, version=8, hash=events[7].hash, time=events[7].time)
+    findings = (await trail.verified(checkpoint=known)).findings
+    assert [(one.what, one.version) for one in findings] == [("missing", 8), ("edited", 11)]
+
+
+async def test_another_time_of_what_was_removed_is_found(trail: Trail) -> None:
+    """The hash of the last one is in the event after it."""
+    await aged(trail)
+    ninth = (await trail.events())[8]
+    older = msgspec.structs.replace(ninth.sealed, time=ninth.time - 5 * DAY)
+    removed = Removed(last=older, count=9, before=ninth.time - 4 * DAY)
+    (finding,) = (await forge(trail, removed)).findings
+    assert (finding.what, finding.version) == ("edited", 10)
+    assert "written after another one" in finding.detail
+
+
+async def test_another_one_than_is_still_there_is_found(trail: Trail) -> None:
+    """Retention removes the oldest first, so a part of what it names may be there still."""
+    await aged(trail)
+    ninth = (await trail.events())[8]
+    other = msgspec.structs.replace(ninth.sealed, time=ninth.time - 5 * DAY)
+    removed = Removed(last=other, count=9, before=ninth.time - 4 * DAY)
+    (finding,) = (await forge(trail, removed, keep=3)).findings
+    assert (finding.what, finding.version) == ("edited", 9)
+
+
+async def test_an_event_that_says_when_it_is_to_come_is_found(trail: Trail) -> None:
+    """Else its own time would make all that is there old."""
+    await aged(trail)
+    tenth = (await trail.events())[9]
+    removed = Removed(last=tenth.sealed, count=10, before=trail.clock.now() + timedelta(seconds=1))
+    (finding,) = (await forge(trail, removed, later=400 * DAY, keep=0)).findings
+    assert (finding.version, "still to come" in finding.detail) == (11, True)
+
+
+async def test_removing_what_comes_after_the_event_itself_is_found(trail: Trail) -> None:
+    await aged(trail)
+    ninth = (await trail.events())[8]
+    after = msgspec.structs.replace(ninth.sealed, version=50, time=ninth.time - 5 * DAY)
+    removed = Removed(last=after, count=50, before=ninth.time - 4 * DAY)
+    (finding,) = (await forge(trail, removed)).findings
+    assert (finding.version, "not there to be removed" in finding.detail) == (11, True)
+
+
+async def test_a_time_at_the_end_of_the_calendar_is_a_finding_too(trail: Trail) -> None:
+    await aged(trail)
+    tenth = (await trail.events())[9]
+    first = datetime.min.replace(tzinfo=UTC)
+    removed = Removed(last=msgspec.structs.replace(tenth.sealed, time=first), count=9, before=first)
+    back = first - trail.clock.now()
+    findings = (await forge(trail, removed, later=back, keep=0)).findings
+    assert {one.version for one in findings} == {11}
 
 
 async def test_blocks_go_whole_or_not_at_all(trail: Trail) -> None:

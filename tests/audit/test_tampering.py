@@ -8,7 +8,7 @@ import msgspec
 import psycopg
 import pytest
 
-from gantline.audit.chain import NewAuditEvent, chain_event
+from gantline.audit.chain import AuditEvent, NewAuditEvent, chain_event
 from gantline.audit.verification import ChainReport, Checkpoint
 from gantline.contract.clock import EPOCH
 from tests.audit.conftest import TENANT, Trail, draft
@@ -76,6 +76,11 @@ class Raw:
         change(events)
         self.put(key, msgspec.json.encode(events))
 
+    def replace_text(self, number: int, old: bytes, new: bytes) -> None:
+        key, value = self.rows()[number - 1]
+        assert old in value
+        self.put(key, value.replace(old, new, 1))
+
     def change_both(self, one: int, other: int) -> None:
         for number in (one, other):
             self.change(number, set_to(actor="me"))
@@ -98,6 +103,18 @@ class Raw:
 
 def set_to(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
     return lambda events: events[0].update(fields)
+
+
+def rewritten(**changes: Any) -> Callable[[list[dict[str, Any]]], None]:
+    """The newest with its hash, by somebody who knows how to compute it."""
+
+    def change(events: list[dict[str, Any]]) -> None:
+        old = msgspec.convert(events[0], AuditEvent)
+        changed = msgspec.structs.replace(old, **changes)
+        made = msgspec.structs.replace(changed, hash=changed.sealed.hash)
+        events[0] = msgspec.to_builtins(made)
+
+    return change
 
 
 def actor_rewritten(events: list[dict[str, Any]]) -> None:
@@ -159,6 +176,24 @@ TAMPERED: dict[str, tuple[Callable[[Raw], None], set[tuple[str, int | None]]]] =
     ),
     "empty": (
         lambda raw: raw.put(raw.rows()[4][0], b"[]"),
+        {("edited", None), ("missing", 5)},
+    ),
+    "a member more": (lambda raw: raw.change(5, set_to(note="x")), {("edited", None)}),
+    "a member twice": (
+        lambda raw: raw.replace_text(5, b'"actor":', b'"actor":"me","actor":'),
+        {("edited", None)},
+    ),
+    "a member of the payload twice": (
+        lambda raw: raw.replace_text(5, b'"number":5', b'"number":7,"number":5'),
+        {("edited", None)},
+    ),
+    "written with blanks": (lambda raw: raw.replace_text(5, b'"actor":', b'"actor" : '), set()),
+    "a time that goes back": (
+        lambda raw: raw.change(10, rewritten(time=EPOCH)),
+        {("edited", 10)},
+    ),
+    "a time without a zone": (
+        lambda raw: raw.change(5, set_to(time="2020-01-01T00:00:00")),
         {("edited", None), ("missing", 5)},
     ),
     "one removed": (lambda raw: raw.remove_number(5), {("missing", 5)}),

@@ -1,9 +1,10 @@
 """The hash chain of the audit trail: its events, their hashes, and the records that keep them."""
 
 import hashlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ _DIGITS: Final = 16
 _LAST: Final = 10**_DIGITS - 1
 _PAGE: Final = 100
 
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""With a zone: a time without one cannot be compared with ours."""
+
 _encoder: Final = msgspec.json.Encoder()
 _canonical_json: Final = msgspec.json.Encoder(order="sorted")
 
@@ -30,6 +34,23 @@ class NewAuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     actor: str
     payload: dict[str, Any]
+
+
+class SealedEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the hash of an event covers: all but its payload, which has a hash of its own."""
+
+    tenant_id: str
+    aggregate: str
+    version: int
+    type: str
+    time: Instant
+    actor: str
+    payload_hash: str
+    previous_hash: str
+
+    @property
+    def hash(self) -> str:
+        return _digest(self)
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,7 +68,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: int
     type: str
     """What was done: `cancelJob`, `pauseQueue`, `createKey`."""
-    time: datetime
+    time: Instant
     """By the store's clock; never before that of the version before."""
     actor: str
     payload: dict[str, Any]
@@ -59,20 +80,19 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def is_sound(self) -> bool:
         """Whether its hashes match its content. Whether it fits its chain is another check."""
-        return self.payload_hash == _digest(self.payload) and self.hash == self._compute_hash()
+        return self.payload_hash == _digest(self.payload) and self.hash == self.sealed.hash
 
-    def _compute_hash(self) -> str:
-        return _digest(
-            {
-                "tenantId": self.tenant_id,
-                "aggregate": self.aggregate,
-                "version": self.version,
-                "type": self.type,
-                "time": self.time,
-                "actor": self.actor,
-                "payloadHash": self.payload_hash,
-                "previousHash": self.previous_hash,
-            }
+    @property
+    def sealed(self) -> SealedEvent:
+        return SealedEvent(
+            tenant_id=self.tenant_id,
+            aggregate=self.aggregate,
+            version=self.version,
+            type=self.type,
+            time=self.time,
+            actor=self.actor,
+            payload_hash=self.payload_hash,
+            previous_hash=self.previous_hash,
         )
 
 
@@ -92,7 +112,7 @@ def chain_event(
         previous_hash=previous_hash,
         hash="",
     )
-    return msgspec.structs.replace(event, hash=event._compute_hash())
+    return msgspec.structs.replace(event, hash=event.sealed.hash)
 
 
 def next_link(head: AuditEvent | None) -> tuple[int, str]:
@@ -104,7 +124,18 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(_canonical_json.encode(value)).hexdigest()
 
 
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decoder: Final = msgspec.json.Decoder(list[AuditEvent])
+_MEMBERS: Final = frozenset(one.encode_name for one in msgspec.structs.fields(AuditEvent))
+
+
+class FaultyEntry(msgspec.Struct, frozen=True):
+    """A record, or a line of a file, that does not hold what it should."""
+
+    where: str
+    problem: str = "cannot be read"
+    is_lost: bool = True
+    """Whether its events are not known; else they come as well."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -117,11 +148,34 @@ class Block(msgspec.Struct, frozen=True):
     def last(self) -> AuditEvent:
         return self.events[-1]
 
+    @property
+    def fault(self) -> FaultyEntry | None:
+        return find_fault(f"the record {self.record.key}", self.record.value, self.events)
 
-class UnreadableEntry(msgspec.Struct, frozen=True):
-    """A record, or a line of a file, that does not hold what it should."""
 
-    where: str
+def find_fault(where: str, body: bytes, events: Sequence[AuditEvent]) -> FaultyEntry | None:
+    """Find members that no hash covers: those that no event has, and the first of two of a name.
+
+    Other readers of the JSON would see them, and we would not.
+    """
+    as_written = _encoder.encode(events if body[:1] == b"[" else events[0])
+    if body == as_written or not _has_other_members(body):
+        return None
+    return FaultyEntry(where, "has members that no event has, or one twice", is_lost=False)
+
+
+def _has_other_members(body: bytes) -> bool:
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(members := dict(pairs)) < len(pairs):
+            raise ValueError("a member is there twice")
+        return members
+
+    try:
+        data = json.loads(body, object_pairs_hook=read_object)
+    except (ValueError, RecursionError):
+        return True
+    events = data if isinstance(data, list) else [data]
+    return any(event.keys() - _MEMBERS for event in events)
 
 
 class AuditChains:
@@ -162,7 +216,7 @@ class AuditChains:
             NAMESPACE, prefix=prefix, after=after, limit=1
         ):
             block = _read_block(record)
-            if isinstance(block, UnreadableEntry):
+            if isinstance(block, FaultyEntry):
                 raise StoreCorrupt(
                     f"The audit record {record.key} cannot be read.",
                     next_step="See what else is wrong: `gantline audit verify`.",
@@ -172,7 +226,7 @@ class AuditChains:
 
     async def blocks(
         self, tenant_id: str, *, below: int | None = None
-    ) -> AsyncIterator[Block | UnreadableEntry]:
+    ) -> AsyncIterator[Block | FaultyEntry]:
         """Read the blocks that begin below a version, newest first."""
         prefix = _prefix(tenant_id)
         after = _key(tenant_id, below) if below is not None else ""
@@ -185,12 +239,14 @@ class AuditChains:
 
     async def events(
         self, tenant_id: str, *, below: int | None = None
-    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+    ) -> AsyncIterator[AuditEvent | FaultyEntry]:
         """Read the events below a version, newest first; all where none is given."""
         async for block in self.blocks(tenant_id, below=below):
-            if isinstance(block, UnreadableEntry):
+            if isinstance(block, FaultyEntry):
                 yield block
                 continue
+            if fault := block.fault:
+                yield fault
             for event in reversed(block.events):
                 if below is None or event.version < below:
                     yield event
@@ -202,15 +258,12 @@ def make_write(events: list[AuditEvent]) -> RecordWrite:
     return RecordWrite(NAMESPACE, key, _encoder.encode(events), expected=0)
 
 
-def _read_block(record: Record) -> Block | UnreadableEntry:
+def _read_block(record: Record) -> Block | FaultyEntry:
     try:
         events = _decoder.decode(record.value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         events = []
-    # A time without a zone cannot be compared with ours.
-    if not events or any(event.time.tzinfo is None for event in events):
-        return UnreadableEntry(f"the record {record.key}")
-    return Block(record, events)
+    return Block(record, events) if events else FaultyEntry(f"the record {record.key}")
 
 
 def _prefix(tenant_id: str) -> str:

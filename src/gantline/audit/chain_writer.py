@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from gantline.audit.chain import (
     next_link,
 )
 from gantline.contract.audit import ALLOWED, AuditEntry
-from gantline.contract.errors import GantlineError, StoreBusy, StoreUnavailable
+from gantline.contract.errors import StoreBusy, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
 from gantline.contract.store import JobStore
@@ -37,8 +36,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 _WRITE_ATTEMPTS: Final = 3
 _MOST_WAITING: Final = 10_000
-
-_Request = tuple[str, NewAuditEvent]
+_MOST_APPENDERS: Final = 1_000
 
 _KEPT: Final = (
     "action",
@@ -117,72 +115,78 @@ def _to_camel(name: str) -> str:
 
 
 class ChainWriter:
-    """Appends to chains; all events that wait are appended in one write.
+    """Appends to chains; all events of a chain that wait are appended in one write.
+
+    Each chain by itself, so that none waits for the many events of another tenant's.
+    """
+
+    def __init__(self, store: JobStore, *, most_waiting: int = _MOST_WAITING) -> None:
+        self._store = store
+        self._most_waiting = most_waiting
+        self._appenders: dict[tuple[asyncio.AbstractEventLoop, str], _Appender] = {}
+
+    async def append(self, tenant_id: str, event: NewAuditEvent) -> AuditEvent:
+        """Append one durably; raise StoreError where that failed or may have failed."""
+        appender = self._appender(tenant_id)
+        if appender.waiting >= self._most_waiting:
+            raise StoreUnavailable(
+                f"{appender.waiting} entries of the tenant wait to be audited already.",
+                next_step="Try again later.",
+            )
+        return await appender.append(event)
+
+    async def drain(self) -> None:
+        """Wait until all events that were passed in are appended, or have failed."""
+        loop = asyncio.get_running_loop()
+        for key in [key for key in self._appenders if key[0] is loop]:
+            await self._appenders.pop(key).drained()
+
+    def _appender(self, tenant_id: str) -> "_Appender":
+        key = (asyncio.get_running_loop(), tenant_id)
+        if key not in self._appenders:
+            if len(self._appenders) >= _MOST_APPENDERS:
+                in_use = {key: one for key, one in self._appenders.items() if one.waiting}
+                self._appenders = in_use
+            self._appenders[key] = _Appender(self._store, tenant_id)
+        return self._appenders[key]
+
+
+class _Appender:
+    """Appends to one chain.
 
     Each block is written under the key that only the next block can have, so of two writers that
     saw the same head one loses, reads the new head and tries again.
     """
 
-    def __init__(self, store: JobStore, *, most_waiting: int = _MOST_WAITING) -> None:
+    def __init__(self, store: JobStore, tenant_id: str) -> None:
         self._store = store
         self._chains = AuditChains(store)
-        self._most_waiting = most_waiting
-        self._waiting = 0
+        self._tenant_id = tenant_id
+        self._batcher = Batcher(self._append_block, most=MOST_IN_A_BLOCK)
         self._ended_at = 0.0
-        self._batchers: dict[
-            asyncio.AbstractEventLoop, Batcher[_Request, AuditEvent | GantlineError]
-        ] = {}
+        self.waiting = 0
 
-    async def append(self, tenant_id: str, event: NewAuditEvent) -> AuditEvent:
-        """Append one durably; raise StoreError where that failed or may have failed."""
-        if self._waiting >= self._most_waiting:
-            raise StoreUnavailable(
-                f"{self._waiting} entries wait to be audited already.", next_step="Try again later."
-            )
-        self._waiting += 1
+    async def append(self, event: NewAuditEvent) -> AuditEvent:
+        self.waiting += 1
         try:
-            result = await self._batcher().add((tenant_id, event))
+            return await self._batcher.add(event)
         finally:
-            self._waiting -= 1
-        if isinstance(result, GantlineError):
-            raise result
-        return result
+            self.waiting -= 1
 
-    async def drain(self) -> None:
-        """Wait until all events that were passed in are appended, or have failed."""
-        batcher = self._batchers.pop(asyncio.get_running_loop(), None)
-        if batcher is not None:
-            await batcher.drained()
+    async def drained(self) -> None:
+        await self._batcher.drained()
 
-    def _batcher(self) -> Batcher[_Request, AuditEvent | GantlineError]:
-        loop = asyncio.get_running_loop()
-        if loop not in self._batchers:
-            self._batchers[loop] = Batcher(self._append, most=MOST_IN_A_BLOCK)
-        return self._batchers[loop]
-
-    async def _append(self, requests: Sequence[_Request]) -> list[AuditEvent | GantlineError]:
-        """Append one block for each tenant; an error of one chain does not concern the others."""
+    async def _append_block(self, new: Sequence[NewAuditEvent]) -> list[AuditEvent]:
         await self._give_way()
-        events: dict[str, list[NewAuditEvent]] = {}
-        for tenant_id, event in requests:
-            events.setdefault(tenant_id, []).append(event)
-        done: dict[str, list[AuditEvent] | GantlineError] = {}
         for number in range(_MOST_ROUNDS):
-            left = {tenant: new for tenant, new in events.items() if tenant not in done}
-            if not left:
-                break
             if number:
                 await asyncio.sleep(_choose_pause(number) if number > _ROUNDS_WITHOUT_PAUSE else 0)
-            done |= await self._try(left)
-        self._ended_at = asyncio.get_running_loop().time()
-        busy: GantlineError = StoreBusy(
-            "Others kept writing to the audit chain.", next_step="Try again."
-        )
-        results = {
-            tenant: iter(_spread(done.get(tenant, busy), len(new)))
-            for tenant, new in events.items()
-        }
-        return [next(results[tenant]) for tenant, _ in requests]
+            block = await self._build_block(new)
+            (result,) = await self._write([make_write(block)])
+            if isinstance(result, Applied):  # else another writer has appended meanwhile
+                self._ended_at = asyncio.get_running_loop().time()
+                return block
+        raise StoreBusy("Others kept writing to the audit chain.", next_step="Try again.")
 
     async def _give_way(self) -> None:
         """Pause between blocks: else other processes could hardly ever append."""
@@ -190,38 +194,16 @@ class ChainWriter:
         if 0 <= since < _PAUSE_BETWEEN_SECONDS:
             await asyncio.sleep(_PAUSE_BETWEEN_SECONDS - since)
 
-    async def _try(
-        self, events: dict[str, list[NewAuditEvent]]
-    ) -> dict[str, list[AuditEvent] | GantlineError]:
-        """Write a block after each head; leave out the chains to which another has appended."""
-        done: dict[str, list[AuditEvent] | GantlineError] = {}
-        blocks: dict[str, list[AuditEvent]] = {}
+    async def _build_block(self, new: Sequence[NewAuditEvent]) -> list[AuditEvent]:
         now = await self._store.ping()
-        for tenant_id, new in events.items():
-            try:
-                blocks[tenant_id] = await self._build_block(tenant_id, new, now)
-            except GantlineError as error:
-                done[tenant_id] = error
-        try:
-            results = await self._write([make_write(block) for block in blocks.values()])
-        except GantlineError as error:
-            return done | dict.fromkeys(blocks, error)
-        for (tenant_id, block), result in zip(blocks.items(), results, strict=True):
-            if isinstance(result, Applied):
-                done[tenant_id] = block
-        return done
-
-    async def _build_block(
-        self, tenant_id: str, new: list[NewAuditEvent], now: datetime
-    ) -> list[AuditEvent]:
         # Read each time: after a cached head, pruning may have freed the next key.
-        head = await self._chains.head(tenant_id)
+        head = await self._chains.head(self._tenant_id)
         block: list[AuditEvent] = []
         for event in new:
             version, previous_hash = next_link(head)
             head = chain_event(
                 event,
-                tenant_id=tenant_id,
+                tenant_id=self._tenant_id,
                 version=version,
                 time=max(now, head.time) if head else now,
                 previous_hash=previous_hash,
@@ -245,9 +227,3 @@ def _choose_pause(number: int) -> float:
     doublings = number - _ROUNDS_WITHOUT_PAUSE
     longest = min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
     return random() * longest
-
-
-def _spread(
-    result: list[AuditEvent] | GantlineError, count: int
-) -> Sequence[AuditEvent | GantlineError]:
-    return [result] * count if isinstance(result, GantlineError) else result

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from gantline.audit.chain import AuditChains, Block, NewAuditEvent, UnreadableEntry
+from gantline.audit.chain import AuditChains, Block, FaultyEntry, NewAuditEvent
 from gantline.audit.chain_writer import ChainWriter
-from gantline.audit.verification import PRUNED, Finding, Removed, Verifier
+from gantline.audit.verification import PRUNED, SHORTEST_AGE, Finding, Removed, Verifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
@@ -17,8 +17,6 @@ from gantline.runtime import new_uuid
 _log = logging.getLogger("gantline.audit")
 
 DEFAULT_RETENTION: Final = timedelta(days=400)
-SHORTEST_AGE: Final = timedelta(hours=1)
-"""What is younger is not removed: a writer may be about to append after it."""
 _OVERDUE: Final = timedelta(days=1)
 _DELETED_AT_ONCE: Final = 100
 
@@ -60,8 +58,7 @@ class AuditPruner:
         if findings:
             return AuditPruned(tenant_id=tenant_id, count=0, findings=findings)
         removed = Removed(
-            through=last.last.version,
-            hash=last.last.hash,
+            last=last.last.sealed,
             count=sum(len(block.events) for block in old),
             before=before,
             actor=actor,
@@ -95,12 +92,14 @@ class AuditPruner:
 
     async def _verify(self, tenant_id: str, last: Block) -> tuple[list[Block], list[Finding]]:
         """Verify all of a chain; return the blocks up to the last that is to be removed."""
-        verifier = Verifier(tenant_id)
+        verifier = Verifier(tenant_id, now=await self._store.ping())
         old: list[Block] = []
         async for block in self._chains.blocks(tenant_id):
-            if isinstance(block, UnreadableEntry):
+            if isinstance(block, FaultyEntry):
                 verifier.add(block)
                 continue
+            if fault := block.fault:
+                verifier.add(fault)
             if block.last.version <= last.last.version:
                 old.append(block)
             for event in reversed(block.events):

@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from gantline.audit.retention import DEFAULT_RETENTION, SHORTEST_AGE
+from gantline.audit.retention import DEFAULT_RETENTION
+from gantline.audit.verification import SHORTEST_AGE
 from gantline.contract.audit import AuditSink
 from gantline.contract.bounds import CheckedStruct, check_span
 

@@ -1,22 +1,31 @@
 """Verification: reads a chain from its end to its beginning and names what does not fit."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from gantline.audit.chain import FIRST_PREVIOUS, AuditEvent, UnreadableEntry
+from gantline.audit.chain import (
+    DECODE_ERRORS,
+    FIRST_PREVIOUS,
+    AuditEvent,
+    FaultyEntry,
+    Instant,
+    SealedEvent,
+    find_fault,
+)
 from gantline.contract.errors import InvalidInput
 
 PRUNED: Final = "pruneAudit"
 """The type of the events that stand for what retention has removed."""
+SHORTEST_AGE: Final = timedelta(hours=1)
+"""What is younger is not removed: a writer may be about to append after it."""
 LONGEST_LINE: Final = 1 << 20
 """The limit for a line of an exported file; an event stays far below."""
-
-Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-"""With a zone: a time without one cannot be compared with ours."""
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+"""By how much the store's clock may be ahead of that of the verifier."""
 
 
 class FindingKind(StrEnum):
@@ -55,14 +64,20 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What retention has removed: all events through a version, which had this hash."""
+    """What retention has removed: all events up to the last one, which proves how old they were.
 
-    through: int
-    hash: str
+    Its hash is in the event after it, and covers its time; and times only grow along a chain.
+    """
+
+    last: SealedEvent
     count: int
     before: Instant
     actor: str = ""
     """Who removed it: the actor of the event that says so."""
+
+    @property
+    def through(self) -> int:
+        return self.last.version
 
 
 class ChainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -85,25 +100,29 @@ class Verifier:
     something is missing.
     """
 
-    def __init__(self, tenant_id: str, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(
+        self, tenant_id: str, checkpoint: Checkpoint | None = None, *, now: datetime
+    ) -> None:
         self._tenant_id = tenant_id
         self._checkpoint = checkpoint
+        self._now = now
         self._waiting: AuditEvent | None = None
         self._newer: AuditEvent | None = None
         self._trusts_newer = True
         self._gaps: list[tuple[int, int]] = []
         self._strays: list[AuditEvent] = []
-        self._removed: list[Removed] = []
+        self._removed: dict[int, Removed] = {}
         self._findings: list[Finding] = []
         self._events = 0
         self._first: int | None = None
         self._last: int | None = None
 
-    def add(self, event: AuditEvent | UnreadableEntry) -> None:
-        if isinstance(event, UnreadableEntry):
-            self._check_waiting(None)
-            self._find(FindingKind.EDITED, None, f"{event.where} cannot be read")
-            self._trusts_newer = False
+    def add(self, event: AuditEvent | FaultyEntry) -> None:
+        if isinstance(event, FaultyEntry):
+            self._find(FindingKind.EDITED, None, f"{event.where} {event.problem}")
+            if event.is_lost:
+                self._check_waiting(None)
+                self._trusts_newer = False
             return
         self._events += 1
         self._check_waiting(event)
@@ -126,7 +145,7 @@ class Verifier:
 
     @property
     def _furthest(self) -> Removed | None:
-        return max(self._removed, key=lambda one: one.through, default=None)
+        return self._removed[max(self._removed)] if self._removed else None
 
     # -- event by event ---------------------------------------------------------------------------
 
@@ -167,17 +186,37 @@ class Verifier:
 
     def _accept(self, event: AuditEvent, problem: str | None = None) -> None:
         """Let the next older event fit this one; by its version alone, if this one was changed."""
+        newer = self._newer if self._trusts_newer and not problem else None
+        if newer and newer.time < event.time:
+            self._find(FindingKind.EDITED, newer, "its time is before that of an older event")
         self._newer, self._trusts_newer = event, problem is None
         self._last = event.version if self._last is None else self._last
         self._first = event.version
         if problem:
             self._find(FindingKind.EDITED, event, problem)
             return
+        if (gone := self._removed.get(event.version)) and gone.last != event.sealed:
+            self._find(FindingKind.EDITED, event, "it is another one than is said to be removed")
         if event.type == PRUNED and (removed := _read_removed(event)):
-            self._removed.append(removed)
+            if lie := self._find_lie(event, removed):
+                self._find(FindingKind.EDITED, event, lie)
+            self._removed.setdefault(removed.through, removed)
         known = self._checkpoint
         if known and event.version == known.version and event.hash != known.hash:
             self._find(FindingKind.EDITED, event, "it is another one than in the checkpoint")
+
+    def _find_lie(self, event: AuditEvent, removed: Removed) -> str | None:
+        """Whether an event that says what was removed cannot have been written by retention."""
+        known = self._removed.get(removed.through, removed)
+        if event.time - self._now > _CLOCKS_DIFFER:
+            return "it says that it was written at a time that is still to come"
+        if event.time - removed.before < SHORTEST_AGE:
+            return "it removed what was not an hour old"
+        if removed.last.time >= removed.before:
+            return "it removed what was younger than it says"
+        if removed.through >= event.version or removed.last != known.last:
+            return "it removed what was not there to be removed"
+        return None
 
     # -- at the end -------------------------------------------------------------------------------
 
@@ -189,8 +228,8 @@ class Verifier:
         if removed_through < oldest.version - 1:
             self._gaps.append((removed_through + 1, oldest.version - 1))
             return
-        known = {one.through: one.hash for one in self._removed} | {0: FIRST_PREVIOUS}
-        before = known.get(oldest.version - 1)
+        gone = self._removed.get(oldest.version - 1)
+        before = gone.last.hash if gone else FIRST_PREVIOUS if oldest.version == 1 else None
         if self._trusts_newer and before is not None and before != oldest.previous_hash:
             detail = "it was written after another one than the chain says"
             self._find(FindingKind.EDITED, oldest, detail)
@@ -249,13 +288,14 @@ class Verifier:
 
 async def verify_chain(
     tenant_id: str,
-    events: AsyncIterator[AuditEvent | UnreadableEntry],
+    events: AsyncIterator[AuditEvent | FaultyEntry],
     *,
+    now: datetime,
     checkpoint: Checkpoint | None = None,
     progress: Callable[[int], Any] = lambda count: None,
 ) -> ChainReport:
     """Verify a chain whose events come newest first; `progress` is called after each."""
-    verifier = Verifier(tenant_id, checkpoint)
+    verifier = Verifier(tenant_id, checkpoint, now=now)
     count = 0
     async for event in events:
         verifier.add(event)
@@ -287,7 +327,6 @@ def _split_range(first: int, last: int, others: set[int]) -> list[tuple[int, int
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
 
 
-_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _event_decoder: Final = msgspec.json.Decoder(AuditEvent)
 _checkpoint_decoder: Final = msgspec.json.Decoder(Checkpoint)
 
@@ -296,13 +335,17 @@ def encode_line(thing: AuditEvent | Checkpoint) -> bytes:
     return msgspec.json.encode(thing) + b"\n"
 
 
-def read_events(lines: Iterable[bytes]) -> Iterator[AuditEvent | UnreadableEntry]:
+def read_events(lines: Iterable[bytes]) -> Iterator[AuditEvent | FaultyEntry]:
     """Read the events of an export, in its order."""
     for number, line in enumerate(lines, start=1):
         try:
-            yield _event_decoder.decode(line)
-        except _DECODE_ERRORS:
-            yield UnreadableEntry(f"line {number}")
+            event = _event_decoder.decode(line)
+        except DECODE_ERRORS:
+            yield FaultyEntry(f"line {number}")
+            continue
+        yield event
+        if fault := find_fault(f"line {number}", line.strip(), [event]):
+            yield fault
 
 
 def read_checkpoints(lines: Iterable[bytes]) -> dict[str, Checkpoint]:
@@ -311,7 +354,7 @@ def read_checkpoints(lines: Iterable[bytes]) -> dict[str, Checkpoint]:
     for number, line in enumerate(lines, start=1):
         try:
             one = _checkpoint_decoder.decode(line)
-        except _DECODE_ERRORS:
+        except DECODE_ERRORS:
             raise InvalidInput(
                 f"Line {number} of the checkpoint file is no checkpoint.",
                 next_step="Make one with `gantline audit checkpoint`.",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
+from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, FaultyEntry
 from gantline.audit.retention import AuditPruned, AuditPruner
 from gantline.audit.verification import (
     LONGEST_LINE,
@@ -27,6 +27,7 @@ from gantline.cli.options import instant_or_span
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
+from gantline.contract.clock import Clock
 from gantline.contract.errors import InvalidInput
 
 _COLUMNS: Final = Columns(
@@ -72,14 +73,14 @@ async def list_(cli: Cli, /, limit: int, everywhere: bool, **chosen_by: Any) -> 
 
 
 async def _first(
-    events: AsyncIterator[AuditEvent | UnreadableEntry], audit_filter: AuditFilter, limit: int
+    events: AsyncIterator[AuditEvent | FaultyEntry], audit_filter: AuditFilter, limit: int
 ) -> list[AuditEvent]:
     found: list[AuditEvent] = []
     report, count = _progress_line("looked at"), 0
     async for event in events:
         count += 1
         report(count)
-        if isinstance(event, UnreadableEntry):
+        if isinstance(event, FaultyEntry):
             _warn(event)
             continue
         if len(found) == limit or audit_filter.is_past(event):
@@ -105,26 +106,27 @@ async def verify(
     """Verify that no entry was changed, added, moved or removed; exit with 1 if one was."""
     known = read_checkpoints(_lines(checkpoints)) if checkpoints else {}
     if files:
-        results = _verified_files(files, known, everywhere=everywhere)
+        results = _verified_files(files, known, everywhere=everywhere, now=cli.clock.now())
     else:
         async with cli.backend() as backend:
-            results = await _verified_chains(backend, known, everywhere=everywhere)
+            results = await _verified_chains(backend, known, everywhere=everywhere, clock=cli.clock)
     _report(cli, results)
 
 
 async def _verified_chains(
-    backend: Backend, known: dict[str, Checkpoint], *, everywhere: bool
+    backend: Backend, known: dict[str, Checkpoint], *, everywhere: bool, clock: Clock
 ) -> list[ChainReport]:
     tenants = await backend.audited_tenants(everywhere=everywhere)
     if everywhere or not tenants:  # one whose chain is gone altogether is not among them
         tenants = [*tenants, *sorted(set(known) - set(tenants))]
     return [
-        await _verified_chain(backend, tenant_id, known.get(tenant_id)) for tenant_id in tenants
+        await _verified_chain(backend, tenant_id, known.get(tenant_id), clock)
+        for tenant_id in tenants
     ]
 
 
 async def _verified_chain(
-    backend: Backend, tenant_id: str, known: Checkpoint | None
+    backend: Backend, tenant_id: str, known: Checkpoint | None, clock: Clock
 ) -> ChainReport:
     """What is found is looked at once more: old events may have been pruned while they were read,
     and the event that says so was not there yet."""
@@ -132,6 +134,7 @@ async def _verified_chain(
         result = await verify_chain(
             tenant_id,
             backend.audit_trail(tenant_id),
+            now=clock.now(),
             checkpoint=known,
             progress=_progress_line("verified"),
         )
@@ -141,22 +144,23 @@ async def _verified_chain(
 
 
 def _verified_files(
-    files: Sequence[Path], known: dict[str, Checkpoint], *, everywhere: bool
+    files: Sequence[Path], known: dict[str, Checkpoint], *, everywhere: bool, now: datetime
 ) -> list[ChainReport]:
-    results = [one for file in files for one in _verified_file(file, known)]
+    results = [one for file in files for one in _verified_file(file, known, now)]
     if everywhere or not results:  # one whose chain is gone altogether is in none of them
         there = {one.tenant_id for one in results}
-        results += [Verifier(one, known[one]).finish() for one in sorted(set(known) - there)]
+        gone = sorted(set(known) - there)
+        results += [Verifier(one, known[one], now=now).finish() for one in gone]
     return results
 
 
-def _verified_file(file: Path, known: dict[str, Checkpoint]) -> list[ChainReport]:
+def _verified_file(file: Path, known: dict[str, Checkpoint], now: datetime) -> list[ChainReport]:
     verifiers: dict[str, Verifier] = {}
     report, last = _progress_line("verified"), ""
     for count, event in enumerate(read_events(_lines(file)), start=1):
         last = event.tenant_id if isinstance(event, AuditEvent) else last
         if last not in verifiers:
-            verifiers[last] = Verifier(last, known.get(last))
+            verifiers[last] = Verifier(last, known.get(last), now=now)
         verifiers[last].add(event)
         report(count)
     return [verifier.finish() for verifier in verifiers.values()]
@@ -188,18 +192,18 @@ def _report(cli: Cli, results: Sequence[ChainReport]) -> None:
 async def export(cli: Cli, /, everywhere: bool) -> None:
     """Print the whole trail as JSON lines, newest first, for `verify --file` and other tools."""
     async with cli.backend() as backend:
-        report, count, unreadable = _progress_line("exported"), 0, 0
+        report, count, faulty = _progress_line("exported"), 0, 0
         for tenant_id in await backend.audited_tenants(everywhere=everywhere):
             async for event in backend.audit_trail(tenant_id):
-                if isinstance(event, UnreadableEntry):
-                    unreadable += 1
+                if isinstance(event, FaultyEntry):
+                    faulty += 1
                     _warn(event)
                     continue
                 click.echo(encode_line(event), nl=False)
                 count += 1
                 report(count)
     say(f"{counted(count, 'event')}.")
-    if unreadable:
+    if faulty:
         sys.exit(FAILED)
 
 
@@ -258,8 +262,8 @@ def _row(event: AuditEvent) -> dict[str, Any]:
     }
 
 
-def _warn(unreadable: UnreadableEntry) -> None:
-    say(f"Warning: {unreadable.where} cannot be read. See `gantline audit verify`.")
+def _warn(faulty: FaultyEntry) -> None:
+    say(f"Warning: {faulty.where} {faulty.problem}. See `gantline audit verify`.")
 
 
 def _named(tenant_id: str) -> str:

@@ -14,7 +14,7 @@ from gantline.api.documents import (
     StatusDocument,
 )
 from gantline.api.searching import FindOptions
-from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, UnreadableEntry
+from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, FaultyEntry
 from gantline.cli.backend import Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.talk import notice_when_slow, say
 from gantline.client import RedriveByFilter
@@ -226,7 +226,7 @@ class ServerBackend(AsyncClient):
 
     def audit_trail(
         self, tenant_id: str, audit_filter: AuditFilter = EVERYTHING
-    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+    ) -> AsyncIterator[AuditEvent | FaultyEntry]:
         return self.audit_events(
             aggregate=audit_filter.aggregate,
             actor=audit_filter.actor,

@@ -30,7 +30,7 @@ from gantline.api.views import (
     listed_job,
     status_document,
 )
-from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, UnreadableEntry
+from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, FaultyEntry
 from gantline.auth.action import Action
 from gantline.cli.backend import MOST_EVENTS, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.prepare import prepare
@@ -317,7 +317,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     def audit_trail(
         self, tenant_id: str, audit_filter: AuditFilter = EVERYTHING
-    ) -> AsyncIterator[AuditEvent | UnreadableEntry]:
+    ) -> AsyncIterator[AuditEvent | FaultyEntry]:
         """The audit chain of a tenant, newest first; it may hold more than was asked for."""
         return AuditChains(self._store).events(tenant_id)
 

@@ -10,7 +10,7 @@ from gantline.api.documents import AuditPage
 from gantline.api.operation import Operations
 from gantline.api.paging import bad_cursor, pack, page_response, unpack
 from gantline.api.requests import AuditQuery
-from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, UnreadableEntry
+from gantline.audit.chain import AuditChains, AuditEvent, AuditFilter, FaultyEntry
 
 _MOST_LOOKED_AT: Final = 2_000
 # Version of the layout, version of the event.
@@ -41,7 +41,7 @@ class AuditTrail(Operations):
         items: list[AuditEvent] = []
         last, looked_at = below, 0
         async for event in AuditChains(self._jobs.store).events(tenant_id, below=below):
-            if isinstance(event, UnreadableEntry):
+            if isinstance(event, FaultyEntry):
                 continue
             if len(items) == limit or looked_at == _MOST_LOOKED_AT:
                 return items, last
