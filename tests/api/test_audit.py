@@ -1,6 +1,7 @@
 """The audit trail over HTTP: what was done is there to be read, by whom it concerns."""
 
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -71,6 +72,41 @@ async def test_who_tried_is_in_his_own_tenants_trail_and_learns_nothing(
     assert "eve" not in str(await listed(ask, "admin"))
 
 
+async def test_ids_that_a_redrive_names_and_may_not_are_audited(ask: Asker, done: str) -> None:
+    """Also in a dry run: that reads as well."""
+    nothing = str(uuid4())
+    for who, body in (
+        ("eve", {"jobIds": [done, nothing]}),
+        ("eve", {"jobIds": [done], "dryRun": True}),
+        ("bob", {"jobIds": [done]}),
+    ):
+        response = await ask(who, "POST", "/api/dead-letters/redrive", body)
+        assert (response.status_code, response.json()["matching"]) == (200, 0)
+    refused = [one for one in await listed(ask, "eve") if one["payload"]["outcome"] == "hidden"]
+    assert refused[0]["type"] == "redriveDeadLetters"
+    assert refused[0]["payload"]["jobId"] == done
+    assert ("user:bob", "redriveDeadLetters", "forbidden") in told(await listed(ask, "admin"))
+
+
+async def test_a_redrive_that_matches_nothing_is_audited(ask: Asker) -> None:
+    body = {"jobTypes": ["mail"]}
+    path = "/api/dead-letters/redrive"
+    assert (await ask("operator", "POST", path, body)).json()["matching"] == 0
+    (item,) = await listed(ask, "admin")
+    assert told([item]) == [("user:operator", "redriveDeadLetters", "allowed")]
+    assert item["payload"]["details"] == {"filter": {**body, "limit": 100}, "matching": 0}
+    assert (await ask("operator", "POST", path, {**body, "dryRun": True})).status_code == 200
+    assert len(await listed(ask, "admin")) == 1
+
+
+async def test_ids_that_a_stream_names_and_may_not_are_audited(api: Api, done: str) -> None:
+    async with asker_of(api) as ask:
+        head = await ask("eve", "HEAD", f"/api/events?jobId={done}")
+        assert head.status_code == 200
+        types = told(await listed(ask, "eve"))
+        assert types[0] == ("user:eve", "followJobs", "hidden")
+
+
 async def test_who_could_not_be_told_is_in_no_tenants_trail(
     ask: Asker, jobs: Gantline, done: str
 ) -> None:
@@ -111,7 +147,9 @@ async def test_it_is_filtered(ask: Asker, jobs: Gantline, clock: FakeClock, done
         assert [item["version"] for item in await listed(ask, "admin", f"?{query}")] == versions
 
 
-async def test_it_comes_in_pages_that_fit_together(ask: Asker, jobs: Gantline, done: str) -> None:
+async def test_it_comes_in_pages_that_fit_together(
+    ask: Asker, jobs: Gantline, clock: FakeClock, done: str
+) -> None:
     for number in range(5):
         await ask("system", "POST", f"/api/queues/q{number}/pause")
     everything = await listed(ask, "system")
@@ -123,7 +161,7 @@ async def test_it_comes_in_pages_that_fit_together(ask: Asker, jobs: Gantline, d
         link = response.headers.get("link", "")
         path = link.partition(">")[0].removeprefix("<")
     assert found == everything
-    verifier = Verifier("default")
+    verifier = Verifier("default", now=clock.now())
     for item in found:
         verifier.add(msgspec.convert(item, AuditEvent))
     assert (verifier.finish().events, verifier.finish().findings) == (5, [])

@@ -5,9 +5,21 @@ from fastapi import FastAPI
 
 from gantline import Gantline
 from gantline.api import ApiSettings
-from tests.api.application import ByName
+from gantline.auth.authenticator import Credentials
+from gantline.auth.principal import Principal
+from tests.api.application import PRINCIPALS, AuditKept, ByName
 from tests.api.conftest import asker_of
 from tests.api.test_submit import MAIL
+
+
+class BySession:
+    """Cookie: session=<one of PRINCIPALS>, which a browser sends by itself."""
+
+    challenge = 'Bearer realm="test"'
+
+    async def authenticate(self, credentials: Credentials) -> Principal | None:
+        return PRINCIPALS.get(credentials.cookies.get("session", ""))
+
 
 PAUSE = "/api/queues/default/pause"
 SHOP = "https://shop.example"
@@ -34,6 +46,20 @@ async def test_a_page_elsewhere_changes_nothing(jobs: Gantline, headers: dict[st
             assert (response.status_code, response.json()["errorCode"]) == (403, "FORBIDDEN")
             assert "another origin" in response.json()["detail"]
         assert (await ask(None, "GET", "/api/jobs", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE)
+async def test_what_a_page_elsewhere_tried_is_audited_as_its_users(
+    jobs: Gantline, audit: AuditKept, headers: dict[str, str]
+) -> None:
+    async with asker_of(jobs.api(authenticator=BySession(), audit=audit)) as ask:
+        sent = headers | {"cookie": "session=alice"}
+        assert (await ask(None, "POST", "/api/jobs", MAIL, headers=sent)).status_code == 403
+        (entry,) = audit.entries
+        assert (entry.actor, entry.actor_tenant) == ("user:alice", "acme")
+        assert (entry.operation, entry.outcome) == ("submitJob", "forbidden")
+        assert entry.what == f"origin:{headers.get('origin', '?')}"
+        assert (await ask(None, "POST", "/api/jobs", MAIL, headers=headers)).status_code == 401
 
 
 @pytest.mark.parametrize("headers", HERE)

@@ -1,15 +1,18 @@
 """gantline audit: what commands do is written down; the trail is read, proved, kept and pruned."""
 
 import json
+import os
+import pwd
 import sqlite3
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from gantline.audit.chain import NewAuditEvent, chain_event
-from gantline.audit.verification import encode_line
+from gantline.audit.chain import FIRST_PREVIOUS, NewAuditEvent, chain_event
+from gantline.audit.verification import Removed, encode_line
 from gantline.auth.peppers import PEPPER_VARIABLE
 from tests.cli.conftest import Place, assert_bad_option, assert_refused
 from tests.cli.test_keys import PEPPER
@@ -95,10 +98,35 @@ def test_every_command_that_changes_something_is_written_down(place: Place) -> N
 
 
 def test_who_did_it_is_told_with_his_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("getpass.getuser", lambda: "me")
     monkeypatch.setattr("socket.gethostname", lambda: "here")
     paused(place, 1)
-    assert trail(place)[0]["actor"] == "cli:me@here"
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert trail(place)[0]["actor"] == f"cli:{user}@here"
+
+
+def test_no_variable_says_who_did_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+        monkeypatch.setenv(name, "somebody-else")
+    paused(place, 1)
+    assert "somebody-else" not in trail(place)[0]["actor"]
+
+
+def test_a_user_without_a_name_is_a_number(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    paused(place, 1)
+    assert trail(place)[0]["actor"].startswith(f"cli:{os.getuid()}@")
+
+
+def test_a_redrive_that_matches_nothing_is_written_down(place: Place) -> None:
+    assert place.json("dead", "redrive", "--type", "t", "--yes") == {"matching": 0}
+    (event,) = trail(place)
+    assert (event["type"], event["aggregate"]) == ("redriveDeadLetters", "dead-letters")
+    assert event["payload"]["details"] == {"filter": {"jobTypes": ["t"]}, "matching": 0}
+    place.json("dead", "redrive", "--all", "--dry-run")
+    assert len(trail(place)) == 1
 
 
 def test_looking_is_not_written_down(place: Place) -> None:
@@ -194,6 +222,22 @@ def test_what_was_changed_is_named_and_the_exit_code_says_so(place: Place) -> No
     assert "edited" in table.stdout
 
 
+def test_what_no_hash_covers_is_found_in_the_store_and_in_an_export(place: Place) -> None:
+    paused(place, 3)
+    exported = place.folder / "trail.jsonl"
+    exported.write_text(place.run("audit", "export").stdout, encoding="utf-8")
+    rewrite(place, '"aggregate":"queue:q1"', '"note":"x","aggregate":"queue:q1"')
+    lines = exported.read_text(encoding="utf-8")
+    twice = lines.replace('"aggregate":"queue:q1"', '"actor":"x","aggregate":"queue:q1"')
+    exported.write_text(twice, encoding="utf-8")
+    for words in ([], ["--file", str(exported)]):
+        result = place.run("-o", "json", "audit", "verify", *words)
+        (finding,) = json.loads(result.stdout)
+        assert (result.exit_code, finding["what"]) == (1, "edited")
+        assert "has members that no event has, or one twice" in finding["detail"]
+    assert "members that no event has" in place.run("audit", "list").stderr
+
+
 def test_an_export_is_proved_without_the_store(place: Place) -> None:
     paused(place, 3)
     place.json("--tenant", "shop", "queue", "pause", "q")
@@ -283,7 +327,7 @@ def test_pruning_asks_and_keeps_what_is_young_or_changed(place: Place) -> None:
     assert place.json("audit", "prune", "--before", "2h", "--yes") == [
         {"tenantId": "default", "count": 0, "through": None, "findings": 0}
     ]
-    rewrite(place, '"time":"2', '"time":"2020-01-01T00:00:00Z","was":"2')
+    rewrite(place, '"time":"2', '"time":"1')
     result = place.run("-o", "json", "audit", "prune", "--before", "400d", "--yes")
     assert (result.exit_code, json.loads(result.stdout)[0]["findings"]) == (1, 3)
     assert "evidence" in result.stderr
@@ -344,9 +388,16 @@ def test_times_without_a_zone_are_none(place: Place) -> None:
 
 
 def test_a_trail_says_nothing_to_the_terminal(place: Place) -> None:
-    paused(place, 1)
-    event = json.loads(place.run("audit", "export").stdout)
-    details = {"through": 1, "hash": event["hash"], "count": 1, "before": event["time"]}
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    first = chain_event(
+        NewAuditEvent(aggregate="", type="", actor="", payload={}),
+        tenant_id="default",
+        version=1,
+        time=day,
+        previous_hash=FIRST_PREVIOUS,
+    )
+    removed = Removed(last=first.sealed, count=1, before=day + timedelta(hours=1))
+    details = msgspec.to_builtins(removed)
     new = NewAuditEvent(
         aggregate="audit", type="pruneAudit", actor="\x07", payload={"details": details}
     )
@@ -354,8 +405,8 @@ def test_a_trail_says_nothing_to_the_terminal(place: Place) -> None:
         new,
         tenant_id="default",
         version=2,
-        time=datetime.fromisoformat(event["time"]),
-        previous_hash=event["hash"],
+        time=day + timedelta(hours=2),
+        previous_hash=first.hash,
     )
     file = place.folder / "trail.jsonl"
     file.write_bytes(encode_line(forged))

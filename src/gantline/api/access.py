@@ -3,7 +3,7 @@
 Another tenant's job is answered like one that is not there, after the same calls of the store.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -74,11 +74,25 @@ class Access:
         job_id, action = call.job_id, call.right
         job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
+        call.is_decided = True
         if verdict is Decision.ALLOWED and job is not None:
             return job
         if verdict is Decision.FORBIDDEN:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
+
+    async def jobs(
+        self, call: Call, job_ids: Sequence[UUID], *, tenant_id: str
+    ) -> list[JobSnapshot]:
+        """Those jobs that the caller may do this to; that others were named is audited."""
+        found: list[JobSnapshot] = []
+        named = await self._jobs.store.get(job_ids, tenant_id=tenant_id)
+        for job_id, job in zip(job_ids, named, strict=True):
+            if job is not None and await self.may(call, call.right, Target.of(job.job)):
+                found.append(job)
+            else:
+                await self._gate.to_job(call.principal, call.right, job_id, job, asker=call.asker)
+        return found
 
     async def allowed(self, call: Call, job: JobSnapshot) -> None:
         """Raise unless the caller may do this to a job that was found; it is audited."""
@@ -121,6 +135,7 @@ class Access:
         verdict = await self._gate.to_target(
             call.principal, action, target, what=what, details=details, asker=call.asker
         )
+        call.is_decided = call.is_decided or verdict is not Decision.ALLOWED
         if verdict is Decision.HIDDEN:
             raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
         if verdict is not Decision.ALLOWED:

@@ -48,6 +48,8 @@ class Call(Request):
         """Whether all that was sent has arrived and been read."""
         self.is_known_already = False
         """Whether a web framework gave the principal, so that it cannot be checked again."""
+        self.is_decided = False
+        """Whether the gate has decided about the job that is named, or has refused."""
         self.operation = ""
         """What is asked for, for the audit log."""
         self.response_headers = [

@@ -19,14 +19,16 @@ from gantline.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parame
 from gantline.api.rate_limiter import RateLimiter
 from gantline.api.responses import Responses
 from gantline.auth.authenticator import Authenticator
-from gantline.auth.gate import Gate
+from gantline.auth.gate import Decision, Gate
 from gantline.auth.principal import Principal
 from gantline.contract.errors import (
     Code,
     GantlineError,
     InvalidCredentials,
+    JobNotFound,
     NotAuthenticated,
     SubmitRefused,
+    WebhookNotFound,
 )
 
 _log = logging.getLogger("gantline.api")
@@ -94,12 +96,11 @@ class Dispatcher:
             return call, invalid_parameter("Host", "is not a name by which this API may be called")
         if self._under_way >= self._settings.most_at_once:
             return call, Refused(ApiCode.OVERLOADED, "Too many requests are under way.")
-        if scope["method"] not in _READING and self._is_forged(headers):
-            return call, Refused(Code.FORBIDDEN, _FORGED)
         return call, None
 
-    def _is_forged(self, headers: dict[str, str]) -> bool:
+    def _is_forged(self, call: Call) -> bool:
         """Whether a page elsewhere may have had a browser send it, with its user's own rights."""
+        headers = call.joined_headers
         return (
             request_headers.is_from_elsewhere(headers)
             and not request_headers.has_key_or_token(headers)
@@ -142,6 +143,8 @@ class Dispatcher:
             call.is_known_already = principal is not None
             call.principal = principal or await self._principal(operation, call)
             await self._limiter.admit(call)
+            if call.method not in _READING and self._is_forged(call):
+                raise await self._forged(call)
         limit = self._settings.max_body_bytes
         if operation.read is not None:
             await operation.read(call, limit)
@@ -151,7 +154,11 @@ class Dispatcher:
             check_json(call.joined_headers)
             call.sent = decode(operation.body, await call.read_body(limit=limit))
         call.is_read = True
-        return await operation.run(call)
+        try:
+            return await operation.run(call)
+        except (JobNotFound, WebhookNotFound):
+            await self._audit_missing(operation, call)
+            raise
 
     # -- the caller -------------------------------------------------------------------------------
 
@@ -168,6 +175,21 @@ class Dispatcher:
             error = found
         await self._gate.record_unauthenticated(operation.name, error, asker=call.asker)
         raise self._challenging(error)
+
+    async def _forged(self, call: Call) -> Refused:
+        """Audit it as its user's, in whose chain it belongs."""
+        what = f"origin:{call.joined_headers.get('origin', '?')}"
+        await self._gate.record_refused(
+            call.principal, call.right, Decision.FORBIDDEN, what=what, asker=call.asker
+        )
+        return Refused(Code.FORBIDDEN, _FORGED)
+
+    async def _audit_missing(self, operation: Operation, call: Call) -> None:
+        """Audit that an id was sent which is none here, where no decision about it was."""
+        if operation.right is not None and not call.is_decided:
+            await self._gate.record_refused(
+                call.principal, call.right, Decision.HIDDEN, what=call.path, asker=call.asker
+            )
 
     def _challenging(self, error: NotAuthenticated) -> Refused:
         challenge = self._authenticator.challenge or "Bearer"

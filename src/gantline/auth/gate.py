@@ -128,6 +128,13 @@ class Gate:
             )
         )
 
+    async def record_refused(
+        self, principal: Principal, action: Action, decision: Decision, *, what: str, asker: Asker
+    ) -> None:
+        """Audit what was refused for another reason than a right, or was not there."""
+        here = Target(tenant_id=principal.tenant_id)
+        await self._record(principal, action, decision, here, asker=asker, what=what)
+
     async def _decide(self, principal: Principal, action: Action, target: Target) -> Decision:
         if await self.authorizer.may(principal, action, target):
             return Decision.ALLOWED

@@ -131,6 +131,8 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
     selection = _selection(**chosen_by)
     async with cli.backend() as backend:
         chosen = await selection.find(backend)
+        if not (chosen or dry_run):
+            await backend.redrive_dead([], selection.chosen_by)  # that it was asked for is audited
         # What is named and can be undone needs no question.
         if not await _confirmed(
             cli, "redrive", chosen, dry_run=dry_run, yes=yes or selection.by_id

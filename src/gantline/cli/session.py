@@ -1,9 +1,9 @@
 """What every command starts with: settings, store or server, application, audit."""
 
 import asyncio
-import getpass
 import importlib
 import os
+import pwd
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -118,18 +118,24 @@ class Cli:
 
     @property
     def actor(self) -> str:
-        """Who acts, for the log and the audit trail."""
+        """Who acts, for the log and the audit trail: as the system knows him, whatever variables
+        like USER say."""
         try:
-            user = getpass.getuser()
-        except (KeyError, OSError):
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
             user = str(os.getuid())
         return f"cli:{user}@{socket.gethostname()}"
 
-    def audit(self, store: JobStore) -> CliAudit:
-        """Where what this command does is written down, before it is done."""
+    def audit(self, store: JobStore, tenant_id: str | None = None) -> CliAudit:
+        """Where what this command does is written down, before it is done.
+
+        `tenant_id`: where it is done to another tenant than the one that is meant.
+        """
         asks_app = self.settings["app"] and not self._is_settled
         sink = self.app().audit_of(store) if asks_app else StoreAudit(store)
-        return CliAudit(sink, actor=self.actor, tenant_id=self.tenant, clock=self.clock)
+        return CliAudit(
+            sink, actor=self.actor, tenant_id=tenant_id or self.tenant, clock=self.clock
+        )
 
     @asynccontextmanager
     async def backend(self, *, create: bool = False) -> AsyncIterator[Backend]:

@@ -55,7 +55,7 @@ class DeadLetters(Operations):
         asked: RedriveByFilter = call.sent
         _check_choice(asked)
         chosen, more = await self._chosen(call, asked)
-        if chosen and not asked.dry_run:
+        if not asked.dry_run:
             await self._audited(call, asked, chosen)
         items = [] if asked.dry_run else await self._redriven(call, chosen)
         redriven = sum(item.redriven for item in items)
@@ -74,9 +74,8 @@ class DeadLetters(Operations):
         tenant_id, visible_to = await self._access.visible(call, asked.tenant_id)
         if asked.job_ids:
             ids = list(dict.fromkeys(asked.job_ids))
-            named = await self._jobs.store.get(ids, tenant_id=tenant_id)
-            dead = [job for job in named if job is not None and job.status in DEAD]
-            return await self._permitted(call, dead), False
+            named = await self._access.jobs(call, ids, tenant_id=tenant_id)
+            return [job for job in named if job.status in DEAD], False
         job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=DEAD,

@@ -41,6 +41,8 @@ class Follow(Operations):
     async def all(self, call: Call) -> Response:
         query: EventsQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
+        if query.job_id:
+            await self._access.jobs(call, query.job_id, tenant_id=tenant_id)  # audits the others
         event_filter = EventFilter(
             tenant_id=tenant_id,
             job_ids=frozenset(query.job_id),
