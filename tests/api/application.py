@@ -52,6 +52,10 @@ def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
     async def mail(to: str) -> None:
         """Send a mail."""
 
+    @jobs.job("owned", key_scope="owner")
+    async def owned(document: Document) -> None:
+        """Have idempotency keys that each owner has for himself."""
+
     @jobs.job("sweep")
     async def sweep() -> None:
         """Tidy up; needs no payload."""

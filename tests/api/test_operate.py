@@ -107,7 +107,7 @@ async def test_what_touches_all_tenants_needs_who_operates_the_installation(
 
 async def test_job_types_are_shown_with_their_schemas(ask: Asker) -> None:
     types = {one["jobType"]: one for one in (await read(ask, "/api/job-types", "alice"))["items"]}
-    assert set(types) == {"document-indexing", "mail", "sweep"}
+    assert set(types) == {"document-indexing", "mail", "owned", "sweep"}
     document = types["document-indexing"]
     assert document["aliases"] == ["ai-indexing"]
     assert (document["queue"], document["maxAttempts"], document["timeoutSeconds"]) == (

@@ -209,17 +209,58 @@ async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Gantli
     assert len(await stored(jobs)) == 1
 
 
-async def test_of_a_colleagues_job_a_duplicate_tells_nothing_but_the_id(
+OWNED = {"jobType": "owned", "payload": {"documentId": "d1"}, "idempotencyKey": "k"}
+
+
+async def test_the_key_of_a_job_that_one_may_not_read_is_a_conflict_without_details(
     ask: Asker, jobs: Gantline
 ) -> None:
+    """And the same one for every payload: it must not show what the other job's payload is."""
     first = (await submit(ask, {**DOCUMENT, "subjectId": "secret-subject"})).json()
-    await run_all(jobs)
-    again = (await submit(ask, DOCUMENT, "bob")).json()
-    assert (again["jobId"], again["duplicate"]) == (first["jobId"], True)
-    assert again["status"] is None
-    assert again["subjectId"] == "d1"
+    key = {"idempotencyKey": "doc-d1-v5"}
+    other = {**DOCUMENT, "payload": {"documentId": "d2", "rowVersion": 1}, **key}
+    for _ in range(2):
+        same = await submit(ask, DOCUMENT, "bob")
+        differs = await submit(ask, other, "bob")
+        for response in (same, differs):
+            problem = response.json()
+            assert (response.status_code, problem["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
+            assert first["jobId"] not in response.text
+            assert "secret-subject" not in response.text
+        assert same.json()["detail"] == differs.json()["detail"]
+        batch = (await ask("bob", "POST", "/api/jobs/batch", {"jobs": [DOCUMENT]})).json()
+        assert batch["items"][0]["problem"]["errorCode"] == "IDEMPOTENCY_CONFLICT"
+        assert first["jobId"] not in str(batch)
+        await run_all(jobs)
     seen = (await submit(ask, DOCUMENT, "operator")).json()
-    assert (seen["status"], seen["subjectId"]) == ("Completed", "secret-subject")
+    assert (seen["jobId"], seen["status"]) == (first["jobId"], "Completed")
+    assert (seen["duplicate"], seen["subjectId"]) == (True, "secret-subject")
+
+
+async def test_the_id_of_a_colleagues_job_is_a_conflict_too(ask: Asker) -> None:
+    given = {**MAIL, "jobId": str(uuid4())}
+    assert (await submit(ask, given)).status_code == 202
+    response = await submit(ask, given, "bob")
+    assert (response.status_code, response.json()["errorCode"]) == (409, "JOB_ID_CONFLICT")
+    assert (await submit(ask, given)).json()["duplicate"] is True
+
+
+async def test_who_may_not_even_read_his_own_job_finds_it_again(ask: Asker) -> None:
+    first = (await submit(ask, DOCUMENT, "submitter")).json()
+    again = await submit(ask, DOCUMENT, "submitter")
+    assert (again.status_code, again.json()) == (202, {**first, "status": None, "duplicate": True})
+
+
+async def test_keys_of_a_type_that_says_so_are_each_owners_own(ask: Asker, jobs: Gantline) -> None:
+    """So nobody takes a key before a colleague does."""
+    first = (await submit(ask, OWNED, "bob")).json()
+    mine = await submit(ask, {**OWNED, "payload": {"documentId": "d1", "rowVersion": 2}})
+    assert (mine.status_code, mine.json()["duplicate"]) == (202, False)
+    assert (await submit(ask, OWNED, "bob")).json()["jobId"] == first["jobId"]
+    again = await submit(ask, OWNED)
+    assert (again.status_code, again.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
+    keys = {one.job.created_by: one.job.idempotency_key for one in await stored(jobs)}
+    assert keys == {"user:bob": "user:bob/k", "user:alice": "user:alice/k"}
 
 
 # -- refusals -------------------------------------------------------------------------------------

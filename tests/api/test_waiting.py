@@ -95,9 +95,9 @@ async def test_a_duplicate_waits_for_the_job_that_there_is(ask: Asker, jobs: Gan
 async def test_who_may_not_read_does_not_wait(ask: Asker, jobs: Gantline) -> None:
     response = await submit(ask, MAIL, "submitter", prefer="wait=30")
     assert response.status_code == 202
-    await submit(ask, DOCUMENT)
+    await submit(ask, DOCUMENT, "submitter")
     await run_all(jobs)
-    response = await submit(ask, DOCUMENT, "bob", prefer="wait=30")
+    response = await submit(ask, DOCUMENT, "submitter", prefer="wait=30")
     assert (response.status_code, response.json()["status"]) == (202, None)
 
 

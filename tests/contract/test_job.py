@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantline.contract.errors import Code, InvalidEnvelope, InvalidFormat, PayloadTooLarge
-from gantline.contract.job import BROKER_KEY_LIMIT, Job, check_job, read_job
+from gantline.contract.job import BROKER_KEY_LIMIT, Job, check_job, key_of_owner, read_job
 from gantline.contract.job_id import new_job_id
 from gantline.contract.payload import encode_payload
 from gantline.runtime import new_uuid
@@ -445,3 +445,14 @@ def test_an_instant_keeps_its_microseconds_through_another_zone() -> None:
     east = datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=timezone(timedelta(hours=14)))
     job = read_job(make_job(created_at=east).to_json())
     assert job.created_at == east
+
+
+@given(st.lists(st.tuples(st.text("a/%2F5"), st.text("a/%2F5", min_size=1)), max_size=20))
+def test_no_two_owners_can_have_the_same_key(pairs: list[tuple[str, str]]) -> None:
+    assert len({key_of_owner(*pair) for pair in pairs}) == len(set(pairs))
+
+
+def test_the_key_of_an_owner_shows_him_and_no_key_stays_none() -> None:
+    assert key_of_owner("user:7", "doc-1") == "user:7/doc-1"
+    assert {key_of_owner("a/b", "c"), key_of_owner("a", "b/c")} == {"a%2Fb/c", "a/b/c"}
+    assert key_of_owner("user:7", "") == ""

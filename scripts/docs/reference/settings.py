@@ -50,7 +50,7 @@ IN_CODE: Final = (
     (
         JobDefaults,
         "`Gantline(defaults=JobDefaults(…))`. `@jobs.job(…)` says otherwise for one type: it takes "
-        "`queue`, `timeout` and all from `retry` to `hold_key`, and what only a type has: "
+        "`queue`, `timeout` and all from `retry` to `key_scope`, and what only a type has: "
         "`subject`, `idempotency_key`, `priority`, `schedule`, `run_in`, `concurrency`, "
         "`max_depth`, `events`, `result`, `version`, `upgrade`, `aliases`. "
         "`submit` says otherwise for one job.",

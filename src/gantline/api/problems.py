@@ -88,7 +88,8 @@ _KINDS: Final = (
     Kind(ApiCode.BODY_TIMEOUT, 408, "The body did not arrive in time",
          "Send it at once."),
     Kind(Code.IDEMPOTENCY_CONFLICT, 409, "The job's idempotency key is taken",
-         "A job with this key and another payload exists. Send the same payload, or another key."),
+         "Another job has it: one with another payload, or one that you may not read. Send the "
+         "payload that you sent before, or another key."),
     Kind(Code.JOB_ID_CONFLICT, 409, "The job id is taken",
          "Another job has this id. Leave the id out, or make a new one."),
     Kind(Code.ILLEGAL_TRANSITION, 409, "The job's status does not allow this",

@@ -204,7 +204,7 @@ class Submitter:
                 )
                 return document, is_readable
             case Duplicate():
-                return await self._duplicate(call, result.existing, new, root)
+                return await self._duplicate(call, result, new, root)
             case Conflict(by=None):
                 raise SubmitConflict.of_id()
             case Conflict(by=KeyKind.REQUEST):
@@ -213,19 +213,25 @@ class Submitter:
                     "The Idempotency-Key was used before for another request.",
                 )
             case Conflict():
-                raise SubmitConflict.of_key()
+                raise _key_taken()
 
     async def _duplicate(
-        self, call: Call, job_id: UUID, new: NewJob, root: str
+        self, call: Call, found: Duplicate, new: NewJob, root: str
     ) -> tuple[AcceptedDocument, bool]:
-        """Of a job that the caller may not read, a repeated submit shows nothing but its id."""
+        """Of a job of the caller's that he may not read, a repeated submit shows its id alone.
+
+        Another's, that he may not read, is a conflict like one with another payload: the answer
+        must not show that the payload is the same.
+        """
+        job_id, subject, status = found.existing, new.job.subject_id, None
         existing = await self._access.read(job_id)
         is_readable = existing is not None and await self._access.may(
             call, Action.READ, Target.of(existing.job)
         )
-        subject, status = new.job.subject_id, None
         if existing is not None and is_readable:
             subject, status = existing.job.subject_id, existing.status
+        elif existing is not None and existing.job.created_by != new.job.created_by:
+            raise SubmitConflict.of_id() if found.by is None else _key_taken()
         return accepted_document(root, job_id, subject, status, duplicate=True), is_readable
 
     def _ended(
@@ -254,6 +260,14 @@ def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any
         name = type(error).__name__
         raise _invalid("#/payload", f"cannot be upgraded from version {version} ({name})") from None
     return handler.codec.decode(msgspec.json.encode(upgraded))
+
+
+def _key_taken() -> Refused:
+    return Refused(
+        Code.IDEMPOTENCY_CONFLICT,
+        "The idempotency key is taken by another job: one with another payload, or one that you "
+        "may not read. Use a new key.",
+    )
 
 
 def _invalid(pointer: str, detail: str) -> Refused:

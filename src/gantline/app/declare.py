@@ -58,6 +58,8 @@ class JobOptions(TypedDict, total=False):
     max_crashes: Count | None
     max_snoozes: CountOrZero | None
     hold_key: timedelta | float | None
+    key_scope: Literal["tenant", "owner"] | None
+    """"owner" keeps the idempotency keys of each owner apart."""
     events: Sequence[Literal["submitted", "started", "progressed"]]
     """Those of submitted, started and progressed that consumers are to hear of."""
     result: Literal["keep", "omit"]
@@ -128,8 +130,9 @@ class Declarations:
         """Declare a job: `@jobs.job("name", **options)`, with JobOptions, or `@jobs.job` alone.
 
         The name is its type, for ever, and the function may be renamed at will; without one, the
-        function's name is. `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes`
-        and `hold_key` are, where they are left out, those of the application: see JobDefaults.
+        function's name is. `queue`, `retry`, `timeout`, `classify`, `max_crashes`, `max_snoozes`,
+        `hold_key` and `key_scope` are, where they are left out, those of the application: see
+        JobDefaults.
         """
         return JobDecorator(self._make)
 

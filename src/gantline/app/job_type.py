@@ -14,7 +14,7 @@ from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_sc
 from gantline.contract.bounds import declares, held, held_as
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
-from gantline.contract.job import DEFAULT_PRIORITY, Job
+from gantline.contract.job import DEFAULT_PRIORITY, Job, key_of_owner
 from gantline.contract.job_id import new_job_id, uuid_text
 from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
@@ -282,7 +282,11 @@ class JobType(Generic[P, R]):
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
         job_id = options.get("job_id") or new_job_id()
         tenant, queue = options.get("tenant"), options.get("queue")
-        subject, key = options.get("subject"), options.get("idempotency_key")
+        subject, owner = options.get("subject"), options.get("owner") or ""
+        if (key := options.get("idempotency_key")) is None:
+            key = self._idempotency_key(payload)
+        if handler.policy.key_scope == "owner":
+            key = key_of_owner(owner, key)
         priority, attempts = options.get("priority"), options.get("max_attempts")
         if (correlation_id := options.get("correlation_id")) is None:
             running = current_job()
@@ -294,7 +298,7 @@ class JobType(Generic[P, R]):
             job_type=self.name,
             subject_id=self._subject(payload) if subject is None else subject,
             correlation_id=correlation_id,
-            idempotency_key=self._idempotency_key(payload) if key is None else key,
+            idempotency_key=key,
             attempt=attempt,
             max_attempts=handler.policy.retry.attempts if attempts is None else attempts,
             payload=msgspec.Raw(body),
@@ -304,7 +308,7 @@ class JobType(Generic[P, R]):
             priority=self.priority if priority is None else priority,
             scheduled_at=options.get("at"),
             payload_version=handler.version,
-            created_by=options.get("owner") or "",
+            created_by=owner,
             parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
         )

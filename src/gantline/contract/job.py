@@ -123,6 +123,11 @@ def with_aware_instants(job: Job) -> Job:
         ) from None
 
 
+def key_of_owner(owner: str, key: str) -> str:
+    """Make an idempotency key that only this owner's jobs can have; of no key none."""
+    return f"{owner.replace('%', '%25').replace('/', '%2F')}/{key}" if key else ""
+
+
 def check_job(
     job: Job, *, payload_limit: int = rules.DEFAULT_PAYLOAD_LIMIT, data: Any = msgspec.UNSET
 ) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Set
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,9 @@ class JobRules(CheckedStruct, frozen=True, kw_only=True):
     """A job that snoozes more often is poisoned."""
     hold_key: timedelta = timedelta(days=7)
     """How long a completed job keeps its idempotency key."""
+    key_scope: Literal["tenant", "owner"] = "tenant"
+    """Within what an idempotency key of a type is unique. With `owner` nobody can take a key before
+    another: the key of a job then begins with its owner, `user:7/…`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.retry, int):
