@@ -7,11 +7,11 @@ import pytest
 
 from gantline import Gantline
 from gantline.app.handle import Handle
-from gantline.bridge.broker import parse_bridge_url
+from gantline.bridge.broker import Trusted, parse_bridge_url
 from gantline.bridge.intake import Intake
 from gantline.bridge.message import MOST_BYTES, Message, Rejected, Rejection, encode_envelope
 from gantline.contract.errors import StoreMisconfigured
-from gantline.contract.job import read_job
+from gantline.contract.job import Job, read_job
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
 
@@ -147,7 +147,7 @@ async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Gantline, intake: Int
         b'{"jobType": "ai-indexing", "jobId": "not one"}',
         b'{"jobType": "ai-indexing", "jobId": 7}',
         b" " * (MOST_BYTES + 1),
-        msgspec.json.encode(changed(priority=9)),
+        msgspec.json.encode(changed(maxAttempts=0)),
         msgspec.json.encode(changed(attempt=5)),
         msgspec.json.encode(changed(attempt="x")),
         msgspec.json.encode(changed(createdAt="yesterday")),
@@ -197,7 +197,7 @@ async def test_an_instant_after_the_last_year_is_rejected(intake: Intake, at: An
 async def test_a_reason_tells_nothing_of_what_was_sent(intake: Intake) -> None:
     secret = "correct horse"  # noqa: S105  # not one
     with pytest.raises(Rejected) as caught:
-        await intake.take(message(changed(payload={"a": secret}, priority=9)))
+        await intake.take(message(changed(payload={"a": secret}, attempt=9)))
     assert secret not in caught.value.detail
 
 
@@ -219,9 +219,68 @@ async def test_an_id_or_a_key_with_another_payload_is_a_conflict(
 
 
 async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Gantline) -> None:
-    trusting = Intake(jobs, tenant="default", trusts_tenant=True)
+    trusting = Intake(jobs, tenant="default", trusts={"tenantId"})
     await trusting.take(message(changed(tenantId="acme")))
     assert (await only(jobs)).job.tenant_id == "acme"
+
+
+CLAIMED: dict[str, Any] = {"createdBy": "user:boss", "queue": "webhooks", "priority": 0}
+OWN: dict[str, Any] = {"createdBy": "bridge", "queue": "ai", "priority": 1}
+
+
+def said_of(job: Job) -> dict[str, Any]:
+    return {"createdBy": job.created_by, "queue": job.queue, "priority": job.priority}
+
+
+async def test_owner_queue_and_priority_count_only_where_they_are_trusted(
+    jobs: Gantline, intake: Intake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a publisher could act in anybody's name, and go around a queue that is full."""
+    await intake.take(message(changed(**CLAIMED)))
+    assert said_of((await only(jobs)).job) == OWN
+    for name in CLAIMED:
+        assert f"messages of ai-indexing say a {name}, which does not count" in caplog.text
+    caplog.clear()
+    await intake.take(message(changed(**CLAIMED)))
+    assert caplog.text == "", "it is said once"
+
+
+@pytest.mark.parametrize("trusted", CLAIMED)
+async def test_what_is_trusted_is_trusted_alone(jobs: Gantline, trusted: Trusted) -> None:
+    trusting = Intake(jobs, tenant="default", trusts={trusted})
+    await trusting.take(message(changed(**CLAIMED)))
+    assert said_of((await only(jobs)).job) == OWN | {trusted: CLAIMED[trusted]}
+
+
+async def test_what_does_not_count_need_not_be_valid(jobs: Gantline, intake: Intake) -> None:
+    await intake.take(message(changed(priority="high", queue=7, createdBy=[])))
+    assert said_of((await only(jobs)).job) == OWN
+    trusting = Intake(jobs, tenant="default", trusts={"priority"})
+    with pytest.raises(Rejected):
+        await trusting.take(message(changed(priority=9)))
+
+
+async def test_to_say_what_is_so_anyway_is_no_warning(
+    jobs: Gantline, intake: Intake, caplog: pytest.LogCaptureFixture
+) -> None:
+    await intake.take(message(changed(**OWN)))
+    assert said_of((await only(jobs)).job) == OWN
+    assert caplog.text == ""
+
+
+async def test_keys_that_are_each_owners_own_are_the_bridges(jobs: Gantline) -> None:
+    @jobs.job("owned", key_scope="owner")
+    async def owned(payload: dict[str, Any]) -> None: ...
+
+    for _ in range(2):
+        await Intake(jobs, tenant="default").take(message(changed(jobType="owned")))
+    assert (await only(jobs)).job.idempotency_key == f"bridge/{EXAMPLE['idempotencyKey']}"
+
+
+def test_what_a_bridge_trusts_is_in_its_url() -> None:
+    assert parse_bridge_url("amqp://host").trusts == frozenset()
+    location = parse_bridge_url("amqp://host?trusts=createdBy,queue")
+    assert location.trusts == {"createdBy", "queue"}
 
 
 async def test_a_payload_that_is_not_of_its_type_is_taken_in_and_fails_there(
@@ -269,7 +328,7 @@ def test_a_url_names_exchanges_and_hides_its_password() -> None:
         "amqp://host?prefetch=0",
         "amqp://host?prefetch=many",
         "amqp://host?exchange=",
-        "amqp://host?trusts_tenant=perhaps",
+        "amqp://host?trusts=payload",
         "nonsense",
     ],
 )

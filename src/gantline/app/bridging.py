@@ -43,7 +43,7 @@ class Bridging:
         """Take messages in as long as the block lasts."""
         location = self._location
         tenant = location.tenant or self._app.default_tenant
-        intake = Intake(self._app, tenant=tenant, trusts_tenant=location.trusts_tenant)
+        intake = Intake(self._app, tenant=tenant, trusts=location.trusts)
         self.running = bridge = Bridge(self._app, self._make_broker(), intake)
         running = asyncio.create_task(bridge.run())
         try:

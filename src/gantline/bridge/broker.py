@@ -1,7 +1,7 @@
 """What the bridge needs: a broker, reached by a URL, and an application."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -12,6 +12,9 @@ from gantline.contract.submission import NewJob
 from gantline.manager.manager import JobManager
 from gantline.wakeups.trigger import join_broker_url, split_broker_url
 from gantline.worker.handler import Handler
+
+Trusted = Literal["tenantId", "createdBy", "queue", "priority"]
+"""A field of an envelope that counts only where its publishers are trusted with it."""
 
 
 class BridgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +27,8 @@ class BridgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes are published there, as `job.completed.<type>`; empty for none."""
     tenant: str = ""
     """Whose jobs come in; empty for the application's own tenant."""
-    trusts_tenant: bool = False
-    """Whether envelopes may name the tenant themselves."""
+    trusts: frozenset[Trusted] = frozenset()
+    """What envelopes may say of their jobs; the rest is the bridge's and the type's own."""
     prefetch: int = 200
     """How many messages of a type may be under way."""
 
@@ -45,13 +48,13 @@ class BridgeSettings(msgspec.Struct, frozen=True, kw_only=True):
 def parse_bridge_url(url: str) -> BridgeSettings:
     """Read `amqp://…/vhost?exchange=…&tenant=…`; options that are not ours go to the driver."""
     parts, options = split_broker_url(url, "bridge")
-    ours = {
+    ours: dict[str, Any] = {
         name: options.pop(name)
-        for name in ("exchange", "outcomes", "tenant", "trusts_tenant", "prefetch")
+        for name in ("exchange", "outcomes", "tenant", "trusts", "prefetch")
         if name in options
     }
-    if ours.get("trusts_tenant") in ("yes", "no"):
-        ours["trusts_tenant"] = "true" if ours["trusts_tenant"] == "yes" else "false"
+    if "trusts" in ours:
+        ours["trusts"] = [name for name in ours["trusts"].split(",") if name]
     clean = join_broker_url(parts, options)
     try:
         settings = msgspec.convert({"url": clean} | ours, BridgeSettings, strict=False)

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
-from gantline.bridge.broker import BridgedApp
+import msgspec
+
+from gantline.bridge.broker import BridgedApp, Trusted
 from gantline.bridge.message import (
     Message,
     Rejected,
@@ -21,6 +24,7 @@ from gantline.contract.errors import (
     StoreUnavailable,
     SubmitRefused,
 )
+from gantline.contract.job import key_of_owner
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import NewJob
 from gantline.manager.submitter import Submission
@@ -28,6 +32,8 @@ from gantline.runtime import random
 
 _log = logging.getLogger("gantline.bridge")
 
+OWNER: Final = "bridge"
+"""Who submitted what comes in, where an envelope may not say it."""
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 15.0
 
@@ -36,11 +42,12 @@ class Intake:
     """Takes messages in. One that has to wait stays unacknowledged, so that it is not lost, and the
     broker sends no more than the prefetch allows."""
 
-    def __init__(self, app: BridgedApp, *, tenant: str, trusts_tenant: bool = False) -> None:
+    def __init__(self, app: BridgedApp, *, tenant: str, trusts: Collection[Trusted] = ()) -> None:
         self._app = app
         self._tenant = tenant
-        self._trusts_tenant = trusts_tenant
+        self._trusts = trusts
         self._waiting_types: set[str] = set()
+        self._passed_over: set[tuple[str, str]] = set()
         self.taken = Counter[str]()
         """How many were accepted, duplicate or rejected since the start."""
 
@@ -61,19 +68,46 @@ class Intake:
                 Rejection.NO_HANDLER, Code.NO_HANDLER, "No such type of job is declared here."
             )
         handler = job_type.handler
-        defaults = {
-            "queue": handler.queue,
-            "priority": job_type.priority,
-            "maxAttempts": handler.policy.retry.attempts,
-            "payloadVersion": handler.version,
-        }
+        defaults = {"maxAttempts": handler.policy.retry.attempts, "payloadVersion": handler.version}
+        own = {"queue": handler.queue, "priority": job_type.priority, "createdBy": OWNER}
         job = build_job(
-            defaults | given, message, tenant=self._tenant, trusts_tenant=self._trusts_tenant
+            defaults | own | given | self._replaced(job_type.name, own, given),
+            message,
+            tenant=self._tenant,
+            trusts_tenant="tenantId" in self._trusts,
         )
+        if handler.policy.key_scope == "owner":
+            key = key_of_owner(job.created_by, job.idempotency_key)
+            job = msgspec.structs.replace(job, idempotency_key=key)
         try:
             return self._app.manager.submitter.prepare(Submission(job))
         except InvalidInput as error:
             raise Rejected(Rejection.INVALID_FORMAT, error.code, error.cause) from None
+
+    def _replaced(
+        self, job_type: str, own: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What an envelope says and is not trusted with, each with what counts instead.
+
+        It is not rejected for it: publishers may send all fields of an envelope, as we do.
+        """
+        replaced = {
+            name: value
+            for name, value in own.items()
+            if name in given
+            and name not in self._trusts
+            and bytes(given[name]) != msgspec.json.encode(value)
+        }
+        for name in replaced:
+            if (job_type, name) not in self._passed_over:
+                self._passed_over.add((job_type, name))
+                _log.warning(
+                    "messages of %s say a %s, which does not count: the bridge is not set to "
+                    "trust it",
+                    job_type,
+                    name,
+                )
+        return replaced
 
     async def _submit(self, new: NewJob) -> InsertResult:
         """Retry until the store accepts it: an outage and a full queue pass."""
