@@ -94,6 +94,33 @@ def test_an_application_of_ones_own_is_served_as_it_is(shop: Place) -> None:
         stop(program)
 
 
+@pytest.mark.parametrize("target", ["shop:jobs", "web:app"])
+def test_a_server_for_this_host_is_called_by_its_names(shop: Place, target: str) -> None:
+    """Whatever it serves: a page whose own name leads here would have a browser ask it."""
+    anonymous = ["--allow-anonymous"] if target == "shop:jobs" else []
+    with shop.process("api", target, "--port", "0", *anonymous) as program:
+        url = url_of(program, "Serving ")
+        path = "/healthz" if target == "shop:jobs" else "/jobs/healthz"
+        for host, status in (("localhost", 200), ("127.0.0.1:1", 200), ("evil.example", 400)):
+            response = httpx2.get(url + path, headers={"host": host})
+            assert response.status_code == status
+        assert "allowed_hosts" in response.text
+        stop(program)
+
+
+def test_a_server_behind_a_proxy_is_called_by_the_name_that_it_is_given(
+    shop: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for named, status in (("shop.example, other.example", 400), ("*", 200)):
+        monkeypatch.setenv("GANTLINE_ALLOWED_HOSTS", named)
+        with shop.process("api", "shop:jobs", "--port", "0", "--allow-anonymous") as program:
+            url = url_of(program, "Serving ")
+            for host, answer in (("Shop.Example", 200), ("localhost", 200), ("evil", status)):
+                response = httpx2.get(f"{url}/api/jobs", headers={"host": host})
+                assert response.status_code == answer
+            stop(program)
+
+
 def test_a_development_server_is_open_to_this_host_only(shop: Place) -> None:
     with shop.process("dev", "shop:jobs", "--no-reload", "--port", "0") as program:
         url = url_of(program, "The API is at ")

@@ -220,3 +220,28 @@ def test_an_address_is_read_and_written(text: str, address: ListenAddress) -> No
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="8081"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"Host: 127.0.0.1:8081\r\n", b"200"),
+        (b"host: LOCALHOST\r\n", b"200"),
+        (b"Host: [::1]:8081\r\n", b"200"),
+        (b"", b"200"),
+        (b"Host: evil.example\r\n", b"400"),
+        (b"Host: localhost\r\nHost: evil.example\r\n", b"400"),
+    ],
+)
+def test_who_listens_to_this_host_alone_is_called_by_its_names(host: bytes, status: bytes) -> None:
+    """A page whose own name leads here would have a browser read it."""
+    with serving() as server, connect(server) as connection:
+        connection.sendall(b"GET /hello HTTP/1.1\r\n" + host + b"\r\n")
+        assert said(connection).split()[1] == status
+
+
+def test_who_listens_to_all_is_called_by_any_name() -> None:
+    everywhere = ListenAddress("0.0.0.0", 0)  # noqa: S104  # as a container has it
+    with serving(address=everywhere) as server, connect(server) as connection:
+        connection.sendall(b"GET /hello HTTP/1.1\r\nHost: pod.cluster\r\n\r\n")
+        assert said(connection).split()[1] == b"200"

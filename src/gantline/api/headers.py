@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.api.problems import invalid_parameter
+from gantline.auth.hosts import name_in
 from gantline.contract.job_id import uuid_text
 from gantline.runtime import random_bytes
 
@@ -61,10 +62,7 @@ def correlation_id(headers: dict[str, str]) -> str:
 
 def host(headers: dict[str, str]) -> str:
     """The name by which the API was called, without the port."""
-    given = headers.get("host", "").lower()
-    if given.startswith("["):
-        return given[1:].partition("]")[0]
-    return given.partition(":")[0]
+    return name_in(headers.get("host", ""))
 
 
 def is_from_elsewhere(headers: dict[str, str]) -> bool:

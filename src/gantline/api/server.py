@@ -2,13 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
+from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gantline.api.headers import host, merged
 from gantline.api.streams.watch import notify_stopping
 from gantline.contract.errors import GantlineError
 
@@ -21,6 +23,9 @@ _KEEP_ALIVE_SECONDS: Final = 15
 _DRAIN_SECONDS: Final = 35
 # A last resort of the server itself; `ApiSettings.most_at_once` answers with a problem before.
 _MOST_CONNECTIONS: Final = 10_000
+_NO_NAME_OF_OURS: Final = PlainTextResponse(
+    "Host is not a name by which this server may be called; see the setting allowed_hosts.\n", 400
+)
 
 
 class ImpatientProtocol(HttpToolsProtocol):
@@ -112,9 +117,21 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serve an ASGI application until stopped."""
 
-    def __init__(self, app: Any, *, host: str, port: int, has_lifespan: bool = False) -> None:
-        """Take the address; raise GantlineError where that cannot be done."""
+    def __init__(
+        self,
+        app: Any,
+        *,
+        host: str,
+        port: int,
+        has_lifespan: bool = False,
+        names: Collection[str] = (),
+    ) -> None:
+        """Take the address; raise GantlineError where that cannot be done.
+
+        `names` are those by which it may be called: see `names_for`.
+        """
         self._app = app
+        self._names = frozenset(names)
         self._socket = _listening(host, port)
         self._server = _Server(
             uvicorn.Config(
@@ -147,6 +164,13 @@ class ApiServer:
 
     async def _serve_one(self, scope: Any, receive: Any, send: Any) -> None:
         notify_stopping(scope, lambda: self._server.should_exit)
+        if (
+            self._names
+            and scope["type"] == "http"
+            and host(merged(scope["headers"])) not in self._names
+        ):
+            await _NO_NAME_OF_OURS(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gantline.auth.hosts import LOOPBACK
 from gantline.auth.jwt_keys import VerificationKey, find_key, key_from_jwk
 from gantline.contract.clock import Clock
 from gantline.contract.errors import AuthMisconfigured, IdentityProviderUnavailable
@@ -16,13 +17,12 @@ TIMEOUT_SECONDS: Final = 5.0
 LARGEST: Final = 256 * 1024
 # Not compressed: a small response could expand into a large one.
 _HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def check_url(url: str) -> None:
     """Raise AuthMisconfigured unless what is fetched is protected on its way."""
     parts = urlsplit(url)
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
     if not is_safe or not parts.hostname:
         raise AuthMisconfigured(
             "The URL of a key set must start with https://.",

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from gantline.app import Gantline
 from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import AllowAnonymous
+from gantline.auth.hosts import LOOPBACK, is_loopback, names_for
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.cli.command import exiting
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gantline.api.server import ApiServer
     from gantline.api.settings import ApiSettings
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DEV_PORT = 8080
 
 
@@ -63,7 +62,9 @@ def api(
         server_class = _server_class()
         found = load_target(target or cli.settings["app"])
         if not isinstance(found, Gantline):
-            server = server_class(found, host=host, port=port, has_lifespan=True)
+            server = server_class(
+                found, host=host, port=port, has_lifespan=True, names=_names(cli, host)
+            )
             return run_tuned(_serve(server, report))
         jobs, choice = cli.app_to_run(target)
         warn_of(choice, jobs.store, report=report)
@@ -74,7 +75,8 @@ def api(
             allow_anonymous=allow_anonymous,
             settings=_settings(cli),
         )
-        return run_tuned(_serve_jobs(jobs, server_class(made, host=host, port=port), report))
+        server = server_class(made, host=host, port=port, names=_names(cli, host))
+        return run_tuned(_serve_jobs(jobs, server, report))
 
     sys.exit(exiting(run))
 
@@ -85,6 +87,11 @@ def _settings(cli: Cli) -> "ApiSettings":
 
     per_key, per_tenant = rate_limits(cli.settings)
     return ApiSettings(rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant))
+
+
+def _names(cli: Cli, host: str) -> tuple[str, ...]:
+    named = (name.strip() for name in cli.settings["allowed_hosts"].split(","))
+    return names_for(host, [*filter(None, named)])
 
 
 def _by_key(jobs: Gantline) -> ApiKeyAuthenticator:
@@ -126,7 +133,7 @@ async def open_api(
     jobs: Gantline, *, tenant: str, host: str, port: int | None
 ) -> AsyncIterator[str]:
     """Serve the API without credentials beside a worker, for users of this host."""
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise InvalidInput(
             f"`gantline dev` lets everybody in, so it does not serve {host}.",
             next_step="Use `gantline api`, which asks for credentials.",
@@ -143,15 +150,16 @@ async def open_api(
 def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
     """The port that was named; else the first of a few that is free, or any."""
     server_class = _server_class()
+    names = names_for(host)
     if port is not None:
-        return server_class(app, host=host, port=port)
+        return server_class(app, host=host, port=port, names=names)
     for likely in range(_DEV_PORT, _DEV_PORT + 10):
         with suppress(GantlineError):
-            server = server_class(app, host=host, port=likely)
+            server = server_class(app, host=host, port=likely, names=names)
             if likely != _DEV_PORT:
                 say(f"Port {_DEV_PORT} is taken.")
             return server
-    return server_class(app, host=host, port=0)
+    return server_class(app, host=host, port=0, names=names)
 
 
 def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
@@ -161,13 +169,6 @@ def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
     developer = Principal(id="dev", tenant_id=tenant, roles=frozenset({Role.ADMIN}), is_system=True)
     settings = ApiSettings(allowed_hosts=LOOPBACK, show_start_page=True)
     return jobs.api(authenticator=AllowAnonymous(developer), settings=settings)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _server_class() -> "type[ApiServer]":

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from gantline.auth.hosts import name_in, names_for
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.runtime import start_thread
 
@@ -134,6 +135,7 @@ class HealthServer:
         self.address = address
         self._app = app
         self._limits = limits
+        self._names = names_for(address.host) if address.host else ()
         self.open_connections = 0
         """How many clients are being served now."""
         self._thread: threading.Thread | None = None
@@ -203,12 +205,16 @@ class HealthServer:
         async with asyncio.timeout(self._limits.read_seconds):
             request = await _read_request(reader)
         async with asyncio.timeout(self._limits.response_seconds):
-            if request is None:
+            if request is None or not self._may_be_called(request.hosts):
                 writer.write(_encode_head(400, []))
             else:
-                await self._respond(*request, writer)
+                await self._respond(request.method, request.target, writer)
             writer.close()
             await writer.wait_closed()
+
+    def _may_be_called(self, hosts: Sequence[str]) -> bool:
+        """Whether no web page has sent this: a browser says the name that it knows us by."""
+        return not self._names or all(name_in(host) in self._names for host in hosts)
 
     async def _respond(self, method: str, target: str, writer: asyncio.StreamWriter) -> None:
         async def receive() -> AsgiMessage:
@@ -236,17 +242,25 @@ class HealthServer:
         await self._app(scope, receive, send)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str] | None:
-    """Read the head of a request; return method and target, or None where it is malformed."""
+class _Request(NamedTuple):
+    method: str
+    target: str
+    hosts: Sequence[str]
+
+
+async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
+    """Read the head of a request; return None where it is malformed."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         return None
-    line = head.partition(b"\r\n")[0]
+    line, *headers = head.split(b"\r\n")
     words = line.split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not line.isascii():
         return None
-    return words[0].decode(), words[1].decode()
+    pairs = (header.decode("latin-1").partition(":") for header in headers)
+    hosts = [value for name, _, value in pairs if name.strip().lower() == "host"]
+    return _Request(words[0].decode(), words[1].decode(), hosts)
 
 
 def _encode_head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
