@@ -43,6 +43,7 @@ def test_the_receiver_takes_the_event_of_a_test(monkeypatch: pytest.MonkeyPatch)
         created_at=at,
         created_by="",
         updated_at=at,
+        updated_by="",
         old_secret_until=None,
     )
     body = encode_test_event("e1", webhook, at, source="/gantline").text

@@ -25,12 +25,29 @@ async def made(ask: Asker, who: str = "operator", **spec: Any) -> dict[str, Any]
     return issued
 
 
+async def test_an_id_that_is_no_webhook_of_the_tenant_is_audited(
+    ask: Asker, audit: AuditKept
+) -> None:
+    path = f"/api/webhooks/{(await made(ask))['webhook']['webhookId']}"
+    for method, where, operation in (
+        ("GET", path, "getWebhook"),
+        ("GET", f"{path}/deliveries/{uuid4()}", "getDelivery"),
+        ("DELETE", path, "deleteWebhook"),
+    ):
+        audit.entries.clear()
+        assert (await ask("eve", method, where)).status_code == 404
+        hidden = audit.entries[-1]
+        assert (hidden.actor, hidden.actor_tenant) == ("user:eve", "evil")
+        assert (hidden.operation, hidden.outcome, hidden.what) == (operation, "hidden", where)
+        assert sum(one.outcome == "hidden" for one in audit.entries) == 1
+
+
 async def test_a_webhook_from_its_making_to_its_end(ask: Asker) -> None:
     issued = await made(ask, description="the warehouse", jobTypes=["mail"])
     secret, webhook = issued["secret"], issued["webhook"]
     assert secret.startswith("whsec_")
     assert webhook["status"] == "enabled"
-    assert webhook["createdBy"] == "user:operator"
+    assert (webhook["createdBy"], webhook["updatedBy"]) == ("user:operator", "user:operator")
     path = f"/api/webhooks/{webhook['webhookId']}"
     assert (await ask("operator", "GET", path)).json() == webhook
     assert (await ask("admin", "GET", "/api/webhooks")).json() == {"items": [webhook]}
@@ -39,7 +56,9 @@ async def test_a_webhook_from_its_making_to_its_end(ask: Asker) -> None:
     assert changed.json()["url"] == URL + "/2"
     assert changed.json()["jobTypes"] == [], "what is not named is as it is by default"
 
+    assert (await ask("admin", "PUT", path, {"url": URL})).json()["updatedBy"] == "user:admin"
     rotated = (await ask("operator", "POST", f"{path}/rotate?overlapSeconds=60")).json()
+    assert rotated["webhook"]["updatedBy"] == "user:operator"
     assert rotated["secret"] != secret
     assert rotated["webhook"]["oldSecretUntil"] == "2026-01-01T12:01:00Z"
 
@@ -169,10 +188,11 @@ async def test_what_is_changed_is_audited_and_looking_is_not(ask: Asker, audit: 
         ("allowed", "createWebhook", "webhook"),
         ("allowed", "rotateWebhook", f"webhook:{webhook_id}"),
         ("allowed", "replayDelivery", f"webhook:{webhook_id}"),
+        ("hidden", "replayDelivery", f"/api/webhooks/{webhook_id}/{delivery}/replay"),
         ("allowed", "replayDeliveries", f"webhook:{webhook_id}"),
         ("allowed", "deleteWebhook", f"webhook:{webhook_id}"),
     ]
-    created, rotated, one, many, _ = (entry.details for entry in audit.entries)
+    created, rotated, one, _, many, _ = (entry.details for entry in audit.entries)
     assert created == {"host": "hooks.example.com"}
     assert rotated == {"overlapSeconds": 60.0}
     assert f"deliveries/{one['deliveryId']}" == delivery

@@ -74,7 +74,7 @@ def test_the_commands_work(tmp_path: Path) -> None:
             "KEY_ID=$(gantline key list | sed -n '2s/ .*//p')",
             *commands[5:],
         ]
-    ).replace(" KEY_ID ", " $KEY_ID ")
+    ).replace(" KEY_ID", " $KEY_ID")
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,

@@ -3,19 +3,34 @@
 import asyncio
 import json
 import logging
+from typing import Any
 
 import pytest
 
+from gantline.audit.sinks import StoreAudit
 from gantline.auth.action import Action
+from gantline.auth.api_key import KeyGrant
 from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import Credentials
 from gantline.auth.peppers import PEPPER_VARIABLE, Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import RateLimit
-from gantline.contract.clock import SystemClock
+from gantline.contract.clock import EPOCH, SystemClock
 from gantline.contract.errors import InvalidCredentials
+from gantline.contract.recurrence import Every
+from gantline.contract.schedule import Schedule
+from gantline.contract.store import JobStore
+from gantline.contract.webhook import WebhookSpec
+from gantline.manager.manager import JobManager
+from gantline.manager.submitter import Submission
+from gantline.schedules.schedules import Schedules
 from gantline.stores import store_from_url
+from gantline.testing.factories import make_job
+from gantline.webhooks.endpoints import Endpoints
+from gantline.webhooks.secret_encryption import Vault
+from gantline.webhooks.settings import WebhookSettings
+from tests.api.application import found_in_public
 from tests.cli.conftest import Place
 
 PEPPER = "1:0123456789abcdefghijklmnopqrstuvwxyz"
@@ -160,7 +175,171 @@ def test_revoking_must_be_confirmed_and_is_for_ever(place: Place) -> None:
     assert place.run("key", "rotate", made["keyId"]).exit_code == 2
 
 
-@pytest.mark.parametrize("verb", ["show", "rotate", "revoke"])
+# -- what a key made -------------------------------------------------------------------------------
+
+
+class Home:
+    """What webhooks need of an application."""
+
+    def __init__(self, store: JobStore) -> None:
+        self.store = store
+        self.clock = SystemClock()
+        self.manager = JobManager(store)
+        self.audit = StoreAudit(store)
+
+
+class Makings:
+    """What a key has made, as a server would have had it made."""
+
+    def __init__(self, place: Place, tenant: str = "default") -> None:
+        self.key = place.json("key", "create", "thief", "--tenant", tenant)["keyId"]
+        self.other = place.json("key", "create", "honest", "--tenant", tenant)["keyId"]
+        self.tenant = tenant
+        self.child, self.grandchild, self.webhook, self.changed, self.waiting = place.stored(
+            self._make
+        )
+
+    async def _make(self, store: JobStore) -> tuple[str, str, str, str, str]:
+        clock, me, honest = SystemClock(), f"key:{self.key}", f"key:{self.other}"
+        keys = ApiKeys(store, Peppers.read(PEPPER), clock=clock)
+        grant = KeyGrant(name="made", tenant_id=self.tenant)
+        child = (await keys.create(grant, created_by=me)).key.id
+        grandchild = (await keys.create(grant, created_by=f"key:{child}")).key.id
+        manager = JobManager(store)
+        schedules = Schedules(store, manager)
+        for name, owner in (("mine", me), ("its", f"key:{grandchild}"), ("honest", honest)):
+            schedule = Schedule(
+                name=name,
+                tenant_id=self.tenant,
+                recurrence=Every(3600.0, EPOCH),
+                job_type="t",
+                owner=owner,
+            )
+            await schedules.create(schedule, origin="api")
+        fired = await schedules.run(self.tenant, "mine", owner=me)
+        await schedules.run(self.tenant, "honest", owner=honest)
+        await manager.submit([Submission(make_job(tenant_id=self.tenant, created_by=me))])
+        home = Home(store)
+        settings = WebhookSettings(vault=Vault(Peppers.read(PEPPER)), resolve=found_in_public)
+        endpoints, spec = Endpoints(home, settings), WebhookSpec(url="https://hooks.example/")
+        created = await endpoints.create(spec, tenant_id=self.tenant, actor=me)
+        changed = await endpoints.create(spec, tenant_id=self.tenant, actor=honest)
+        await endpoints.create(spec, tenant_id=self.tenant, actor=honest)
+        await endpoints.update(changed.webhook.webhook_id, spec, tenant_id=self.tenant, actor=me)
+        ids = (created.webhook.webhook_id, changed.webhook.webhook_id)
+        return child, grandchild, str(ids[0]), str(ids[1]), str(fired.job_id)
+
+    @property
+    def all(self) -> set[tuple[str, str]]:
+        return {
+            ("key", self.child),
+            ("key", self.grandchild),
+            ("schedule", "mine"),
+            ("schedule", "its"),
+            ("webhook", self.webhook),
+            ("webhook", self.changed),
+            ("job", self.waiting),
+        }
+
+
+def named(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(row["kind"], row["name"]) for row in rows}
+
+
+def test_what_a_key_made_is_listed(place: Place) -> None:
+    """Also what was made by a key that it made, and whose webhook it changed."""
+    makings = Makings(place)
+    rows = place.json("key", "made", makings.key)
+    assert named(rows) == makings.all
+    assert all(row["isActive"] for row in rows)
+    assert place.json("key", "made", makings.grandchild) == [
+        {
+            "kind": "schedule",
+            "name": "its",
+            "state": "active",
+            "tenantId": "default",
+            "isActive": True,
+        }
+    ]
+    assert (
+        "made nothing" in place.run("key", "made", place.json("key", "create", "x")["keyId"]).stderr
+    )
+
+
+def test_a_revoked_key_says_what_goes_on_without_it(place: Place) -> None:
+    makings = Makings(place)
+    result = place.run("-o", "json", "key", "revoke", makings.key, "--yes")
+    shown = json.loads(result.stdout)
+    assert (shown["state"], named(shown["made"])) == ("revoked", makings.all)
+    assert f"What it made goes on (7). To disable it: gantline key revoke {makings.key} " in (
+        result.stderr
+    )
+    assert place.json("schedule", "show", "mine")["paused"] is False
+    assert place.status(makings.waiting) == "Queued"
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_what_a_key_made_is_disabled_on_request(place: Place, is_revoked: bool) -> None:
+    """With the key or later; and what others made is left alone."""
+    makings = Makings(place)
+    if is_revoked:
+        place.json("key", "revoke", makings.key, "--yes")
+    refused = place.run("key", "revoke", makings.key, "--disable-made")
+    assert (refused.exit_code, "and disable what it made" in refused.stderr) == (2, True)
+    shown = place.json("key", "revoke", makings.key, "--disable-made", "--yes")
+    assert named(shown["made"]) == makings.all
+    assert {row["state"] for row in shown["made"]} == {
+        "revoked",
+        "paused",
+        "disabled",
+        "cancelled",
+    }
+    assert not any(row["isActive"] for row in shown["made"])
+    assert not any(row["isActive"] for row in place.json("key", "made", makings.key))
+    assert place.status(makings.waiting) == "Cancelled"
+    assert place.json("schedule", "show", "mine")["paused"] is True
+    assert place.json("schedule", "show", "honest")["paused"] is False
+    states = {row["keyId"]: row["state"] for row in place.json("key", "list")}
+    assert states.pop(makings.other) == "active"
+    assert set(states.values()) == {"revoked"}
+    enabled = [row for row in place.json("webhook", "list") if row["status"] == "enabled"]
+    assert [row["createdBy"] for row in enabled] == [f"key:{makings.other}"]
+    statuses = sorted(row["status"] for row in place.json("job", "list"))
+    assert statuses == ["Cancelled", "Queued", "Queued"], "a job that it submitted itself stays"
+    done = [(one["type"], one["aggregate"]) for one in place.json("audit", "list")][::-1]
+    assert done[-7:] == [
+        ("revokeKey", f"key:{makings.child}"),
+        ("revokeKey", f"key:{makings.grandchild}"),
+        ("pauseSchedule", "schedule:its"),
+        ("pauseSchedule", "schedule:mine"),
+        *sorted(("disableWebhook", f"webhook:{one}") for one in (makings.webhook, makings.changed)),
+        ("cancelJob", f"job:{makings.waiting}"),
+    ]
+
+
+def test_what_a_key_of_the_system_made_is_found_in_every_tenant(place: Place) -> None:
+    system = place.json("key", "create", "root", "--role", "admin", "--system")["keyId"]
+
+    async def make(store: JobStore) -> None:
+        schedule = Schedule(
+            name="far",
+            tenant_id="other",
+            recurrence=Every(3600.0, EPOCH),
+            job_type="t",
+            owner=f"key:{system}",
+        )
+        await Schedules(store, JobManager(store)).create(schedule, origin="api")
+
+    place.stored(make)
+    (row,) = place.json("key", "made", system)
+    assert (row["name"], row["tenantId"]) == ("far", "other")
+    place.json("key", "revoke", system, "--disable-made", "--yes")
+    assert place.json("--tenant", "other", "schedule", "show", "far")["paused"] is True
+    (event,) = place.json("--tenant", "other", "audit", "list")
+    assert (event["type"], event["aggregate"]) == ("pauseSchedule", "schedule:far")
+
+
+@pytest.mark.parametrize("verb", ["show", "made", "rotate", "revoke"])
 def test_another_tenant_s_key_is_not_found(place: Place, verb: str) -> None:
     made = place.json("key", "create", "ci", "--tenant", "other")
     result = place.run("key", verb, made["keyId"])

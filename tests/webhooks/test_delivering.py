@@ -94,7 +94,7 @@ async def test_while_a_secret_is_rotated_both_verify_and_afterwards_only_the_new
     old = await shop.endpoint()
     webhook = old.webhook
     new = await shop.webhooks.rotate(
-        webhook.webhook_id, tenant_id=webhook.tenant_id, overlap=timedelta(hours=24)
+        webhook.webhook_id, tenant_id=webhook.tenant_id, overlap=timedelta(hours=24), actor="me"
     )
     assert new.webhook.old_secret_until == shop.kit.clock.now() + timedelta(hours=24)
     await shop.ship()
@@ -126,7 +126,9 @@ async def test_a_rotation_between_the_tries_of_a_delivery_counts_for_the_next_tr
     await shop.work()
 
     async def rotated(overlap: timedelta) -> str:
-        issued = await shop.webhooks.rotate(webhook_id, tenant_id="default", overlap=overlap)
+        issued = await shop.webhooks.rotate(
+            webhook_id, tenant_id="default", overlap=overlap, actor="me"
+        )
         return issued.secret
 
     async def signers(*secrets: str) -> list[str]:
@@ -202,7 +204,7 @@ async def test_reading_the_events_twice_delivers_nothing_twice(shop: Shop) -> No
     await shop.told()
     await shop.read_again()
     spec = WebhookSpec(url=shop.receiver.url(), format=BodyFormat.BPC)
-    await shop.webhooks.update(issued.webhook.webhook_id, spec, tenant_id="default")
+    await shop.webhooks.update(issued.webhook.webhook_id, spec, tenant_id="default", actor="me")
     await shop.read_again()
     await shop.work()
     (received,) = shop.receiver.received

@@ -90,10 +90,10 @@ async def test_secrets_are_sealed_anew_by_the_key_in_use(receiver: Receiver) -> 
     async with open_shop(receiver) as shop:
         issued = [await shop.endpoint(tenant=name) for name in ("a", "b", "b")]
         await shop.webhooks.rotate(
-            issued[0].webhook.webhook_id, tenant_id="a", overlap=timedelta(hours=1)
+            issued[0].webhook.webhook_id, tenant_id="a", overlap=timedelta(hours=1), actor="me"
         )
         await shop.webhooks.rotate(
-            issued[1].webhook.webhook_id, tenant_id="b", overlap=timedelta(minutes=1)
+            issued[1].webhook.webhook_id, tenant_id="b", overlap=timedelta(minutes=1), actor="me"
         )
         shop.kit.clock.advance(timedelta(minutes=2))
         keys = shop.webhooks.settings.vault
@@ -190,7 +190,7 @@ async def test_where_it_leads_is_checked_when_it_is_made_and_when_it_is_changed(
             await shop.endpoint(url=url)
         with pytest.raises(InvalidEnvelope, match="#/url"):
             await shop.webhooks.update(
-                issued.webhook.webhook_id, WebhookSpec(url=url), tenant_id="default"
+                issued.webhook.webhook_id, WebhookSpec(url=url), tenant_id="default", actor="me"
             )
 
 

@@ -454,7 +454,7 @@ async def test_a_late_410_does_not_disable_what_was_mended_meanwhile(
     async def mend() -> None:
         if changed == "url":
             spec = WebhookSpec(url=shop.receiver.url("/new"))
-            await shop.webhooks.update(webhook_id, spec, tenant_id="default")
+            await shop.webhooks.update(webhook_id, spec, tenant_id="default", actor="me")
         else:
             await shop.webhooks.disable(webhook_id, tenant_id="default", reason="mending")
             shop.kit.clock.advance(1)

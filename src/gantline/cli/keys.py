@@ -16,6 +16,7 @@ from gantline.auth.peppers import Peppers, new_pepper
 from gantline.auth.principal import Role
 from gantline.auth.rate_limit import read_rate_limit
 from gantline.cli.command import command, confirm
+from gantline.cli.made_by_key import Made, MadeByKey
 from gantline.cli.options import span
 from gantline.cli.session import Cli, CliAudit
 from gantline.cli.store_choice import store_label
@@ -27,6 +28,8 @@ _COLUMNS: Final = Columns(
     ("keyId", "name", "state", "roles", "isSystem", "createdAt", "expiresAt", "lastUsedAt"),
     expendable=("createdAt", "expiresAt", "lastUsedAt"),
 )
+
+_MADE: Final = Columns(("kind", "name", "state", "tenantId"))
 
 _GRANTED: Final = ("tenantId", "roles", "scopes", "subjects", "jobTypes", "isSystem", "rateLimit")
 
@@ -150,18 +153,51 @@ async def rotate(
 
 @key.command()
 @click.argument("key_id")
+@command
+async def made(cli: Cli, key_id: str) -> None:
+    """List what a key made: keys, schedules, their jobs that have not ended, webhooks."""
+    async with cli.opened() as store:
+        keys = ApiKeys(store, Peppers.random(), clock=cli.clock)
+        one = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
+        rows = [_made_row(each) for each in await MadeByKey(cli, store).find(one)]
+        cli.output.rows(rows, _MADE, empty=f"The key {one.grant.name!r} made nothing of that.")
+
+
+@key.command()
+@click.argument("key_id")
+@click.option(
+    "--disable-made",
+    is_flag=True,
+    help="Revoke the keys that it made, pause its schedules, cancel their jobs, and disable its "
+    "webhooks.",
+)
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @command
-async def revoke(cli: Cli, key_id: str, yes: bool) -> None:
-    """Revoke a key permanently."""
-    async with _opened(cli) as (keys, audit):
+async def revoke(cli: Cli, /, key_id: str, disable_made: bool, yes: bool) -> None:
+    """Revoke a key permanently, and list what it made: that goes on unless it is disabled."""
+    async with cli.opened() as store:
+        keys, makings = ApiKeys(store, Peppers.random(), clock=cli.clock), MadeByKey(cli, store)
         old = await keys.get(_id_of(key_id), tenant_id=cli.tenant)
         if not yes:
-            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) permanently")
+            too = " and disable what it made" if disable_made else ""
+            await confirm(f"revoke the key {old.grant.name!r} ({old.id}) permanently{too}")
         details = {"name": old.grant.name}
-        await audit.done("revokeKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
-        cli.output.one(_row(await keys.revoke(old.id, tenant_id=cli.tenant)))
+        await cli.audit(store).done("revokeKey", Action.MANAGE_KEYS, f"key:{old.id}", details)
+        revoked = await keys.revoke(old.id, tenant_id=cli.tenant)
+        found = await (makings.disable(old) if disable_made else makings.find(old))
+        cli.output.one_with(_row(revoked), "made", [_made_row(one) for one in found], _MADE)
         say(f"Every server refuses it within {MAX_AGE_SECONDS:g} seconds.")
+        _say_what_goes_on(old.id, sum(one.is_active for one in found), was_asked=disable_made)
+
+
+def _say_what_goes_on(key_id: str, active: int, *, was_asked: bool) -> None:
+    if was_asked:
+        say(f"Look then whether it has made more meanwhile: gantline key made {key_id}")
+    elif active:
+        say(
+            f"What it made goes on ({active}). To disable it: "
+            f"gantline key revoke {key_id} --disable-made"
+        )
 
 
 @key.command()
@@ -200,6 +236,16 @@ def _row(one: ApiKey) -> dict[str, Any]:
     grant = data.pop("grant")
     first = {"keyId": data.pop("id"), "name": grant["name"], "state": data.pop("state")}
     return first | {name: grant[name] for name in _GRANTED} | data
+
+
+def _made_row(made: Made) -> dict[str, Any]:
+    return {
+        "kind": made.kind,
+        "name": made.name,
+        "state": made.state,
+        "tenantId": made.tenant_id,
+        "isActive": made.is_active,
+    }
 
 
 def _show_issued(cli: Cli, issued: IssuedKey) -> None:

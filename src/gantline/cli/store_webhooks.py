@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PAGE = 200
 
 
-class _Home:
+class StoreHome:
     """A store instead of an application."""
 
     def __init__(self, cli: "Cli", store: JobStore, manager: JobManager) -> None:
@@ -63,7 +63,7 @@ class StoreWebhooks:
 
     @cached_property
     def _webhooks(self) -> WebhookService:
-        home = _Home(self._cli, self._store, self._manager)
+        home = StoreHome(self._cli, self._store, self._manager)
         return WebhookService(
             home, self._settings or WebhookSettings(vault=Vault(Peppers.random()))
         )
@@ -87,7 +87,9 @@ class StoreWebhooks:
         self._check_key()
         seconds = overlap.total_seconds()
         await self._managing("rotateWebhook", webhook_id, overlapSeconds=seconds)
-        return await self._webhooks.rotate(webhook_id, tenant_id=self._cli.tenant, overlap=overlap)
+        return await self._webhooks.rotate(
+            webhook_id, tenant_id=self._cli.tenant, overlap=overlap, actor=self._cli.actor
+        )
 
     async def rekey_webhooks(self) -> Rekeyed:
         """Of all tenants. No server does this: the key is not its clients' to change."""

@@ -111,6 +111,8 @@ class WebhookEndpoint(WebhookSpec, frozen=True, kw_only=True):
     created_at: datetime
     created_by: str
     updated_at: datetime
+    updated_by: str
+    """Who made it what it is, its URL or its secret; who created it, where nobody has since."""
     old_secret_until: datetime | None
     """While a secret is rotated: how long deliveries are signed by the old one as well."""
 

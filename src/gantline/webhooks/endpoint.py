@@ -50,6 +50,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     created_at: datetime
     created_by: str = ""
     updated_at: datetime
+    updated_by: str = ""
     after_event: int
     """The last event that was numbered before it was created. A clock may be set back, and numbers
     are not."""
@@ -100,6 +101,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             created_at=self.created_at,
             created_by=self.created_by,
             updated_at=self.updated_at,
+            updated_by=self.updated_by,
             old_secret_until=next((one.until for one in self.valid_secrets(now)[1:]), None),
         )
 

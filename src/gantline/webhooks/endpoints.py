@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final, Protocol
+from urllib.parse import unquote
 from uuid import UUID
 
 import msgspec
@@ -106,6 +107,7 @@ class Endpoints:
             created_at=now,
             created_by=actor,
             updated_at=now,
+            updated_by=actor,
             after_event=await self._app.store.last_event(),
         )
         if not await self._write(tenant_id, webhook_id, stored, expected=0):
@@ -128,17 +130,32 @@ class Endpoints:
         stored, _ = await self._find(tenant_id, webhook_id)
         return await self._describe(tenant_id, webhook_id, stored)
 
+    async def made_by(
+        self, actors: Collection[str], *, tenant_id: str | None
+    ) -> list[WebhookEndpoint]:
+        """List the endpoints that these actors created, or changed last; None: of all tenants."""
+        now = self._app.clock.now()
+        made: list[WebhookEndpoint] = []
+        async for record in self._records("" if tenant_id is None else key_prefix(tenant_id)):
+            quoted = record.key.partition("/")[0]
+            for webhook_id, (stored, _) in _decode([record], f"{quoted}/").items():
+                if {stored.created_by, stored.updated_by} & set(actors):
+                    made.append(stored.describe(webhook_id, unquote(quoted), now=now))
+        return made
+
     async def update(
-        self, webhook_id: UUID, spec: WebhookSpec, *, tenant_id: str
+        self, webhook_id: UUID, spec: WebhookSpec, *, tenant_id: str, actor: str
     ) -> WebhookEndpoint:
         """Replace the spec of an endpoint; pending deliveries go to the new URL."""
         await self._check(spec, tenant_id)
         return await self._change(
-            tenant_id, webhook_id, lambda stored, _: msgspec.structs.replace(stored, spec=spec)
+            tenant_id,
+            webhook_id,
+            lambda stored, _: msgspec.structs.replace(stored, spec=spec, updated_by=actor),
         )
 
     async def rotate(
-        self, webhook_id: UUID, *, tenant_id: str, overlap: timedelta
+        self, webhook_id: UUID, *, tenant_id: str, overlap: timedelta, actor: str
     ) -> IssuedWebhook:
         """Give an endpoint a new secret; for `overlap` more, the old one signs as well."""
         if not timedelta(0) <= overlap <= _LONGEST_OVERLAP:
@@ -149,7 +166,7 @@ class Endpoints:
         def rotated(stored: StoredEndpoint, now: datetime) -> StoredEndpoint:
             old = msgspec.structs.replace(stored.secrets[0], until=later(now, overlap))
             kept = (old,) if overlap else ()
-            return msgspec.structs.replace(stored, secrets=(sealed, *kept))
+            return msgspec.structs.replace(stored, secrets=(sealed, *kept), updated_by=actor)
 
         webhook = await self._change(tenant_id, webhook_id, rotated)
         return IssuedWebhook(secret=secret, webhook=webhook)

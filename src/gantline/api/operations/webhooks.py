@@ -51,9 +51,10 @@ class WebhookOperations(Operations):
     async def update(self, call: Call) -> Response:
         spec: WebhookToKeep = call.sent
         tenant_id, webhooks = await self._managing(call, host=host_of(spec.url))
-        return JsonResponse(
-            200, await webhooks.update(_webhook_id(call), spec, tenant_id=tenant_id)
+        updated = await webhooks.update(
+            _webhook_id(call), spec, tenant_id=tenant_id, actor=call.principal.id
         )
+        return JsonResponse(200, updated)
 
     async def delete(self, call: Call) -> Response:
         tenant_id, webhooks = await self._managing(call)
@@ -65,7 +66,9 @@ class WebhookOperations(Operations):
         details = {"overlapSeconds": query.overlap_seconds}
         tenant_id, webhooks = await self._managing(call, **details)
         overlap = timedelta(seconds=query.overlap_seconds)
-        issued = await webhooks.rotate(_webhook_id(call), tenant_id=tenant_id, overlap=overlap)
+        issued = await webhooks.rotate(
+            _webhook_id(call), tenant_id=tenant_id, overlap=overlap, actor=call.principal.id
+        )
         return JsonResponse(200, issued)
 
     async def enable(self, call: Call) -> Response:
