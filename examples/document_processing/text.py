@@ -32,9 +32,10 @@ class Rule(NamedTuple):
 
 
 # In this order: an IBAN has digits that look like a card, a card like a telephone number. What is
-# inside of a word or of an id, such as a UUID, is none of them.
+# inside of a word or of an id, such as a UUID, is none of them. The time of each grows as the text
+# does: a repetition is bounded, or possessive and only at the beginning of a word.
 _RULES: Final = (
-    Rule("e-mail", re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")),
+    Rule("e-mail", re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++")),
     Rule(
         "iban", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"), _is_iban
     ),
